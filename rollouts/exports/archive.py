@@ -13,13 +13,14 @@ from django.contrib.auth.models import AnonymousUser, User
 from rollouts.exports.card import build_card
 from rollouts.exports.label_rows import iterate_label_rows
 from rollouts.exports.options import ExportOptions
-from rollouts.exports.rows import ExportCounts, Row, TrainingRows
+from rollouts.exports.rows import ExportCounts, TrainingRows
 from rollouts.exports.schemas import build_schema
-from rollouts.exports.tables import iterate_sample_rows
-from rollouts.exports.writers import open_writer
+from rollouts.exports.tables import iterate_samples
+from rollouts.exports.writers import Batch, open_writer
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
 
+ZIP_LEVEL: Final = 1  # the default takes three times as long, for 15 % less
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that ZIP knows: the same rows give the same bytes
 
 
@@ -60,6 +61,7 @@ def stream_archive(export: Export) -> Iterator[bytes]:
 def describe_file(path: str, file_format: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(path, EPOCH)
     info.compress_type = zipfile.ZIP_STORED if file_format == "parquet" else zipfile.ZIP_DEFLATED
+    info._compresslevel = ZIP_LEVEL  # type: ignore[attr-defined]  # public since Python 3.13
     info.external_attr = 0o644 << 16
     return info
 
@@ -69,7 +71,7 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
     options = export.options
     training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
     batches = chain.from_iterable(iterate_rows(export, samples, counts, training) for samples in export.samples)
-    first = next(batches, [])
+    first: Batch = next(batches, [])
     as_messages = bool(training and training.as_messages)
     writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))
     for rows in chain([first], batches):
@@ -79,9 +81,9 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
 
 def iterate_rows(
     export: Export, samples: SampleQuerySet, counts: ExportCounts, training: TrainingRows | None
-) -> Iterator[list[Row]]:
+) -> Iterator[Batch]:
     if training:
         return training.iterate(samples)
     if export.options.layout == "labels":
         return iterate_label_rows(samples, counts, export.reader, ids=export.options.ids)
-    return iterate_sample_rows(export.project, samples, counts, export.reader)
+    return iterate_samples(export.project, samples, counts, export.reader)

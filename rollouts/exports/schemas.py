@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from rollouts.exports.options import ExportOptions
-from rollouts.exports.tables import COUNTED_PREFIX, LABEL_PREFIX, list_label_questions
+from rollouts.exports.tables import COUNTED_PREFIX, LABEL_PREFIX, get_value_type, list_label_questions
 from rollouts.models import Project
 from rollouts.samples import EXPORT_SCHEMA
 
@@ -56,15 +56,3 @@ def build_schema(project: Project, options: ExportOptions, *, as_messages: bool)
             margin = [("margin", NUMBER)] if options.layout == "reward" else []
             texts = [("prompt", text), ("chosen", text), ("rejected", text)]
             return pa.schema([*texts, *margin, *tools, *ORIGIN, *REJECTED, *corrected])
-
-
-def get_value_type(kind: str) -> pa.DataType:
-    match kind:
-        case "yes-no":
-            return BOOL
-        case "rating" | "number":
-            return NUMBER
-        case "choices":
-            return pa.list_(TEXT)
-        case _:
-            return TEXT

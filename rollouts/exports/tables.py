@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts import agreement
 from rollouts.agreement import Answer
-from rollouts.exports.rows import ExportCounts, Row
+from rollouts.exports.rows import ExportCounts
 from rollouts.exports.signals import load_decisions
 from rollouts.labels import Question, load_rubric
 from rollouts.models import Project, SampleQuerySet
-from rollouts.samples import iterate_full_samples
+from rollouts.samples import iterate_sample_tables
 
 LABEL_PREFIX: Final = "label."
 COUNTED_PREFIX: Final = "people."  # how many people answered
@@ -25,39 +26,54 @@ def list_label_questions(project: Project) -> list[Question]:
     return [question for question in load_rubric(project).questions if question.kind != "text"]
 
 
-def iterate_sample_rows(
+def iterate_samples(
     project: Project, samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
-) -> Iterator[list[Row]]:
+) -> Iterator[pa.Table]:
     """Yields full samples. For each question of the rubric they have what counts, `label.<key>`, and the number of
     people who answered, `people.<key>`; `labels` has each label."""
     questions = list_label_questions(project)
-    for rows in iterate_full_samples(samples, reader):
-        counts.rows += len(rows)
-        counts.samples += len(rows)
-        answers: dict[str, list[Answer]] = defaultdict(list)
-        for row in rows:
-            for label in row["labels"]:
-                if label["source"] == "human":
-                    answers[label["name"]].append(Answer(row["id"], label["author"], label["value"]))
-        decisions = load_decisions([row["id"] for row in rows], reader)
-        decided = {
-            question.key: agreement.decide_values(answers[question.key], question.kind, decisions.get(question.key, {}))
-            for question in questions
-        }
-        people = {question.key: count_people(answers[question.key]) for question in questions}
-        for row in rows:
-            counts.steps.setdefault(row["run"], set()).add(row["step"])
-            for question in questions:
-                row[f"{LABEL_PREFIX}{question.key}"] = format_value(decided[question.key].get(row["id"]))
-                row[f"{COUNTED_PREFIX}{question.key}"] = people[question.key].get(row["id"], 0)
-        yield rows
+    for table, labels in iterate_sample_tables(samples, reader):
+        counts.rows += table.num_rows
+        counts.samples += table.num_rows
+        for run, step in set(zip(table["run"].to_pylist(), table["step"].to_pylist(), strict=True)):
+            counts.steps.setdefault(run, set()).add(step)
+        yield add_answers(table, labels, questions, reader)
 
 
-def count_people(answers: Sequence[Answer]) -> Mapping[Any, int]:
-    counted: dict[Any, int] = defaultdict(int)
-    for answer in answers:
-        counted[answer.item] += 1
-    return counted
+def add_answers(
+    table: pa.Table,
+    labels: Mapping[str, Sequence[Mapping[str, Any]]],
+    questions: Sequence[Question],
+    reader: User | AnonymousUser | None,
+) -> pa.Table:
+    ids = table["id"].to_pylist()
+    answers: dict[str, list[Answer]] = defaultdict(list)
+    for sample, given in labels.items():
+        for label in given:
+            if label["source"] == "human":
+                answers[label["name"]].append(Answer(sample, label["author"], label["value"]))
+    decisions = load_decisions(ids, reader) if questions else {}
+    for question in questions:
+        said = answers[question.key]
+        decided = agreement.decide_values(said, question.kind, decisions.get(question.key, {}))
+        people = Counter(answer.item for answer in said)
+        values = pa.array([format_value(decided.get(pk)) for pk in ids], get_value_type(question.kind))
+        table = table.append_column(f"{LABEL_PREFIX}{question.key}", values)
+        table = table.append_column(f"{COUNTED_PREFIX}{question.key}", pa.array([people[pk] for pk in ids], pa.int64()))
+    return table
+
+
+def get_value_type(kind: str) -> pa.DataType:
+    """Returns the type of the answers to questions of this kind."""
+    match kind:
+        case "yes-no":
+            return pa.bool_()
+        case "rating" | "number":
+            return pa.float64()
+        case "choices":
+            return pa.list_(pa.string())
+        case _:
+            return pa.string()
 
 
 def format_value(value: Any) -> Any:

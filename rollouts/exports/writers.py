@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import orjson
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.exports.rows import Row
 from rollouts.samples import DrainableBuffer, dump_json
 
+Batch: TypeAlias = Sequence[Row] | pa.Table
+
 
 class RowWriter(Protocol):
-    def write(self, rows: Sequence[Row]) -> bytes:
-        """Returns the bytes of these rows, as far as they are complete."""
+    def write(self, batch: Batch) -> bytes:
+        """Returns the bytes of these rows, as far as they are complete. A table has the writer's columns."""
 
     def finish(self) -> bytes:
         """Returns the rest of the file."""
@@ -29,8 +32,10 @@ class JsonlWriter:
     def __init__(self, schema: pa.Schema) -> None:
         self.columns = [(field.name, field.type == pa.string()) for field in schema]
 
-    def write(self, rows: Sequence[Row]) -> bytes:
-        return b"".join(orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in rows)
+    def write(self, batch: Batch) -> bytes:
+        if isinstance(batch, pa.Table):
+            return write_table_lines(batch)
+        return b"".join(orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
 
     def convert(self, row: Row) -> Row:
         return {name: to_text(row.get(name)) if is_text else row.get(name) for name, is_text in self.columns}
@@ -48,9 +53,11 @@ class ParquetWriter:
         self.writer = pq.ParquetWriter(pa.PythonFile(self.buffer, mode="w"), schema, compression="zstd")
         self.texts = [field.name for field in schema if field.type == pa.string()]
 
-    def write(self, rows: Sequence[Row]) -> bytes:
-        if rows:
-            columns = {name: [row.get(name) for row in rows] for name in self.schema.names}
+    def write(self, batch: Batch) -> bytes:
+        if isinstance(batch, pa.Table):
+            self.writer.write_table(batch)
+        elif batch:
+            columns = {name: [row.get(name) for row in batch] for name in self.schema.names}
             for name in self.texts:
                 columns[name] = [to_text(value) for value in columns[name]]
             self.writer.write_table(pa.Table.from_pydict(columns, schema=self.schema))
@@ -59,6 +66,12 @@ class ParquetWriter:
     def finish(self) -> bytes:
         self.writer.close()
         return self.buffer.take()
+
+
+def write_table_lines(table: pa.Table) -> bytes:
+    lines = io.BytesIO()
+    pl.DataFrame(table).write_ndjson(lines)
+    return lines.getvalue()
 
 
 def to_text(value: Any) -> str | None:
@@ -74,8 +87,8 @@ class CsvWriter:
         self.writer = csv.writer(self.text)
         self.writer.writerow(columns)
 
-    def write(self, rows: Sequence[Row]) -> bytes:
-        for row in rows:
+    def write(self, batch: Batch) -> bytes:
+        for row in batch.to_pylist() if isinstance(batch, pa.Table) else batch:
             self.writer.writerow([to_text(row.get(name)) for name in self.columns])
         return self.take()
 

@@ -24,7 +24,6 @@ from rollouts.samples.export import (
     DrainableBuffer,
     dump_json,
     export_jsonl,
-    export_parquet,
     iterate_full_samples,
     load_exported_labels,
     prefetch_step_relations,
@@ -71,6 +70,7 @@ from rollouts.samples.parquet import (
     list_reward_columns,
 )
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
+from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
 from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
 from rollouts.samples.text_properties import (
     PROPERTIES_VERSION,
@@ -94,10 +94,10 @@ __all__ = [
     "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key", "compute_content_key",
     "compute_prompt_key", "compute_text_properties", "describe_json_type", "dump_json", "export_jsonl",
     "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer", "fill_missing_values",
-    "find_templates", "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples", "list_images",
-    "list_part_images", "list_reward_columns", "load_bodies", "load_body", "load_contents", "load_exported_labels",
-    "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations",
-    "read_dump_columns", "read_ground_truth", "read_timing", "scan_dump_rows", "scan_dump_rows_in_file",
-    "serialize_full_sample", "serialize_index_row", "split_shared_images", "text_to_float", "to_float", "to_integer",
-    "to_json", "to_text",
+    "find_templates", "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples",
+    "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body",
+    "load_contents", "load_exported_labels", "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests",
+    "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing", "scan_dump_rows",
+    "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row", "split_shared_images", "text_to_float",
+    "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

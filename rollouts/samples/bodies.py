@@ -93,10 +93,24 @@ def load_dump_records(dump: Dump, ordinals: Sequence[int], columns: list[str] | 
 
     Raises StorageUnavailableError if the file cannot be read.
     """
+    return {
+        ordinal: record
+        for found, table in load_dump_tables(dump, ordinals, columns)
+        for ordinal, record in zip(found, build_records(table), strict=True)
+    }
+
+
+def load_dump_tables(
+    dump: Dump, ordinals: Sequence[int], columns: list[str] | None = None
+) -> list[tuple[list[int], pa.Table]]:
+    """Returns the existing rows with these ordinals, as tables with the ordinals of their rows.
+
+    Raises StorageUnavailableError if the file cannot be read.
+    """
     for _try in range(MAX_OPEN_TRIES):
         try:
             with open_body_file(dump) as file:
-                return dict(read_ordinals(file, dump.segment_offset, ordinals, columns))
+                return list(read_rows(file, dump.segment_offset, ordinals, columns))
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
         except (OSError, pa.ArrowException) as error:
@@ -117,10 +131,10 @@ def open_body_file(dump: Dump) -> pq.ParquetFile:
     return pq.ParquetFile(get_body_file_path(segment.path), memory_map=True)
 
 
-def read_ordinals(
+def read_rows(
     file: pq.ParquetFile, offset: int, ordinals: Sequence[int], columns: list[str] | None = None
-) -> Iterator[tuple[int, Record]]:
-    """Yields (ordinal, record) pairs. Reads each row group at most once."""
+) -> Iterator[tuple[list[int], pa.Table]]:
+    """Yields ordinals with a table of their rows. Reads each row group at most once."""
     ends = list(accumulate(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)))
     ordinals_by_group: dict[int, list[int]] = defaultdict(list)
     for ordinal in ordinals:
@@ -129,8 +143,9 @@ def read_ordinals(
     for group, group_ordinals in ordinals_by_group.items():
         table = file.read_row_group(group, columns=columns)
         start = ends[group] - table.num_rows
-        records = build_records(table.take([offset + ordinal - start for ordinal in group_ordinals]))
-        yield from zip(group_ordinals, records, strict=True)
+        if len(group_ordinals) < table.num_rows or group_ordinals != sorted(group_ordinals):
+            table = table.take([offset + ordinal - start for ordinal in group_ordinals])
+        yield group_ordinals, table
 
 
 def scan_dump_rows(dump: Dump, columns: Sequence[str] | None) -> Iterator[pa.Table]:

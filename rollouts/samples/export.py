@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models.functions import Coalesce
 
@@ -98,13 +97,19 @@ def iterate_full_samples(
     """Yields full samples in batches, in the order of the query, with the labels that the reader may read."""
     matches = prefetch_step_relations(samples).iterator(chunk_size=BATCH_ROWS)
     while batch := list(islice(matches, BATCH_ROWS)):
-        loaded = bodies.load_bodies(batch)
-        labels = load_exported_labels([sample.pk for sample in batch], reader)
-        yield [
-            serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()))
-            for sample in batch
-            if sample.pk in loaded
-        ]
+        yield load_full_samples(batch, load_exported_labels([sample.pk for sample in batch], reader))
+
+
+def load_full_samples(
+    samples: Sequence[Sample], labels: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Returns these samples with their bodies, without those whose body is gone."""
+    loaded = bodies.load_bodies(samples)
+    return [
+        serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()))
+        for sample in samples
+        if sample.pk in loaded
+    ]
 
 
 def export_jsonl(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
@@ -133,17 +138,6 @@ class DrainableBuffer:
     def take(self) -> bytes:
         data, self.pieces = b"".join(self.pieces), []
         return data
-
-
-def export_parquet(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
-    """Yields the bytes of a Parquet file with one row group per batch. Nested columns are JSON text."""
-    buffer = DrainableBuffer()
-    with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), EXPORT_SCHEMA, compression="zstd") as writer:
-        for batch in iterate_full_samples(samples, reader):
-            rows = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in batch]
-            writer.write_table(pa.Table.from_pylist(rows, schema=EXPORT_SCHEMA))
-            yield buffer.take()
-    yield buffer.take()
 
 
 def dump_json(value: Any) -> str | None:

@@ -258,7 +258,11 @@ INDEX_ROW_COLUMNS = [
 
 def list_reward_columns(schema: pa.Schema) -> list[str]:
     """Returns the names of the columns with a reward part."""
-    return [field.name for field in schema if field.metadata and field.metadata.get(b"part") == b"reward"]
+    return [field.name for field in schema if is_reward_column(field)]
+
+
+def is_reward_column(field: pa.Field) -> bool:
+    return bool(field.metadata and field.metadata.get(b"part") == b"reward")
 
 
 def build_records(table: pa.Table) -> list[Record]:
@@ -291,7 +295,7 @@ def set_own_values(records: list[Record], field: pa.Field, values: list[Any]) ->
     kind, _, key = field.name.partition(".")
     if kind not in ("num", "str", "json") or not key:
         return
-    is_reward = bool(field.metadata and field.metadata.get(b"part") == b"reward")
+    is_reward = is_reward_column(field)
     for record, value in zip(records, values, strict=True):
         if value is None:
             continue

@@ -14,6 +14,7 @@ import orjson
 
 from rollouts.samples import SampleBody
 
+EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body
 TEXT_KEYS: Final = ("name", "tool_call_id", "reasoning_content")
 
 Message = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts.exports.conversation import Example, build_example, flatten
+from rollouts.exports.conversation import EXAMPLE_COLUMNS, Example, build_example, flatten
 from rollouts.exports.duplicates import NearDuplicates
 from rollouts.exports.options import PAIRED, ExportOptions
 from rollouts.exports.signals import Pair, Signals, find_pairs, group_samples, load_signals
@@ -73,7 +73,7 @@ class TrainingRows:
         for batch in iterate_group_batches(samples):
             self.counts.add_samples(batch)
             wanted = [sample for sample in batch if self.is_training_prompt(sample)]
-            bodies = {pk: body for pk, body in load_bodies(wanted).items() if not body.textless}
+            bodies = {pk: body for pk, body in load_bodies(wanted, EXAMPLE_COLUMNS).items() if not body.textless}
             self.counts.left_out[NO_TEXT] += len(wanted) - len(bodies)
             wanted = [sample for sample in wanted if sample.pk in bodies]
             if self.as_messages is None and wanted:

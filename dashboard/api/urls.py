@@ -27,6 +27,7 @@ from dashboard.api.views.review import (
     labels,
     queue_items,
     queues,
+    rescores,
     reward_check,
 )
 
@@ -89,6 +90,11 @@ urlpatterns = [
     path("v1/queues/<int:pk>/items/<int:item>/decide/", queue_items.DecideItem.as_view()),
     path("v1/queues/<int:pk>/next/", queue_items.NextItem.as_view()),
     path("v1/queues/<int:pk>/undo/", queue_items.UndoAnswer.as_view()),
+    path("v1/rescores/", rescores.Rescores.as_view()),
+    path("v1/rescores/<int:pk>/", rescores.OneRescore.as_view()),
+    path("v1/rescores/<int:pk>/pending/", rescores.PendingSamples.as_view()),
+    path("v1/rescores/<int:pk>/results/", rescores.RescoreResults.as_view()),
+    path("v1/rescores/<int:pk>/comparison/", rescores.ComparedRescore.as_view()),
     path("v1/search/", search.Search.as_view()),
     path("v1/views/", saved_views.SavedViews.as_view()),
     path("v1/views/<int:pk>/", saved_views.OneSavedView.as_view()),

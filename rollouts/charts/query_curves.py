@@ -19,8 +19,8 @@ from rollouts.charts.step_counts import StepCounts, StoredCounts
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import find_copied_steps
 from rollouts.metrics import downsample_points
-from rollouts.models import Queue, Run, Step
-from rollouts.query import And, Query, parse_query
+from rollouts.models import NOT_BLIND, Queue, Run, Step
+from rollouts.query import And, Query, parse_query, resolve_rescores
 
 MEASURES: Final = ("share", "count", "score", "length")
 MAX_QUERY_CHARS: Final = 500
@@ -52,14 +52,20 @@ class ChartQuery:
     def text(self) -> str:
         return SEPARATOR.join((self.measure, self.split, self.among, self.q))
 
-    def check_reader(self, reader: int) -> None:
-        """Raises InvalidInputError for a chart of labels if the user reviews a blind queue: the points are the same for
-        everybody."""
-        asks_labels = any(query.asks_labels for query in self.parse_queries() if query)
-        if asks_labels and Queue.objects.blind_for(reader).queues:
+    def check_reader(self, reader: int, run: Run) -> None:
+        """Raises InvalidInputError for a chart of labels or re-scores if the user reviews a blind queue: the points are
+        the same for everybody."""
+        queries = [query for query in self.parse_queries() if query and (query.asks_labels or query.may_ask_rescores)]
+        blind = Queue.objects.blind_for(reader) if queries else NOT_BLIND
+        if not blind.queues:
+            return
+        if any(query.asks_labels for query in queries):
             raise InvalidInputError(
                 _("You review a blind queue. Until it is closed, charts of labels are hidden."), "q"
             )
+        for query in queries:
+            if query.root:
+                resolve_rescores(query.root, run, blind)
 
     def parse_queries(self) -> tuple[Query, Query | None]:
         """The query to count, and the one that a share refers to; None for all samples."""

@@ -34,7 +34,13 @@ from rollouts.models import (
     get_step_position,
 )
 from rollouts.retention import StepChangedError
-from rollouts.samples import BODY_SCHEMA_VERSION, BodyWriter, open_body_file, scan_dump_rows_in_file
+from rollouts.samples import (
+    BODY_SCHEMA_VERSION,
+    BodyWriter,
+    open_body_file,
+    remove_missing_results,
+    scan_dump_rows_in_file,
+)
 from rollouts.storage import get_body_file_path, write_atomically
 
 MAX_TRIES = 5  # while workers change the step
@@ -117,6 +123,7 @@ def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept
         raise StepChangedError from error
     gone = before - set(Sample.objects.filter(step=step).values_list("pk", flat=True))
     delete_user_records(step, gone)
+    remove_missing_results(step)
     if step.dropped:  # the templates remain those of all samples, but not those of the removed ones
         keys = {key for pk in gone for key in templates[pk] if key is not None}
         StepTemplate.objects.filter(step=step, key__in=keys).delete()

@@ -33,7 +33,7 @@ from rollouts.ingest import mark_superseded_steps
 from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
 from rollouts.models import Dump, Run, Segment, Step
-from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record
+from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record, rename_results
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,9 @@ def publish_samples(reading: DumpReading, size: int | None) -> None:
     assert dump.step is not None
     step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     old_segment, count = dump.segment, reading.index_rows.count
-    move_user_records(find_renamed_samples(dump, count, reading.index_rows.ids()))
+    renamed = find_renamed_samples(dump, count, reading.index_rows.ids())
+    move_user_records(renamed)
+    rename_results(step, renamed)
     dump.segment = None
     if size is not None:
         dump.segment = Segment.objects.create(

@@ -33,6 +33,7 @@ def reconcile_step(step: Step, dump: Dump, index_rows: samples.IndexRowBuilder) 
         new_rows = index_rows.rows(step.pk, dump.pk)
         returned = list(new_rows) if index_rows.count <= MAX_RETURNED_ROWS else None
         samples.insert_index_rows(new_rows if returned is None else returned)
+        samples.restore_numbers(step)
         store_templates(step, index_rows.templates)
         return returned
     rows, duplicates, templates = merge_dumps(
@@ -40,6 +41,7 @@ def reconcile_step(step: Step, dump: Dump, index_rows: samples.IndexRowBuilder) 
     )
     samples.insert_index_rows(rows)
     DuplicateSource.objects.bulk_create(duplicates, batch_size=5000)
+    samples.restore_numbers(step)
     store_templates(step, templates)
     return rows
 

@@ -5,7 +5,7 @@ groups of a step. A value that the run does not record has no curve, nor has a t
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -18,12 +18,13 @@ from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.ingest import find_copied_steps
 from rollouts.lib import CacheSize, cached
 from rollouts.metrics.blocks import PointArrays, ValueArray
-from rollouts.models import Run, Step
+from rollouts.models import Rescore, Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
 EVAL_PREFIX: Final = "samples/eval/"
 PARTS_PREFIX: Final = "parts/"
+RESCORES_PREFIX: Final = "rescores/"
 MEAN_FIELDS: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean", "staleness_mean")
 NUMBER_FIELDS: Final = (*MEAN_FIELDS, "staleness_max", "samples", "groups", "truncated", "zero_variance_groups")
 MAX_SPARKLINE_POINTS = 32
@@ -34,7 +35,7 @@ AttemptCurveKey = tuple[int, str, str, int]  # run id, name, step kind, attempt 
 
 
 class StepStatistics(NamedTuple):
-    """The fields of a step that curves are computed from. `counts` and `parts` are JSON text."""
+    """The fields of a step that curves are computed from. `counts`, `parts` and `rescores` are JSON text."""
 
     run: int
     attempt: int
@@ -55,6 +56,7 @@ class StepStatistics(NamedTuple):
     properties: int | None
     counts: str
     parts: str
+    rescores: str | None
 
 
 def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:
@@ -88,7 +90,8 @@ def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, CurveTable]:
     rows: dict[int, list[StepStatistics]] = defaultdict(list)
     for row in load_statistics(Step.objects.filter(pk__in=step_ids)):
         rows[row.run].append(row)
-    return {run: build_curve_table(own) for run, own in rows.items()}
+    names = load_rescore_names(rows)
+    return {run: build_curve_table(own, names) for run, own in rows.items()}
 
 
 @cached(CacheSize.SAMPLE_TABLES)
@@ -96,7 +99,7 @@ def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTa
     """Returns all curves of a run, without copied steps. `version` increases with every visible change."""
     run = Run.objects.get(pk=run_id)
     steps = Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=find_copied_steps(run))
-    table = build_curve_table(load_statistics(steps))
+    table = build_curve_table(load_statistics(steps), load_rescore_names([run_id]))
     occurring = {name for (name, _, _), (_, values) in table.items() if values.any()}
     return {
         key: points
@@ -106,12 +109,23 @@ def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTa
 
 
 def load_statistics(steps: QuerySet[Step]) -> list[StepStatistics]:
-    texts = {"counts": Cast("facets", TextField()), "part_means": Cast("parts", TextField())}
-    names = ("part_means" if name == "parts" else name for name in StepStatistics._fields)
+    texts = {
+        "counts": Cast("facets", TextField()),
+        "part_means": Cast("parts", TextField()),
+        "rescore_means": Cast("rescores", TextField()),
+    }
+    others = {"parts": "part_means", "rescores": "rescore_means"}
+    names = (others.get(name, name) for name in StepStatistics._fields)
     return list(map(StepStatistics._make, steps.annotate(**texts).order_by("step").values_list(*names)))
 
 
-def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
+def load_rescore_names(run_ids: Iterable[int]) -> dict[str, str]:
+    """Returns {key: name} of the numbers of the runs' re-scores. The keys of two re-scores are never equal."""
+    rescores = Rescore.objects.filter(run__in=list(run_ids))
+    return {key: name for rescore in rescores for name, key in rescore.list_columns().items()}
+
+
+def build_curve_table(rows: Iterable[StepStatistics], rescores: Mapping[str, str]) -> CurveTable:
     axes: dict[tuple[str, str, int], list[StepStatistics]] = defaultdict(list)
     for row in rows:
         axes[row.split, row.step_kind, row.attempt].append(row)
@@ -119,7 +133,8 @@ def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
     for (split, kind, attempt), own in axes.items():
         prefix = EVAL_PREFIX if split == "eval" else PREFIX
         steps = np.array([row.step for row in own], "<i8")
-        for name, values in (compute_curve_values(own) | compute_part_values(own)).items():
+        curves = compute_curve_values(own) | compute_part_values(own) | compute_rescore_values(own, rescores)
+        for name, values in curves.items():
             known = np.isfinite(values)
             if known.any():
                 table[prefix + name, kind, attempt] = (steps[known], values[known])
@@ -185,6 +200,13 @@ def compute_part_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]
         f"{PARTS_PREFIX}{name}": np.array([parts[name]["mean"] if name in parts else None for parts in steps], "<f8")
         for name in names
     }
+
+
+def compute_rescore_values(rows: Sequence[StepStatistics], names: Mapping[str, str]) -> dict[str, ValueArray]:
+    """Returns the means of each re-score."""
+    steps = [orjson.loads(row.rescores) if names and row.rescores else {} for row in rows]
+    known = sorted({key for means in steps for key in means if key in names})
+    return {f"{RESCORES_PREFIX}{names[key]}": np.array([means.get(key) for means in steps], "<f8") for key in known}
 
 
 def divide(part: ValueArray, total: ValueArray) -> ValueArray:

@@ -59,6 +59,7 @@ class Sample(models.Model):
     )
     tail = models.CharField(max_length=200, blank=True, default="", help_text="end of the response, one line")
     parts = models.JSONField(null=True, blank=True, help_text="{reward part: number}, null if there are none")
+    rescores = models.JSONField(null=True, blank=True, help_text="{key of a re-score: number}, null if there are none")
     opening = models.BigIntegerField(null=True, blank=True, help_text="key of its template, see templates.py")
     ending = models.BigIntegerField(null=True, blank=True, help_text="key of its template, see templates.py")
 

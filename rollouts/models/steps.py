@@ -64,6 +64,7 @@ class Step(models.Model):
     histogram = models.JSONField(default=dict, blank=True)
     by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
     parts = models.JSONField(default=dict, blank=True, help_text="{reward part: {mean, is_score}}")
+    rescores = models.JSONField(null=True, blank=True, help_text="{key of a re-score: mean}")
     flags = models.PositiveIntegerField(default=0)
     rule = models.PositiveIntegerField(default=0, help_text="number of the correctness rule that was applied")
     properties = models.PositiveSmallIntegerField(

@@ -33,10 +33,12 @@ from rollouts.query.correctness_rule import (
     get_rule_text,
     parse_correctness_rule,
 )
-from rollouts.query.grammar import ASCII_SIGNS, quote_value
+from rollouts.query.grammar import ASCII_SIGNS, KEY_PATTERN, RESERVED_WORDS, quote_value
 from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snippets
+from rollouts.query.logged_keys import list_trainer_columns
 from rollouts.query.parser import parse_query
 from rollouts.query.project_completion import complete_query_of_runs
+from rollouts.query.rescore_terms import RESCORE_PREFIX, format_disagreement, list_rescores, resolve_rescores
 from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
 from rollouts.query.scanner_process import read_memory
 from rollouts.query.search import PART_PREFIX, SAMPLE_ORDERINGS, QueryResult, build_query_condition, find_samples
@@ -45,13 +47,14 @@ from rollouts.query.term_editing import QueryTerms, find_number_ranges, find_ter
 from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 __all__ = [
-    "ASCII_SIGNS", "And", "BodyTerm", "CompletionChoice", "DEFAULT_RULE_TEXT", "InvalidQueryError", "LabelTerm",
-    "LoggedKeyTerm", "MissingTerm", "NameTerm", "Not", "Or", "PART_PREFIX", "PropertyTerm", "Query",
-    "QueryCompletion", "QueryNode", "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm",
-    "RegexTerm", "SAMPLE_ORDERINGS", "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget",
-    "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false", "build_known_true",
-    "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance", "find_hits",
-    "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span", "format_range",
-    "get_rule_text", "get_scan_request", "is_changeable_term", "parse_correctness_rule", "parse_query",
-    "quote_value", "read_memory", "scan_bodies", "split_terms", "start_scan_request",
+    "ASCII_SIGNS", "And", "BodyTerm", "CompletionChoice", "DEFAULT_RULE_TEXT", "InvalidQueryError", "KEY_PATTERN",
+    "LabelTerm", "LoggedKeyTerm", "MissingTerm", "NameTerm", "Not", "Or", "PART_PREFIX", "PropertyTerm", "Query",
+    "QueryCompletion", "QueryNode", "QueryResult", "QueryScope", "QueryTerms", "RESCORE_PREFIX", "RESERVED_WORDS",
+    "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS", "SAMPLE_VOCABULARY", "ScanRequest", "Snippet",
+    "TextTerm", "TimeBudget", "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false",
+    "build_known_true", "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance",
+    "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
+    "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
+    "list_rescores", "list_trainer_columns", "parse_correctness_rule", "parse_query", "quote_value", "read_memory",
+    "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",
 ]  # fmt: skip

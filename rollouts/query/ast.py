@@ -11,7 +11,9 @@ Span = tuple[int, int]
 
 NUMBER_FIELDS: Final = ("score", "len", "tokens", "adv", "n", "step", "staleness", "duration")
 INTEGER_FIELDS: Final = ("len", "tokens", "n", "step", "staleness")
-NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason", "alike", "label", "author", "label-source")
+NAME_FIELDS: Final = (
+    "split", "group", "prompt", "source", "reason", "alike", "label", "author", "label-source", "disagrees",
+)  # fmt: skip
 PROPERTY_NAMES: Final = (
     "answer-mismatch", "other-answer", "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none",
     "final", "intermediate", "trunc?", "repetition", "language-mix", "garbled", "empty", "duplicate", "tokens", "tool",
@@ -80,6 +82,17 @@ class LabelTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class RescoreTerm:
+    """A number of a re-score, by its key in the rows. `sign` is `known` or one of `< <= > >= =`. It is compared with
+    `number`, or with the number field or the key of a re-score in `other`."""
+
+    key: str
+    sign: str
+    number: float | None = None
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PropertyTerm:
     name: str
 
@@ -91,7 +104,8 @@ class MissingTerm:
 
 @dataclass(frozen=True, slots=True)
 class LoggedKeyTerm:
-    """A key that the run logged. `sign` is one of `< <= > >= = :`, or `known` if the key only has to be logged."""
+    """A key that the run logged, or a number of a re-score. `sign` is one of `< <= > >= = :`, or `known` if the key
+    only has to be logged."""
 
     key: str
     sign: str
@@ -129,7 +143,8 @@ class Or:
 
 
 BodyTerm = LoggedKeyTerm | TextTerm | RegexTerm
-QueryNode = RangeTerm | RecordedTerm | NameTerm | LabelTerm | PropertyTerm | MissingTerm | BodyTerm | Not | And | Or
+ColumnTerm = RangeTerm | RecordedTerm | NameTerm | LabelTerm | RescoreTerm | PropertyTerm | MissingTerm
+QueryNode = ColumnTerm | BodyTerm | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +162,18 @@ class Query:
         return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves)
 
     @property
+    def may_ask_rescores(self) -> bool:
+        """Whether a term can be about a re-score."""
+        return any(isinstance(leaf, LoggedKeyTerm) or is_disagreement(leaf) for leaf in self.leaves)
+
+    @property
     def asks_labels(self) -> bool:
         """Whether the result depends on labels, which a reviewer of a blind queue may not all read."""
         return any(map(is_label_term, self.leaves))
+
+
+def is_disagreement(leaf: QueryNode) -> bool:
+    return isinstance(leaf, NameTerm) and leaf.name == "disagrees"
 
 
 def is_label_term(leaf: QueryNode) -> bool:
@@ -163,7 +187,8 @@ def is_label_term(leaf: QueryNode) -> bool:
 
 def is_changeable_term(leaf: QueryNode) -> bool:
     """Returns whether users and later runs change which samples match the term."""
-    return is_label_term(leaf) or (isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES)
+    is_property = isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES
+    return is_label_term(leaf) or is_property or is_disagreement(leaf)
 
 
 def collect_leaves(node: QueryNode) -> list[QueryNode]:

@@ -14,11 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Queue, Run, StepTemplate, add_templates, get_flag_name
+from rollouts.models import Queue, Rescore, Run, StepTemplate, add_templates, build_rescore_column, get_flag_name
 from rollouts.query import ast, label_terms
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
 from rollouts.query.parser import parse_query
+from rollouts.query.rescore_terms import format_disagreement, list_rescores
 from rollouts.query.search import QueryResult, find_samples
 from rollouts.query.sql import NUMBER_COLUMNS
 from rollouts.query.term_editing import find_term_span
@@ -40,6 +41,7 @@ FIELD_DESCRIPTIONS: Final = {
     "source": N_("data source (part of its name)"), "reason": N_("flag reason"), "alike": N_("id of a template"),
     "label": N_("labelled, with this name"), "author": N_("labelled by"),
     "label-source": N_("labelled by people, code or models"), "is": N_("property"),
+    "disagrees": N_("correct by a re-score and wrong by the score, or the reverse"),
     "no": N_("missing field"),
 }  # fmt: skip
 PROPERTY_DESCRIPTIONS: Final = {entry.term: entry.about for entry in PROPERTY_CATALOG} | {
@@ -90,6 +92,15 @@ class CompletionContext:
     def logged_keys(self) -> dict[str, LoggedKey]:
         return find_logged_keys(self.base.scope)
 
+    @cached_property
+    def rescores(self) -> list[Rescore]:
+        return list_rescores(self.base.scope.run, self.base.scope.blind)
+
+    @cached_property
+    def rescore_columns(self) -> dict[str, str]:
+        """{name: key} of the numbers of re-scores."""
+        return {name: key for rescore in self.rescores for name, key in rescore.list_columns().items()}
+
     def count_terms(self, terms: Iterable[str]) -> Mapping[str, int | None]:
         """Returns how many samples each term about columns would leave; None if that takes too long."""
         return self.rest.count_terms(terms) if self.counted else dict.fromkeys(terms)
@@ -101,8 +112,14 @@ class CompletionContext:
     def list_frequent_values(self, column: str, limit: int) -> list[tuple[Any, int]]:
         """Returns [(value, samples)], the most frequent first."""
         unknown = "" if column in ("group", "data_source") else None
-        rows = self.rest.samples.order_by().exclude(**{column: unknown}).values_list(column)
+        rows = self.find_values(column).order_by().exclude(**{column: unknown}).values_list(column)
         return list(rows.annotate(count=Count("pk")).order_by("-count", column)[:limit])
+
+    def find_values(self, column: str) -> Any:
+        """Returns a QuerySet of the samples that has this column: a field, or the name of a re-score's number."""
+        if column in self.rescore_columns:
+            return self.rest.samples.annotate(**{column: build_rescore_column(self.rescore_columns[column])})
+        return self.rest.samples
 
 
 def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> QueryCompletion:
@@ -147,7 +164,7 @@ def list_choices(context: CompletionContext, typed: str) -> list[CompletionChoic
 
 def list_names(context: CompletionContext, typed: str) -> list[CompletionChoice]:
     """Returns the names that start with `typed`, then those that contain it. A complete name is followed by values."""
-    if typed in ast.NUMBER_FIELDS or typed in context.logged_keys:
+    if typed in ast.NUMBER_FIELDS or typed in context.logged_keys or typed in context.rescore_columns:
         return list_values(context, typed, "=", "")
     names = ["is", "no", "source", *(name for name in ast.NAME_FIELDS if name != "source")]
     if context.base.scope.step_id is not None:
@@ -156,7 +173,8 @@ def list_names(context: CompletionContext, typed: str) -> list[CompletionChoice]
     key_choices = [build_key_choice(key) for key in context.logged_keys.values()]
     properties = list_properties(context, typed)
     labels = list_label_keys(context, typed)
-    choices = [*list_number_fields(context), *fields[:3], *key_choices, *fields[3:], *labels, *properties]
+    rescores = list_rescore_columns(context)
+    choices = [*list_number_fields(context), *rescores, *fields[:3], *key_choices, *fields[3:], *labels, *properties]
     prefix = typed.casefold()
     matches = [choice for choice in choices if prefix in choice.text.casefold()]
     return sorted(matches, key=lambda choice: not choice.text.casefold().startswith(prefix))
@@ -177,6 +195,10 @@ def list_number_fields(context: CompletionContext) -> list[CompletionChoice]:
             detail = format_range(_(FIELD_DESCRIPTIONS[name]), low, high)
             choices.append(CompletionChoice(name, "number", detail, whole=False))
     return choices
+
+
+def list_rescore_columns(context: CompletionContext) -> list[CompletionChoice]:
+    return [CompletionChoice(name, "number", _("re-score"), whole=False) for name in context.rescore_columns]
 
 
 def list_label_keys(context: CompletionContext, typed: str) -> list[CompletionChoice]:
@@ -224,10 +246,10 @@ def list_values(context: CompletionContext, name: str, sign: str, typed: str) ->
     """Returns comparisons with the most frequent values, or with values that divide the samples (`score<0.5`)."""
     if name.startswith(label_terms.LABEL_PREFIX):
         return list_label_values(context, name, sign, typed)
-    if name not in ast.NUMBER_FIELDS:
+    if name not in ast.NUMBER_FIELDS and name not in context.rescore_columns:
         key = context.logged_keys.get(parse_key_name(name))
         return list_key_values(context, key, sign, typed) if key else []
-    column = NUMBER_COLUMNS[name]
+    column = NUMBER_COLUMNS.get(name, name)
     frequent = context.list_frequent_values(column, 9)
     is_complete = len(frequent) <= 8
     values = sorted(value for value, _ in frequent) if is_complete else list_quantiles(context, column)
@@ -248,7 +270,7 @@ def list_label_values(context: CompletionContext, name: str, sign: str, typed: s
 
 def list_quantiles(context: CompletionContext, column: str) -> list[float]:
     """Returns the 10 %, 50 % and 90 % quantiles."""
-    samples = context.rest.samples.exclude(**{column: None}).order_by(column)
+    samples = context.find_values(column).exclude(**{column: None}).order_by(column)
     count = samples.count()
     return [samples.values_list(column, flat=True)[int(share * (count - 1))] for share in (0.1, 0.5, 0.9) if count]
 
@@ -298,6 +320,7 @@ def list_named_values(context: CompletionContext, name: str, typed: str) -> list
         "group": lambda: list_column_values(context, "group", "group"),
         "reason": lambda: list_reasons(context),
         "alike": lambda: list_templates(context),
+        "disagrees": lambda: build_choices(context, map(format_disagreement, context.rescores)),
     }
     choices = lists[name]() if name in lists else []
     return [choice for choice in choices if typed in choice.text.partition(":")[2].casefold()]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rollouts.query.body_parts import BodyFilePart, FileVersion, get_file_version, list_body_parts
+from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, TURN_KEYS
 
 if TYPE_CHECKING:
     from rollouts.query.body_reader import LoggedKey
@@ -33,6 +34,14 @@ def find_logged_keys(scope: QueryScope) -> dict[str, LoggedKey]:
         for key in read_logged_keys(part, version):
             keys[key.name] = keys[key.name].merge(key) if key.name in keys else key
     return dict(sorted(keys.items()))
+
+
+def list_trainer_columns(scope: QueryScope) -> set[str]:
+    """Returns the names of what the run logged: keys of the newest files, and reward parts."""
+    names = {*find_logged_keys(scope), *NUMBER_KEYS, *TEXT_KEYS, *TURN_KEYS}
+    for parts in scope.steps.order_by("-step").values_list("parts", flat=True)[:MAX_KEY_FILES]:
+        names |= parts.keys()
+    return names
 
 
 def count_logged_values(scope: QueryScope, key: LoggedKey, limit: int) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@
     is:truncated  no:answer                          properties, see `PROPERTY_NAMES` and `MISSING_NAMES`
     label:correct  label.quality>=3  author:mina     labels, see `label_terms.py`
     acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
+    score.v2<0.5  score.v2!=score  disagrees:score.v2   re-scores, see `rescore_terms.py`
     quokka  "exact phrase"  /regex/                  text of prompt and response
     split:train,eval                                 any value of a list
     -x  x y  x or y  (x)                             not, and, or
@@ -227,7 +228,9 @@ def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span, vocabu
     if name in ("", "config.", "metric."):
         message = _("`{prefix}.` needs a key, for example `{example}`.")
         raise ast.InvalidQueryError(message.format(prefix=vocabulary.key_prefix, example=vocabulary.key_example), span)
-    if sign in ("<", "<=", ">", ">=") and number is None:
+    # `score.v2<score` compares two numbers, see `rescore_terms.py`.
+    is_other_number = vocabulary.has_labels and (text in vocabulary.number_fields or "." in text)
+    if sign in ("<", "<=", ">", ">=") and number is None and not is_other_number:
         message = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
         raise ast.InvalidQueryError(message.format(name=name, sign=sign), span)
     if sign == "!=":

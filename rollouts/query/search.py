@@ -17,6 +17,7 @@ from rollouts.models import NOT_BLIND, BlindQueues, Queue, Run
 from rollouts.query import body_parts, body_scan, correctness_rule
 from rollouts.query.ast import And, BodyTerm, NameTerm, Not, Or, Query, QueryNode, RangeTerm, collect_leaves
 from rollouts.query.parser import parse_query
+from rollouts.query.rescore_terms import RESCORE_PREFIX, get_order_column, resolve_rescores
 from rollouts.query.sql import RECORDED_CONDITIONS, QueryScope, build_condition, build_scope
 from rollouts.samples import PROPERTY_CATALOG
 
@@ -93,7 +94,7 @@ class QueryResult:
         """Returns the condition of a term about columns, for samples of the same scope."""
         root = parse_query(term).root
         assert root is not None, "the term is not empty"
-        return build_condition(root, self.scope)
+        return build_condition(resolve_rescores(root, self.scope.run, self.scope.blind), self.scope)
 
     def count_terms(self, terms: Iterable[str]) -> dict[str, int]:
         """Returns how many of the samples match each of these terms about columns."""
@@ -153,9 +154,10 @@ def find_samples(
     Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
     query = parse_query(q) if isinstance(q, str) else q
-    order = build_order(ordering)
     if blind is None:
-        blind = Queue.objects.blind_for(reader) if reader is not None and query.asks_labels else NOT_BLIND
+        may_matter = query.asks_labels or query.may_ask_rescores or RESCORE_PREFIX in ordering
+        blind = Queue.objects.blind_for(reader) if reader is not None and may_matter else NOT_BLIND
+    order = build_order(ordering, run, blind)
     scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader, blind)
     condition = build_query_condition(query, scope, time_budget)
     samples = scope.samples().filter(condition)
@@ -169,9 +171,10 @@ def build_query_condition(query: Query, scope: QueryScope, time_budget: body_sca
     """Returns the condition of a query. Only terms about bodies need a scan."""
     if query.root is None:
         return Q()
-    if any(isinstance(leaf, BodyTerm) for leaf in query.leaves):
-        return ConditionBuilder(scope, time_budget).build(query.root)
-    return build_condition(query.root, scope)
+    root = resolve_rescores(query.root, scope.run, scope.blind) if query.may_ask_rescores else query.root
+    if any(isinstance(leaf, BodyTerm) for leaf in collect_leaves(root)):
+        return ConditionBuilder(scope, time_budget).build(root)
+    return build_condition(root, scope)
 
 
 def find_first_step(scope: QueryScope, max_samples: int) -> int | None:
@@ -185,18 +188,24 @@ def find_first_step(scope: QueryScope, max_samples: int) -> int | None:
     return None
 
 
-def get_order_columns(name: str) -> tuple[Any, ...]:
-    """Returns the columns of an ordering; none if it does not exist. `part:acc` orders by a reward part."""
+def get_order_columns(name: str, run: Run, blind: BlindQueues) -> tuple[Any, ...]:
+    """Returns the columns of an ordering; none if it does not exist. `part:acc` orders by a reward part,
+    `rescore:score.v2` by a re-score."""
+    if name.startswith(RESCORE_PREFIX):
+        return get_order_column(name, run, blind)
     if name.startswith(PART_PREFIX) and len(name) > len(PART_PREFIX):
         return (Cast(KeyTextTransform(name.removeprefix(PART_PREFIX), "parts"), FloatField()),)
     return SAMPLE_ORDERINGS.get(name, ())
 
 
-def build_order(ordering: str) -> tuple[Any, ...]:
+def build_order(ordering: str, run: Run, blind: BlindQueues) -> tuple[Any, ...]:
     name = ordering.removeprefix("-")
-    order_columns = get_order_columns(name)
+    order_columns = get_order_columns(name, run, blind)
     if not order_columns:
-        message = _("`ordering` must be one of {known} or `part:` and a reward part; put `-` in front to reverse it.")
+        message = _(
+            "`ordering` must be one of {known}, `part:` and a reward part, or `rescore:` and a re-score of the run; "
+            "put `-` in front to reverse it."
+        )
         raise InvalidInputError(message.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
     columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in order_columns]

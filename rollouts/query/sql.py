@@ -29,7 +29,7 @@ from rollouts.models import (
     get_flag_name,
     parse_template_id,
 )
-from rollouts.query import ast, group_outcomes, label_terms
+from rollouts.query import ast, group_outcomes, label_terms, rescore_terms
 from rollouts.samples import TEXT_PROPERTY_BITS
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def build_condition(node: ast.QueryNode, scope: QueryScope) -> Q:
             return build_name_condition(node, scope)
         case ast.LabelTerm():
             return label_terms.build_label_condition(node, scope.run, scope.labels())
+        case ast.RescoreTerm():
+            return rescore_terms.build_rescore_condition(node)
         case ast.PropertyTerm(name):
             return build_property_condition(name, scope)
         case ast.MissingTerm("label"):

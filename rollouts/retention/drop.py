@@ -34,7 +34,13 @@ from rollouts.retention.protection import load_protection
 from rollouts.retention.raw_dumps import drop_split_sources
 from rollouts.retention.selection import Limits, StepDecision, decide_step
 from rollouts.retention.sizes import measure_raw_dump
-from rollouts.samples import BODY_SCHEMA_VERSION, BodyWriter, open_body_file, scan_dump_rows_in_file
+from rollouts.samples import (
+    BODY_SCHEMA_VERSION,
+    BodyWriter,
+    open_body_file,
+    remove_missing_results,
+    scan_dump_rows_in_file,
+)
 from rollouts.storage import delete_unused_raw_files, get_body_file_path, retire_body_file, write_atomically
 
 
@@ -171,6 +177,7 @@ def delete_rows(step: Step, dumps: Sequence[Dump], groups: frozenset[str]) -> No
     Sample.objects.filter(step=step).exclude(group__in=groups).delete()
     remaining = Sample.objects.filter(step=step).values("pk")
     DuplicateSource.objects.filter(dump__in=dumps).exclude(sample__in=remaining).delete()
+    remove_missing_results(step)
 
 
 def move_ordinals(kept: Sequence[KeptRows]) -> None:

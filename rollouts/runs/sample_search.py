@@ -36,7 +36,8 @@ def search_runs(
     Raises InvalidQueryError before the first run if the query cannot be parsed.
     """
     query = parse_query(q)
-    blind = Queue.objects.blind_for(reader) if query.asks_labels else NOT_BLIND
+    may_matter = query.asks_labels or query.may_ask_rescores
+    blind = Queue.objects.blind_for(reader) if may_matter else NOT_BLIND
     started = monotonic()
     for run in runs.select_related("project").order_by("-pk").iterator(chunk_size=50):
         budget = TimeBudget(MAX_RUN_SECONDS)

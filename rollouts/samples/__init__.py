@@ -71,6 +71,14 @@ from rollouts.samples.parquet import (
 )
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
+from rollouts.samples.rescore_blocks import (
+    RescoreResult,
+    load_results,
+    remove_missing_results,
+    rename_results,
+    restore_numbers,
+    store_results,
+)
 from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
 from rollouts.samples.text_properties import (
     PROPERTIES_VERSION,
@@ -89,15 +97,17 @@ __all__ = [
     "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_KEYS", "IMAGE_PART_TYPES", "INDEX_ROW_COLUMNS", "IndexRow",
     "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK",
     "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA", "ROWS_VERSION", "Record",
-    "ResponseScan", "ResponseTraits", "SampleBody", "SampleContent", "SampleIdGenerator", "SampleImage",
-    "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "TURN_TOKEN", "Template", "TrajectoryPosition",
-    "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key", "compute_content_key",
-    "compute_prompt_key", "compute_text_properties", "describe_json_type", "dump_json", "export_jsonl",
-    "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer", "fill_missing_values",
-    "find_templates", "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples",
-    "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body",
-    "load_contents", "load_exported_labels", "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests",
-    "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing", "scan_dump_rows",
-    "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row", "split_shared_images", "text_to_float",
+    "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody", "SampleContent", "SampleIdGenerator",
+    "SampleImage", "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "TURN_TOKEN", "Template",
+    "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key",
+    "compute_content_key", "compute_prompt_key", "compute_text_properties", "describe_json_type", "dump_json",
+    "export_jsonl", "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer",
+    "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows", "is_number",
+    "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns",
+    "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_results", "load_texts",
+    "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_dump_columns",
+    "read_ground_truth", "read_timing", "remove_missing_results", "rename_results", "restore_numbers",
+    "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
+    "split_shared_images", "store_results", "text_to_float",
     "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

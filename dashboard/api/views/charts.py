@@ -52,7 +52,7 @@ class QueryCurve(ApiView):
             query.text("among", 8000),
         )
         max_points = query.integer("max_points", maximum=1_000_000) or 0
-        chart.check_reader(self.user.pk)
+        chart.check_reader(self.user.pk, run)
         result = load_query_curve(run, chart, seconds=SEARCH_SECONDS, max_points=max_points)
         return Response({**asdict(result), "complete": result.complete})
 

@@ -17,7 +17,8 @@ from django.db import connection
 from rollouts.findings import add_query_evidence, add_sample_evidence, create_finding
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Project, Run, Sample, SavedView, SharedLink, ViewedSample
-from rollouts.samples import compute_prompt_key
+from rollouts.rescores import create_rescore, save_results
+from rollouts.samples import RescoreResult, compute_prompt_key
 from rollouts.sharing import create_shared_link
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines, push
@@ -52,6 +53,9 @@ def plant(project: Project, run: Run, owner: User) -> None:
     assert sample
     builders.flag(sample.pk, owner, reason="other", text="Zebedee-4711 again")
     ViewedSample.objects.create(sample=sample.pk, run=run, user=owner)
+    judge, _created = create_rescore(run, owner, name="score.judge", kind="judge", source="model", digest="1")
+    ids = Sample.objects.filter(step=sample.step_id).values_list("pk", flat=True)
+    save_results(judge, {pk: RescoreResult(1.0, rationale=CANARY * (pk == sample.pk)) for pk in ids})
     finding = create_finding(project, owner, title="Umbrellas")
     add_sample_evidence(finding, sample, owner)
     add_query_evidence(finding, run, owner, split="train", step=4)

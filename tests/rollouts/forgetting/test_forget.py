@@ -29,7 +29,7 @@ from rollouts.models import (
     Step,
     ViewedSample,
 )
-from rollouts.samples import compute_prompt_key, load_bodies
+from rollouts.samples import compute_prompt_key, load_bodies, load_results
 from rollouts.storage import get_raw_dump_path
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
 from tests.rollouts.support.artifacts import brought, registered
@@ -77,6 +77,8 @@ def test_rows_and_statistics_are_those_of_the_other_samples(project: Project, pl
     assert (step.samples, step.groups, step.flags) == (4, 2, 0)
     assert not Sample.objects.filter(prompt_key=KEY).exists()
     assert not Label.objects.exists() and not ViewedSample.objects.exists()
+    rescore, results = planted.rescores.get(), load_results(step, planted.rescores.get())
+    assert len(results) == rescore.results == 4 and not any(result.rationale for result in results.values())
     dumps = Dump.objects.filter(run=planted, step__in=[1, 2, 3, 4])
     assert {(dump.rows, dump.left_out["forgotten"]) for dump in dumps} == {(4, 2)}
 

@@ -18,9 +18,10 @@ from rollouts.indexing.indexer import index_dump
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Label, Pin, Project, RetentionPolicy, Run, Sample, Segment, Step
 from rollouts.query import find_samples
+from rollouts.rescores import create_rescore, save_results
 from rollouts.retention import apply_policy, build_report, update_policy
 from rollouts.retention.sizes import load_step_sizes
-from rollouts.samples import load_bodies
+from rollouts.samples import RescoreResult, load_bodies, load_results
 from rollouts.storage import get_body_file_path, get_raw_dump_path
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -131,7 +132,10 @@ def test_the_sample_depends_on_the_seed_and_a_second_pass_drops_nothing(trained:
 
 
 def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: User) -> None:
-    names = ("samples", "groups", "score_mean", "score_max", "histogram", "facets", "length_mean")
+    names = ("samples", "groups", "score_mean", "score_max", "histogram", "facets", "length_mean", "rescores")
+    rescore, _created = create_rescore(trained, owner, name="score.v2", kind="function", source="f", digest="1")
+    scores = Sample.objects.filter(step__step=3, step__split="train").values_list("pk", "score")
+    save_results(rescore, {pk: RescoreResult(score) for pk, score in scores})
     before = Step.objects.filter(run=trained, step=3).values(*names).get()
     apply(trained.project, owner, train="sample", groups=2)
     step = Step.objects.get(run=trained, step=3)
@@ -140,6 +144,9 @@ def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: Use
     builders.flag(Sample.objects.filter(step=step)[0].pk, owner)
     step.refresh_from_db()
     assert step.flags == 1 and step.samples == 32
+    left = set(Sample.objects.filter(step=step).values_list("pk", flat=True))
+    rescore.refresh_from_db()
+    assert load_results(step, rescore).keys() == left and rescore.results == len(left) < 32
     found = find_samples(trained, split="train")
     assert found.total == Sample.objects.filter(step__split="train").count() == found.samples.count()
 

@@ -1,0 +1,157 @@
+"""Re-scores: what is stored, what survives, and how queries use it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import rescores
+from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.indexing import index_dump, reindex_run
+from rollouts.metrics.sample_curves import list_sample_curve_names
+from rollouts.models import AuditEntry, Project, Rescore, RescoreBlock, Run, Sample, Step
+from rollouts.query import complete_query, find_samples
+from rollouts.samples import RescoreResult, rescore_blocks
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+SCORES = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+NEW = [1.0, 0.0, 0.5, 0.0, None, 0.0]  # the fifth sample failed, the second was correct, the third is correct now
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    for step in (1, 2):
+        rows = [
+            {"prompt": f"p{n}", "response": f"r{n} of {step}", "score": score, "group": str(n), "acc": score,
+             "data_source": "gsm8k" if n % 2 else "math"}
+            for n, score in enumerate(SCORES)
+        ]  # fmt: skip
+        push(run, rows, step=step)
+    return run
+
+
+def start(run: Run, user: User, **changes: object) -> Rescore:
+    fields = {"name": "score.v2", "kind": "function", "source": "my.py:f", "digest": "1", **changes}
+    return rescores.create_rescore(run, user, **fields)[0]
+
+
+def fill(rescore: Rescore, step: int = 1) -> list[str]:
+    samples = list(Sample.objects.filter(step__step=step).order_by("ordinal").values_list("pk", flat=True))
+    results = {
+        sample: RescoreResult(
+            value, "" if value is not None else "boom", {"format": 0.25, "pred": "7"} if value else {}
+        )
+        for sample, value in zip(samples, NEW, strict=True)
+    }
+    assert rescores.save_results(rescore, results) == len(samples)
+    return samples
+
+
+def found(run: Run, q: str, ordering: str = "order") -> list[int]:
+    return [sample.ordinal for sample in find_samples(run, step=1, q=q, ordering=ordering).samples]
+
+
+def test_queries_filter_compare_sort_and_complete_a_rescore(run: Run, owner: User) -> None:
+    fill(start(run, owner))
+    assert found(run, "score.v2=1") == [0] and found(run, "score.v2<0.75") == [1, 2, 3, 5]
+    assert found(run, "score.v2!=score") == [1, 2] and found(run, "score.v2>score") == [2]
+    assert found(run, "-score.v2=0") == [0, 2, 4], "a sample without a number is not equal to it"
+    assert found(run, "disagrees:score.v2") == [1, 2] and found(run, "score.v2.format=0.25 r2") == [2]
+    assert found(run, "acc=1 -score.v2>0") == [1, 4] and found(run, "score.v2>0 or r3") == [0, 2, 3]
+    assert found(run, "", "-rescore:score.v2")[:2] == [0, 2] and found(run, "", "rescore:score.v2")[-1] == 4
+    choices = {choice.text for choice in complete_query(run, "score.v", step=1).choices}
+    assert choices == {"score.v2", "score.v2.format"}
+    counts = {choice.text: choice.count for choice in complete_query(run, "score.v2=", step=1).choices}
+    assert counts == {"score.v2=0": 3, "score.v2=0.5": 1, "score.v2=1": 1}
+    assert [choice.text for choice in complete_query(run, "disagrees:", step=1).choices] == ["disagrees:score.v2"]
+    for q in ("score.v2<maybe.not", "disagrees:v3", "score.v3=1", "acc<score"):
+        with pytest.raises(InvalidInputError):
+            list(find_samples(run, q=q).samples)
+    with pytest.raises(InvalidInputError):
+        find_samples(run, ordering="rescore:v3")
+
+
+def test_results_survive_a_new_index_and_go_with_their_samples(run: Run, owner: User) -> None:
+    rescore = start(run, owner)
+    samples = fill(rescore)
+    fill(rescore, step=2)
+    before = dict(Sample.objects.values_list("pk", "rescores"))
+    assert before[samples[0]] == {rescore.key: 1.0, f"{rescore.key}.format": 0.25} and before[samples[4]] in (None, {})
+    reindex_run(run)
+    for dump in run.dumps.all():
+        index_dump(dump.pk)
+    assert {pk: row or None for pk, row in Sample.objects.values_list("pk", "rescores")} == {
+        pk: row or None for pk, row in before.items()
+    }
+    assert Step.objects.get(step=1).rescores[rescore.key] == pytest.approx(0.3)
+    run.refresh_from_db()
+    assert {"samples/rescores/score.v2", "samples/rescores/score.v2.format"} <= list_sample_curve_names(run)
+
+
+def test_a_name_belongs_to_one_version_and_never_to_the_trainer(run: Run, owner: User) -> None:
+    for name in ("score", "acc", "is", "label.x", "a b", "data_source", "é", ""):
+        with pytest.raises((InvalidInputError, ConflictError)):
+            start(run, owner, name=name)
+    rescore = start(run, owner)
+    fill(rescore)
+    assert start(run, owner).pk == rescore.pk
+    with pytest.raises(ConflictError, match="another version"):
+        start(run, owner, digest="2")
+    other = builders.member(run.project, "ann", "annotator")
+    with pytest.raises(ConflictError, match="a re-score of"):
+        start(run, other, digest="2", replace=True)
+    fresh = start(run, owner, digest="2", replace=True)
+    assert fresh.pk != rescore.pk and found(run, "score.v2>=0") == [] and not RescoreBlock.objects.exists()
+    assert set(AuditEntry.objects.filter(verb__startswith="rescore.").values_list("verb", flat=True)) == {
+        "rescore.create",
+        "rescore.delete",
+    }
+
+
+def test_pending_samples_come_in_pages_without_those_that_are_done(run: Run, owner: User) -> None:
+    rescore = start(run, owner)
+    scope = {"run": run}
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = rescores.find_pending_samples(rescore, scope, "score>=0", limit=5, cursor=cursor)
+        assert len(page.samples) <= 5
+        seen += [sample["id"] for sample in page.samples]
+        cursor = page.cursor
+    assert len(seen) == len(set(seen)) == 12
+    fill(rescore)
+    page = rescores.find_pending_samples(rescore, scope, "", limit=50)
+    assert (len(page.samples), page.done, page.failed, page.cursor) == (6, 5, 1, None)
+    again = rescores.find_pending_samples(rescore, scope, "", limit=50, retry=True)
+    assert [sample["response"] for sample in again.samples if sample["step"] == 1] == ["r4 of 1"]
+
+
+def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(
+    run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescore_blocks, "MAX_BLOCK_RESULTS", 4)
+    rescore = start(run, owner)
+    samples = list(Sample.objects.filter(step__step=1).order_by("ordinal").values_list("pk", flat=True))
+    for sample in samples:
+        rescores.save_results(rescore, {sample: RescoreResult(None, "timeout")})
+    assert sorted(RescoreBlock.objects.values_list("count", flat=True)) == [2, 4]
+    rescores.save_results(rescore, {sample: RescoreResult(1.0, rationale="fine") for sample in [*samples, "unknown"]})
+    rescore.refresh_from_db()
+    assert (rescore.results, rescore.errors) == (6, 0) and RescoreBlock.objects.count() == 2
+    assert rescores.load_sample_results(Sample.objects.get(pk=samples[0]))[0][1].rationale == "fine"
+
+
+def test_the_comparison_has_each_data_source(run: Run, owner: User) -> None:
+    rescore = start(run, owner)
+    fill(rescore)
+    result = rescores.compare_rescore(run.pk, rescore.pk, run.version)
+    total = result.total
+    assert (total.count, total.changed, total.judged, total.agreed, total.gained, total.lost) == (5, 2, 5, 3, 1, 1)
+    assert (total.old_mean, total.new_mean) == (pytest.approx(0.4), pytest.approx(0.3)) and result.missing == 1
+    assert {source.source: source.count for source in result.sources} == {"gsm8k": 3, "math": 2}
+    assert [sample.ordinal for sample in result.examples] == [1, 2]
+    numbers = SCORES[:4] + SCORES[5:], [value for value in NEW if value is not None]
+    assert total.correlation == pytest.approx(float(np.corrcoef(*numbers)[0, 1]))

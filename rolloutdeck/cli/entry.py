@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
+from rolloutdeck.cli.rescore import add_judge_arguments, add_rescore_arguments
 from rolloutdeck.cli.review import add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
@@ -213,6 +214,12 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
         "labels of samples, rubrics, the reward check",
         add_labels_arguments,
     ),
+    "rescore": (
+        "rolloutdeck.cli.rescore.command",
+        "run another reward function on stored samples",
+        add_rescore_arguments,
+    ),
+    "judge": ("rolloutdeck.cli.rescore.judge", "ask a model about stored samples", add_judge_arguments),
     "pull": (
         "rolloutdeck.cli.plans.pull",
         "download a plan's files for a trainer that loads folders",

@@ -22,6 +22,7 @@ MAX_PAGE_CHARS: Final = 8_000_000
 MAX_ID: Final = 2**62  # behind the last sample of a step
 LEFT_OUT: Final = (
     "prompt_ids", "response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages", "labels", "segments",
+    "rescores",
 )  # fmt: skip
 
 Cursor = tuple[int, int, int]  # step id, dump id, ordinal: the last sample that was looked at

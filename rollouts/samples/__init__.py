@@ -73,6 +73,7 @@ from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
 from rollouts.samples.rescore_blocks import (
     RescoreResult,
+    load_rescore_values,
     load_results,
     remove_missing_results,
     rename_results,
@@ -104,10 +105,9 @@ __all__ = [
     "export_jsonl", "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer",
     "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows", "is_number",
     "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns",
-    "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_results", "load_texts",
-    "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_dump_columns",
-    "read_ground_truth", "read_timing", "remove_missing_results", "rename_results", "restore_numbers",
-    "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
-    "split_shared_images", "store_results", "text_to_float",
-    "to_float", "to_integer", "to_json", "to_text",
+    "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values", "load_results",
+    "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations",
+    "read_dump_columns", "read_ground_truth", "read_timing", "remove_missing_results", "rename_results",
+    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
+    "split_shared_images", "store_results", "text_to_float", "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from django.db.models.functions import Coalesce
 from rollouts.models import Label, Sample, SampleQuerySet
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
+from rollouts.samples.rescore_blocks import load_rescore_values
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 BATCH_ROWS = 256
@@ -28,7 +29,7 @@ LABEL_COLUMNS = ("name", "value", "rationale", "source", "author", "start", "end
 LABEL_FIELDS = ("data_source", "expected", "tail")
 
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
-JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras", "labels")
+JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras", "labels", "rescores")
 EXPORT_SCHEMA = pa.schema(
     [
         ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
@@ -59,15 +60,24 @@ def serialize_index_row(sample: Sample) -> dict[str, Any]:
 
 
 def serialize_full_sample(
-    sample: Sample, body: bodies.SampleBody, labels: Sequence[Mapping[str, Any]]
+    sample: Sample,
+    body: bodies.SampleBody,
+    labels: Sequence[Mapping[str, Any]],
+    rescores: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Returns the index row, the body and the labels of a sample. The response is null if only its tokens were
-    recorded."""
+    """Returns the index row, the body, the labels and the re-scores of a sample. The response is null if only its
+    tokens were recorded."""
     values = {name: getattr(body, name) for name in EXPORTED_BODY_FIELDS}
     values["response"] = None if body.textless else body.response
     row = serialize_index_row(sample)
     del row["tail"], row["expected"]
-    return {**values, **row, "group": row["group"] or values["group"], "labels": list(labels)}
+    return {
+        **values,
+        **row,
+        "group": row["group"] or values["group"],
+        "labels": list(labels),
+        "rescores": dict(rescores or {}),
+    }
 
 
 def load_exported_labels(
@@ -94,19 +104,23 @@ def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
 def iterate_full_samples(
     samples: SampleQuerySet, reader: User | AnonymousUser | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yields full samples in batches, in the order of the query, with the labels that the reader may read."""
+    """Yields full samples in batches, in the order of the query, with the labels and re-scores that the reader may
+    see."""
     matches = prefetch_step_relations(samples).iterator(chunk_size=BATCH_ROWS)
     while batch := list(islice(matches, BATCH_ROWS)):
-        yield load_full_samples(batch, load_exported_labels([sample.pk for sample in batch], reader))
+        ids = [sample.pk for sample in batch]
+        yield load_full_samples(batch, load_exported_labels(ids, reader), load_rescore_values(batch, reader))
 
 
 def load_full_samples(
-    samples: Sequence[Sample], labels: Mapping[str, Sequence[Mapping[str, Any]]]
+    samples: Sequence[Sample],
+    labels: Mapping[str, Sequence[Mapping[str, Any]]],
+    rescores: Mapping[str, Mapping[str, float]],
 ) -> list[dict[str, Any]]:
     """Returns these samples with their bodies, without those whose body is gone."""
     loaded = bodies.load_bodies(samples)
     return [
-        serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()))
+        serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()), rescores.get(sample.pk))
         for sample in samples
         if sample.pk in loaded
     ]

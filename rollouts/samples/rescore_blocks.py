@@ -6,9 +6,9 @@ written again from the blocks whenever the rows of a step are. All functions exp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import zstandard
@@ -17,7 +17,10 @@ from django.db.models import Avg, F
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from rollouts.models import Rescore, RescoreBlock, Sample, Step, build_rescore_column
+from rollouts.models import Queue, Rescore, RescoreBlock, Sample, Step, build_rescore_column
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
 
 MAX_BLOCK_RESULTS: Final = 5000
 ROWS_PER_STATEMENT: Final = 1000
@@ -141,6 +144,27 @@ def compute_means(step: Step, rescore: Rescore) -> None:
     others = {key: mean for key, mean in (step.rescores or {}).items() if key not in means}
     step.rescores = others | {key: mean for key, mean in means.items() if mean is not None}
     Step.objects.filter(pk=step.pk).update(rescores=step.rescores)
+
+
+def load_rescore_names(steps: Collection[int], reader: User | AnonymousUser | None = None) -> dict[str, str]:
+    """Returns {key: name} of the re-scores of the runs of these steps. Empty for a reader who reviews a blind queue."""
+    if not steps or (reader is not None and reader.pk and Queue.objects.blind_for(reader.pk).queues):
+        return {}
+    rescores = Rescore.objects.filter(run__in=Step.objects.filter(pk__in=list(steps)).values("run"))
+    return {key: name for rescore in rescores for name, key in rescore.list_columns().items()}
+
+
+def name_values(values: Mapping[str, float] | None, names: Mapping[str, str]) -> dict[str, float]:
+    """Returns {name of a re-score: number} of a row."""
+    return {names[key]: value for key, value in (values or {}).items() if key in names}
+
+
+def load_rescore_values(
+    rows: Sequence[Sample], reader: User | AnonymousUser | None = None
+) -> dict[str, dict[str, float]]:
+    """Returns {name of a re-score: number} by sample id. Empty for a reader who reviews a blind queue."""
+    names = load_rescore_names({row.step_id for row in rows if row.rescores}, reader)
+    return {row.pk: name_values(row.rescores, names) for row in rows if row.rescores} if names else {}
 
 
 def rename_results(step: Step, renamed: Mapping[str, str]) -> None:

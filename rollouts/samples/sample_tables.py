@@ -26,11 +26,12 @@ from rollouts.samples.export import (
     load_full_samples,
 )
 from rollouts.samples.parquet import ARRAYS, JSONS, is_reward_column
+from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 BATCH_ROWS: Final = 1024
-INDEX_FIELDS: Final = ("pk", "dump_id", "ordinal", "step_id", *SAMPLE_FIELDS, "facets", "data_source")
-DUMP, ORDINAL, STEP = 1, 2, 3  # positions in them
+INDEX_FIELDS: Final = ("pk", "dump_id", "ordinal", "step_id", *SAMPLE_FIELDS, "facets", "data_source", "rescores")
+DUMP, ORDINAL, STEP, RESCORES = 1, 2, 3, -1  # positions in them
 
 IndexRow = tuple[Any, ...]
 Labels = Mapping[str, list[dict[str, Any]]]
@@ -48,16 +49,23 @@ def iterate_sample_tables(
         ids = [row[0] for row in batch]
         labels = load_exported_labels(ids, reader)
         if DuplicateSource.objects.filter(sample__in=ids).exists():
-            yield build_merged_table(ids, labels), labels
+            yield build_merged_table(ids, labels, reader), labels
             continue
         load_places({row[STEP] for row in batch} - set(places), places)
-        yield read_batch(batch, labels, places), labels
+        yield read_batch(name_rescores(batch, reader), labels, places), labels
 
 
-def build_merged_table(ids: Sequence[str], labels: Labels) -> pa.Table:
+def name_rescores(batch: Sequence[IndexRow], reader: User | AnonymousUser | None) -> list[IndexRow]:
+    """Returns the rows with their re-scores by name, as JSON text."""
+    names = load_rescore_names({row[STEP] for row in batch if row[RESCORES]}, reader)
+    return [(*row[:RESCORES], dump_text(name_values(row[RESCORES], names))) for row in batch]
+
+
+def build_merged_table(ids: Sequence[str], labels: Labels, reader: User | AnonymousUser | None) -> pa.Table:
     """Some of the samples are in several dumps, whose values are merged one by one."""
     found = Sample.objects.in_bulk(ids)
-    rows = load_full_samples([found[pk] for pk in ids if pk in found], labels)
+    samples = [found[pk] for pk in ids if pk in found]
+    rows = load_full_samples(samples, labels, load_rescore_values(samples, reader))
     texts = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in rows]
     return pa.Table.from_pylist(texts, schema=EXPORT_SCHEMA)
 

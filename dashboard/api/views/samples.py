@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,7 +17,6 @@ from rollouts import samples
 from rollouts.errors import InvalidInputError
 from rollouts.flags import load_flags
 from rollouts.indexing import decode_tokens
-from rollouts.models import Sample
 from rollouts.prompts import find_prompt_samples
 from rollouts.query import SAMPLE_ORDERINGS, QueryResult, find_samples
 
@@ -29,7 +29,8 @@ SAMPLE_QUERY_PARAMS = {
     "step_kind": "What the number counts.",
     "attempt": "`current` (default), `all`, or the key of an attempt.",
     "q": "The query language of the pages.",
-    "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}, or `part:` and a reward part; a leading `-` reverses it.",
+    "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}, `part:` and a reward part, or `rescore:` and a re-score; a "
+    "leading `-` reverses it.",
 }
 
 
@@ -63,9 +64,10 @@ def search_requested_samples(request: Request, query: Params, ordering: str = "s
 
 @dataclass
 class PaginatedMatches:
-    """What a paginator needs of a query result: slices, and a count that is cheaper than the database's."""
+    """What a paginator needs of a query result: slices of previews, and a count that is cheaper than the database's."""
 
     result: QueryResult
+    reader: User
 
     def count(self) -> int:
         return self.result.total
@@ -73,8 +75,10 @@ class PaginatedMatches:
     def __len__(self) -> int:
         return self.result.total
 
-    def __getitem__(self, span: slice) -> list[Sample]:
-        return list(samples.prefetch_step_relations(self.result.samples)[span])
+    def __getitem__(self, span: slice) -> list[dict[str, Any]]:
+        rows = list(samples.prefetch_step_relations(self.result.samples)[span])
+        rescores = samples.load_rescore_values(rows, self.reader)
+        return [samples.serialize_index_row(row) | {"rescores": rescores.get(row.pk, {})} for row in rows]
 
 
 class Samples(ApiView):
@@ -88,7 +92,7 @@ class Samples(ApiView):
         """Previews that match `q` within `run split step attempt`, in `ordering`; `step` may be `latest` or `all`."""
         result = search_requested_samples(request, self.parse_query())
         extra = {"notes": list(result.notes)} if result.notes else None
-        return self.paginate(PaginatedMatches(result), samples.serialize_index_row, extra)
+        return self.paginate(PaginatedMatches(result, self.user), dict, extra)
 
 
 class OneSample(ApiView):
@@ -100,9 +104,10 @@ class OneSample(ApiView):
         body = samples.load_body(sample)
         flags = load_flags([pk], withdrawn=True, reader=request.user).get(pk, [])
         labels = samples.load_exported_labels([pk], request.user).get(pk, [])
+        rescores = samples.load_rescore_values([sample], request.user)
         return Response(
             {
-                **samples.serialize_full_sample(sample, body, labels),
+                **samples.serialize_full_sample(sample, body, labels, rescores.get(pk)),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": [{"id": dump.pk, **pick_fields(dump, "source", "format")} for dump in body.source_dumps],
                 "flags": [serialize_flag(flag) for flag in flags],

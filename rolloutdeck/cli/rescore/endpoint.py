@@ -1,0 +1,152 @@
+"""Calls of an OpenAI-compatible endpoint: `POST /chat/completions`, with pauses when it refuses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolloutdeck.errors import UsageError
+
+REFUSED_STATUSES = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+FATAL_STATUSES = (401, 402, 403, 404, 405)
+MAX_PAUSE_SECONDS = 60.0
+MAX_ANSWER_BYTES = 16 << 20
+MAX_MESSAGE_CHARS = 300
+
+
+class RefusedError(Exception):
+    """The endpoint did not take the call. It may be sent again."""
+
+    def __init__(self, message: str, pause: float | None = None) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+class UnreachableError(RefusedError):
+    """Nothing listens at the address."""
+
+
+class LostAnswerError(Exception):
+    """The call was sent, and no complete answer came. Whether the model has answered is not known."""
+
+
+class CallFailedError(Exception):
+    """The endpoint says that this call can never succeed, for example because it is too long."""
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the key to another server."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+@dataclass
+class Endpoint:
+    url: str
+    model: str
+    key: str
+    timeout: float
+    tries: int
+    body: dict[str, Any]
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise UsageError(f"--endpoint {self.url} is not an http:// or https:// address.")
+        self._opener = urllib.request.build_opener(NoRedirects)
+
+    def ask(self, messages: list[dict[str, str]], before: Callable[[], None], refused: Callable[[], None]) -> str:
+        """Returns the text of the answer. `before` is called before each try, `refused` after one that was not taken.
+
+        Raises LostAnswerError, CallFailedError, RefusedError after the last try, and UsageError if no call can work.
+        """
+        body = {"model": self.model, "messages": messages, "temperature": 0, **self.body}
+        data = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        for number in range(self.tries):
+            before()
+            try:
+                return self._send(data)
+            except RefusedError as error:
+                refused()
+                if number + 1 == self.tries or self.stopped.is_set():
+                    raise
+                pause = min(MAX_PAUSE_SECONDS, 2.0**number) if error.pause is None else error.pause
+                self.stopped.wait(pause * random.uniform(0.75, 1.25))
+        raise AssertionError("the last try raises")
+
+    def _send(self, data: bytes) -> str:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        address = f"{self.url.rstrip('/')}/chat/completions"
+        request = urllib.request.Request(address, data, headers, method="POST")
+        try:
+            with self._opener.open(request, timeout=self.timeout) as response:
+                return read_answer(read_body(response, time.monotonic() + self.timeout))
+        except urllib.error.HTTPError as error:
+            raise build_status_error(error) from error
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError | socket.gaierror):
+                raise UnreachableError(f"{address} does not answer: {error.reason}") from error
+            raise LostAnswerError(f"no answer: {error.reason}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise LostAnswerError(f"no answer: {error or type(error).__name__}") from error
+
+
+def read_body(response: Any, deadline: float) -> bytes:
+    chunks: list[bytes] = []
+    while chunk := response.read1(1 << 16):
+        chunks.append(chunk)
+        if time.monotonic() > deadline:
+            raise TimeoutError("it takes longer than the time limit")
+        if sum(map(len, chunks)) > MAX_ANSWER_BYTES:
+            raise LostAnswerError("the answer is too large")
+    if response.length:
+        raise http.client.IncompleteRead(b"".join(chunks), response.length)
+    return b"".join(chunks)
+
+
+def read_answer(body: bytes) -> str:
+    """Returns the text of the first choice. Raises CallFailedError if there is none."""
+    try:
+        message = json.loads(body)["choices"][0]["message"]
+        text = message.get("content")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        text = None
+    if not isinstance(text, str):
+        raise CallFailedError(f"the endpoint's answer has no text: {shorten(body)}")
+    return text
+
+
+def build_status_error(error: urllib.error.HTTPError) -> Exception:
+    try:
+        text = shorten(error.read(1 << 16))
+    except (OSError, http.client.HTTPException):
+        text = ""
+    message = f"the endpoint answered {error.code}: {text}"
+    if error.code in FATAL_STATUSES or 300 <= error.code < 400:
+        return UsageError(f"No call can work: {message}.")
+    if error.code in REFUSED_STATUSES:
+        return RefusedError(message, parse_pause(error.headers.get("Retry-After")))
+    return CallFailedError(message)
+
+
+def parse_pause(text: str | None) -> float | None:
+    """The header may also have a date, which is ignored."""
+    try:
+        return max(0.0, min(MAX_PAUSE_SECONDS, float(text or "")))
+    except ValueError:
+        return None
+
+
+def shorten(body: bytes) -> str:
+    return " ".join(body.decode("utf-8", "replace").split())[:MAX_MESSAGE_CHARS]

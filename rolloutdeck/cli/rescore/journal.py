@@ -1,0 +1,101 @@
+"""The journal of a judge: which samples were sent to the model, and what it answered.
+
+Each line is on disk before the next thing happens: `sent` before the call, `answer` before anything else is done with
+it, `refused` if the endpoint did not take it. So a command that was killed sends no sample again. A sample that was
+sent and has neither line may have been answered: that is not known, and it is not sent again either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rolloutdeck.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two commands could use one journal
+    fcntl = None  # type: ignore[assignment]
+
+
+class Journal:
+    """One file, used by one command at a time. Threads may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sent: set[str] = set()
+        self._answers: dict[str, int] = {}  # sample -> place of its line
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Journal:
+        """Reads what an earlier command wrote. Raises UsageError if another command uses the journal."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")  # noqa: PTH123
+        except OSError as error:
+            raise UsageError(f"The journal {self.path} can't be written: {error.strerror or error}.") from error
+        if fcntl:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._file.close()
+                raise UsageError(f"Another command uses the journal {self.path}. Wait until it ends.") from None
+        self._read()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._file.close()
+
+    def _read(self) -> None:
+        end = 0
+        for line in iter(self._file.readline, b""):
+            if not line.endswith(b"\n"):
+                break  # a kill cut it
+            with contextlib.suppress(ValueError, KeyError):
+                self._apply(json.loads(line), end)
+            end += len(line)
+        self._file.truncate(end)
+        self._file.seek(end)
+
+    def _apply(self, line: dict[str, Any], place: int) -> None:
+        sample = line["sample"]
+        match line["event"]:
+            case "sent":
+                self.sent.add(sample)
+                self._answers.pop(sample, None)
+            case "refused":
+                self.sent.discard(sample)
+            case "answer":
+                self._answers[sample] = place
+
+    def write(self, event: str, sample: str, **fields: Any) -> None:
+        """Writes a line and waits until it is on disk."""
+        line = {"event": event, "sample": sample, **fields}
+        data = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        with self._lock:
+            place = self._file.seek(0, os.SEEK_END)
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._apply(line, place)
+
+    def find_answer(self, sample: str) -> dict[str, Any] | None:
+        """Returns the fields of the sample's answer."""
+        with self._lock:
+            place = self._answers.get(sample)
+            if place is None:
+                return None
+            self._file.seek(place)
+            return dict(json.loads(self._file.readline()))
+
+    def is_unanswered(self, sample: str) -> bool:
+        """Returns whether the sample was sent and nothing is known of it."""
+        return sample in self.sent and sample not in self._answers

@@ -1,0 +1,238 @@
+"""`rolloutdeck judge`: asks a model about the stored samples of a query.
+
+The answers to the questions of a rubric become labels of the model, and one of them the number of a re-score. With the
+user's own instructions there is only the number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rolloutdeck.cli.common import connect, format_count, print_message, send_request
+from rolloutdeck.cli.rescore.command import finish, send_rescore
+from rolloutdeck.cli.rescore.endpoint import (
+    CallFailedError,
+    Endpoint,
+    LostAnswerError,
+    RefusedError,
+    UnreachableError,
+)
+from rolloutdeck.cli.rescore.instructions import (
+    HOLES,
+    InvalidAnswerError,
+    RubricInstructions,
+    TemplateInstructions,
+    Verdict,
+    build_rubric_instructions,
+    hash_text,
+)
+from rolloutdeck.cli.rescore.journal import Journal
+from rolloutdeck.cli.rescore.report import Progress
+from rolloutdeck.cli.rescore.transfer import PendingSamples, ResultUploader, build_query, count_samples
+from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.signals import SignalInterrupter
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib import ServerClient
+
+UNANSWERED = "it was sent, and no answer was stored; --retry sends it again"
+LABELS_PER_REQUEST = 1000
+FOLDER = Path("~/.rolloutdeck/judge")
+
+JsonObject = Mapping[str, Any]
+Instructions = RubricInstructions | TemplateInstructions
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.concurrency < 1 or args.tries < 1 or args.timeout <= 0 or (args.limit is not None and args.limit < 1):
+        raise UsageError("--concurrency, --tries, --timeout and --limit must be above 0.")
+    settings, server = connect(args)
+    run = find_run(server, args.run or settings.run, args.project or settings.project)
+    endpoint = build_endpoint(args)
+    instructions = build_instructions(server, run, args)
+    query = build_query(args)
+    total = count_samples(server, run["id"], query)
+    digest = hash_text(f"{args.model}\n{instructions.digest}\n{json.dumps(endpoint.body, sort_keys=True)}")
+    body = {"run": run["id"], "name": args.name, "kind": "judge", "source": args.model, "digest": digest}
+    rescore = send_rescore(server, body, args)
+    path = f"rescores/{rescore['id']}/"
+    pending = PendingSamples(server, path, query, retry=args.retry)
+    progress = Progress(total if args.limit is None else min(total, args.limit))
+    uploader = LabelUploader(server, path, args.model)
+    with SignalInterrupter(), Journal(args.journal or find_journal(server, rescore)) as journal:
+        judge = Judge(endpoint, instructions, journal, retry=args.retry)
+        try:
+            with uploader:
+                for result in judge.run(islice(pending, args.limit), args.concurrency):
+                    uploader.add(result)
+                    progress.add(result["sample"], result.get("error", ""))
+                    progress.show(pending.done + pending.failed)
+        except KeyboardInterrupt:
+            progress.clear()
+            print_message(f"Stopped. {format_count(uploader.stored, 'result')} stored; the same command continues.")
+            raise
+        finally:
+            pending.stop()
+    progress.clear()
+    return finish(server, rescore, run, args, progress, pending, uploader.stored)
+
+
+def build_endpoint(args: argparse.Namespace) -> Endpoint:
+    """Raises UsageError."""
+    try:
+        body = json.loads(args.body) if args.body else {}
+    except ValueError as error:
+        raise UsageError(f"--body is not JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise UsageError("--body must be a JSON object.")
+    body = {"max_tokens": args.max_tokens, **body}
+    key = os.environ.get(args.key_env, "").strip()
+    return Endpoint(args.endpoint, args.model, key, args.timeout, args.tries, body)
+
+
+def build_instructions(server: ServerClient, run: JsonObject, args: argparse.Namespace) -> Instructions:
+    """Raises UsageError."""
+    if args.prompt is None:
+        rubric = send_request(server, "GET", f"projects/{quote(run['project'], safe='')}/rubric/").json()
+        return build_rubric_instructions(rubric, args.rubric or "", args.score, args.good)
+    try:
+        template = args.prompt.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{args.prompt} can't be read: {error}.") from error
+    if "response" not in HOLES.findall(template):
+        raise UsageError(f"{args.prompt} has no {{response}}, so the model would not see what it judges.")
+    return TemplateInstructions(template)
+
+
+def find_journal(server: ServerClient, rescore: JsonObject) -> Path:
+    place = hashlib.sha256(f"{server.url.rstrip('/')} {rescore['id']} {rescore['digest']}".encode()).hexdigest()
+    return FOLDER.expanduser() / f"{rescore['name']}-{place[:16]}.jsonl"
+
+
+class LabelUploader(ResultUploader):
+    """Stores the answers as labels of the model before the results: what has a result is not looked at again."""
+
+    def __init__(self, server: ServerClient, path: str, model: str) -> None:
+        super().__init__(server, path)
+        self.model = model
+
+    def store(self, batch: list[dict[str, Any]]) -> int:
+        labels = [
+            {"sample": row["sample"], "name": name, "value": value, "rationale": row.get("rationale", "")}
+            | {"source": "model", "author": self.model}
+            for row in batch
+            for name, value in row.get("answers", {}).items()
+        ]
+        for start in range(0, len(labels), LABELS_PER_REQUEST):
+            send_request(self.server, "POST", "labels/", {"labels": labels[start : start + LABELS_PER_REQUEST]})
+        return super().store([{name: value for name, value in row.items() if name != "answers"} for row in batch])
+
+
+@dataclass
+class Judge:
+    endpoint: Endpoint
+    instructions: Instructions
+    journal: Journal
+    retry: bool
+
+    def run(self, samples: Iterable[JsonObject], concurrency: int) -> Iterator[dict[str, Any]]:
+        """Yields a result for each sample, in the order of completion. After Ctrl-C it waits for the calls that were
+        sent; a second one leaves them."""
+        tasks: queue.Queue[JsonObject | None] = queue.Queue()
+        results: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
+        for _number in range(concurrency):
+            threading.Thread(target=self._work, args=(tasks, results), daemon=True).start()
+        running = 0
+        try:
+            for sample in samples:
+                known = self._find_known(sample["id"])
+                if known is not None:
+                    yield known
+                    continue
+                tasks.put(sample)
+                running += 1
+                if running >= concurrency:
+                    yield take_result(results)
+                    running -= 1
+            while running:
+                yield take_result(results)
+                running -= 1
+        except (KeyboardInterrupt, UsageError) as error:
+            if isinstance(error, KeyboardInterrupt):
+                print_message(f"Waiting for {format_count(running, 'call')}; press Ctrl-C again to leave them.")
+            self.endpoint.stopped.set()
+            for _number in range(running - isinstance(error, UsageError)):
+                if isinstance(result := results.get(), dict):
+                    yield result
+            raise
+        finally:
+            self.endpoint.stopped.set()
+            for _number in range(concurrency):
+                tasks.put(None)
+
+    def _find_known(self, sample: str) -> dict[str, Any] | None:
+        """Returns the result of a sample that was sent before; None if it is sent now."""
+        answer = self.journal.find_answer(sample)
+        if answer is not None:
+            result = self._build_result(sample, answer)
+            return None if self.retry and "error" in result else result
+        if self.journal.is_unanswered(sample) and not self.retry:
+            return {"sample": sample, "error": UNANSWERED}
+        return None
+
+    def _work(self, tasks: queue.Queue[JsonObject | None], results: queue.Queue[dict[str, Any] | Exception]) -> None:
+        while (sample := tasks.get()) is not None:
+            try:
+                results.put(self._ask(sample))
+            except Exception as error:
+                results.put(error)
+
+    def _ask(self, sample: JsonObject) -> dict[str, Any]:
+        name = sample["id"]
+        try:
+            text = self.endpoint.ask(
+                self.instructions.build_messages(sample),
+                before=lambda: self.journal.write("sent", name),
+                refused=lambda: self.journal.write("refused", name),
+            )
+            answer: dict[str, Any] = {"text": text}
+        except UnreachableError as error:
+            raise UsageError(f"The endpoint does not answer: {error}.") from error
+        except RefusedError as error:
+            return {"sample": name, "error": str(error)}
+        except LostAnswerError as error:
+            return {"sample": name, "error": f"{error}; --retry sends it again"}
+        except CallFailedError as error:
+            answer = {"error": str(error)}
+        except UsageError:
+            self.journal.write("refused", name)
+            raise
+        self.journal.write("answer", name, **answer)
+        return self._build_result(name, answer)
+
+    def _build_result(self, sample: str, answer: JsonObject) -> dict[str, Any]:
+        if "error" in answer:
+            return {"sample": sample, "error": answer["error"]}
+        try:
+            verdict: Verdict = self.instructions.read(answer["text"])
+        except InvalidAnswerError as error:
+            return {"sample": sample, "error": str(error)}
+        result: dict[str, Any] = {"sample": sample, "value": verdict.value, "rationale": verdict.rationale}
+        return result | ({"answers": verdict.answers} if verdict.answers else {})
+
+
+def take_result(results: queue.Queue[dict[str, Any] | Exception]) -> dict[str, Any]:
+    result = results.get()
+    if isinstance(result, Exception):
+        raise result
+    return result

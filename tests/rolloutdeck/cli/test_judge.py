@@ -1,0 +1,183 @@
+"""`rolloutdeck judge` against a real server and a local endpoint that counts its calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.cli.entry import main
+from rolloutdeck.cli.rescore.instructions import TemplateInstructions, build_rubric_instructions, read_object
+from rollouts.labels import save_rubric
+from rollouts.models import Label, Project, Rescore, Run
+from rollouts.query import find_samples
+from rollouts.rescores import list_results
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SAMPLES = 24
+QUESTIONS: list[dict[str, Any]] = [
+    {"key": "correct", "title": "Is it correct?", "kind": "yes-no", "required": True},
+    {"key": "quality", "title": "How good is it?", "kind": "rating"},
+]
+
+
+class Endpoint:
+    """Answers chat completions. `calls` counts them by sample, `answered` those that got an answer."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
+        self.refuse: list[int] = []  # statuses of the next calls
+        self.seconds = 0.0
+        self.text = '{"correct": %s, "quality": 4, "rationale": "checked"}'
+        self.requests: list[dict[str, Any]] = []
+        self.keys: set[str] = set()
+        self.lock = threading.Lock()
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with endpoint.lock:
+                    status = endpoint.refuse.pop() if endpoint.refuse else 200
+                    sample = re.findall(r"response (\d+)", body["messages"][-1]["content"])[0]
+                    endpoint.calls[sample] += status == 200
+                    endpoint.requests.append(body)
+                    endpoint.keys.add(self.headers.get("Authorization", ""))
+                time.sleep(endpoint.seconds)
+                text = endpoint.text % str(int(sample) % 2 == 0).lower() if "%s" in endpoint.text else endpoint.text
+                data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+                self.send_response(status)
+                self.send_header("Retry-After", "0")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                with endpoint.lock:
+                    endpoint.answered[sample] += status == 200
+
+            def log_message(self, *args: Any) -> None:
+                """Says nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    running = Endpoint()
+    yield running
+    running.server.shutdown()
+    running.server.server_close()
+
+
+@pytest.fixture
+def run(node: Path, owner: User, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "annotate"))
+    monkeypatch.setenv("JUDGE_KEY", "s3cret")
+    project = Project.objects.get()
+    save_rubric(project, owner, QUESTIONS, "Check the arithmetic.")
+    run = builders.run(project)
+    push(run, [{"response": f"response {n}", "score": float(n % 3 == 0), "group": str(n)} for n in range(SAMPLES)])
+    return run
+
+
+def build_words(endpoint: Endpoint, *more: str) -> list[str]:
+    words = ["judge", "--endpoint", endpoint.url, "--model", "tiny-judge", "--key-env", "JUDGE_KEY"]
+    return [*words, "--concurrency", "4", *more]
+
+
+def test_answers_are_labels_of_the_model_and_numbers(
+    run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint.refuse = [429, 503, 500]
+    assert main(build_words(endpoint, "--rubric")) == 0
+    out = capsys.readouterr()
+    assert "score.judge: 24 results, 0 errors" in out.err and set(endpoint.calls.values()) == {1}
+    assert endpoint.keys == {"Bearer s3cret"}
+    asked = endpoint.requests[-1]
+    assert asked["model"] == "tiny-judge" and "Check the arithmetic." in asked["messages"][0]["content"]
+    labels = Label.objects.filter(source="model", author="tiny-judge")
+    assert Counter(labels.values_list("name", flat=True)) == {"correct": SAMPLES, "quality": SAMPLES}
+    label = labels.filter(name="correct").first()
+    assert label and label.rationale == "checked"
+    assert find_samples(run, q="score.judge=1 label.correct=yes").total == SAMPLES // 2
+    assert find_samples(run, q="disagrees:score.judge").total == 12
+
+    assert main(build_words(endpoint, "--rubric")) == 0 and set(endpoint.calls.values()) == {1}
+    assert main(build_words(endpoint, "--rubric", "quality")) == 2, "other questions are another judge"
+    assert "another version" in capsys.readouterr().err
+
+
+def test_a_judge_that_is_killed_half_way_calls_no_sample_twice(run: Run, endpoint: Endpoint, node: Path) -> None:
+    endpoint.seconds = 0.15
+    command = [sys.executable, "-m", "rolloutdeck", *build_words(endpoint, "--rubric")]
+    for enough in (6, 14):
+        process = subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE)
+        while endpoint.answered.total() < enough and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    endpoint.seconds = 0.0
+    assert main(build_words(endpoint, "--rubric")) in (0, 1)
+    assert set(endpoint.calls.values()) == {1}, "no sample was sent twice"
+    rescore = Rescore.objects.get()
+    errors = list_results(rescore, step=1, only_errors=True)
+    assert all("no answer was stored" in result.error for _sample, result in errors)
+    assert 1 <= len(errors) <= 8, "the calls that ran when it was killed, whether they arrived or not"
+    assert (rescore.results, rescore.errors) == (SAMPLES - len(errors), len(errors))
+
+    assert main(build_words(endpoint, "--rubric", "--retry")) == 0
+    rescore.refresh_from_db()
+    assert (rescore.results, rescore.errors) == (SAMPLES, 0)
+    assert len(endpoint.calls) == SAMPLES and endpoint.calls.total() <= SAMPLES + len(errors)
+
+
+def test_errors_of_the_endpoint_and_of_the_model(
+    run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "ask.txt").write_text("Rate {response} of {prompt} as JSON with score")
+    words = build_words(endpoint, "--prompt", str(node / "ask.txt"), "--name", "score.mine", "--limit", "3")
+    endpoint.refuse = [401] * 4
+    assert main(words) == 2 and "No call can work: the endpoint answered 401" in capsys.readouterr().err
+    endpoint.text, endpoint.refuse = "I like it", [400]
+    assert main(words) == 1
+    shown = capsys.readouterr().err
+    assert "2 × the model answered no score: I like it" in shown and "1 × the endpoint answered 400" in shown
+    endpoint.text = '<think>{"score": 1}</think>\n```json\n{"score": 0.25, "rationale": "fair"}\n```'
+    assert main([*words, "--retry"]) == 0
+    assert find_samples(run, q="score.mine=0.25").total == 3 and not Label.objects.exists()
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+    assert main([*words, "--limit", "6", "--tries", "1"]) == 2 and "does not answer" in capsys.readouterr().err
+
+
+def test_what_a_model_answers_is_checked_against_the_questions() -> None:
+    rubric = {"questions": [*QUESTIONS, {"key": "kind", "title": "Kind", "kind": "choice", "options": [
+        {"key": "good", "title": "Good"}, {"key": "bad", "title": "Bad"}]}]}  # fmt: skip
+    rubric["questions"][1] |= {"minimum": 1, "maximum": 5}
+    asked = build_rubric_instructions(rubric, "", "kind", "")
+    verdict = asked.read('Sure: {"correct": "Yes", "quality": "5", "kind": "GOOD"}')
+    assert (verdict.value, verdict.answers) == (1.0, {"correct": True, "quality": 5, "kind": "good"})
+    for text in ("[1]", "{}", '{"correct": true, "kind": "other"}', '{"correct": 1, "kind": "bad", "quality": 6}'):
+        with pytest.raises(Exception, match="the model"):
+            asked.read(text)
+    assert TemplateInstructions("").read("7").value == 7.0 and read_object("no") is None
+    template = TemplateInstructions("{response} then {prompt} {other}")
+    assert template.build_messages({"response": "{prompt}", "prompt": "p"})[0]["content"] == "{prompt} then p {other}"

@@ -18,6 +18,7 @@ from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
 from dashboard.pages.queues import agreement, create_form
 from dashboard.pages.queues import views as queues
+from dashboard.pages.rescores import views as rescores
 from dashboard.pages.review import views as review
 from dashboard.pages.reward_check import views as reward_check
 from dashboard.pages.run import chart_data
@@ -56,6 +57,9 @@ urlpatterns = [
     path("disk/", disk.disk_page, name="disk"),
     path("runs/<str:uid>/timeline/", timeline.timeline_page, name="timeline"),
     path("runs/<str:uid>/reward-check/", reward_check.reward_check_page, name="reward-check"),
+    path("runs/<str:uid>/rescores/", rescores.rescores_page, name="rescores"),
+    path("runs/<str:uid>/rescores/<int:pk>/", rescores.rescore_page, name="rescore"),
+    path("runs/<str:uid>/rescores/<int:pk>/delete/", rescores.delete_rescore_view, name="rescore-delete"),
     path("runs/<str:uid>/nearest/<str:step>/", run.nearest_step_view, name="nearest"),
     path("runs/<str:uid>/steps/<str:step>/", step.step_page, name="step"),
     path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group_page, name="group"),

@@ -39,6 +39,8 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (STACK_TITLE, REWARD_PART_PATTERNS),
     (STACK_TITLE, SAMPLE_PART_PATTERNS),
     (EVAL_STACK_TITLE, EVAL_PART_PATTERNS),
+    (N_("re-scores"), ("samples/rescores/*",)),
+    (N_("re-scores of evaluations"), ("samples/eval/rescores/*",)),
     (N_("zero-variance groups"), ("samples/zerovar", "samples/solve-all", "samples/solve-none")),
     (
         N_("response length"),

@@ -13,7 +13,7 @@ from dashboard.pages.common.sample_rows import SampleRow
 from dashboard.pages.common.step_strip import StepBar, StepStrip
 from dashboard.pages.common.url_state import StepUrlState
 from rollouts.models import Sample
-from rollouts.query import PART_PREFIX
+from rollouts.query import PART_PREFIX, RESCORE_PREFIX
 
 MAX_BAR_HEIGHT = 30  # pixels
 # Of the column of marks in `sample_rows.css`, without its padding but with a last gap; and of the mark "+2".
@@ -50,7 +50,7 @@ def render_sample_row(
         render_group_cell(row, group_links) if "group" in columns else "",
         f'<td class="num muted c-n">{"" if sample.index is None else sample.index}</td>' if "n" in columns else "",
         f'<td class="num c-adv">{formatting.format_signed_number(sample.advantage)}</td>' if "adv" in columns else "",
-        *(render_part_cell(sample, name) for name in columns if name.startswith(PART_PREFIX)),
+        *(render_part_cell(sample, name) for name in columns if name.startswith((PART_PREFIX, RESCORE_PREFIX))),
         f'<td class="num c-len">{row.length}</td>',
         f'<td class="num c-stale">{staleness}</td>' if "staleness" in columns else "",
         f'<td class="num muted c-time">{formatting.format_seconds(sample.duration)}</td>'
@@ -73,7 +73,11 @@ def render_group_cell(row: SampleRow, group_links: GroupLinks) -> str:
 
 
 def render_part_cell(sample: Sample, name: str) -> str:
-    value = (sample.parts or {}).get(name.removeprefix(PART_PREFIX))
+    """`part:NAME` is a reward part, `rescore:KEY=NAME` a re-score."""
+    if name.startswith(RESCORE_PREFIX):
+        value = (sample.rescores or {}).get(name.removeprefix(RESCORE_PREFIX).partition("=")[0])
+    else:
+        value = (sample.parts or {}).get(name.removeprefix(PART_PREFIX))
     text = "" if value is None else formatting.format_narrow_number(value).replace("-", "−")
     return f'<td class="num c-part">{text}</td>'
 

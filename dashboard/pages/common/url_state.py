@@ -60,7 +60,8 @@ class StepUrlState(UrlState):
     def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "sort":
-                return value.removeprefix("-").startswith("part:") or value.removeprefix("-") in SORTS
+                column = value.removeprefix("-")
+                return column.startswith(("part:", "rescore:")) or column in SORTS
             case "top":
                 return value == "alike"
             case "view":

@@ -12,19 +12,17 @@ from dashboard.pages.common import (
     SampleRow,
     StepUrlState,
     find_query_words,
+    load_blind_queues,
     role_allows,
     show_images,
 )
 from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import InvalidInputError, StorageUnavailableError
-from rollouts.models import Label, Sample
+from rollouts.models import Label, Rescore, Sample
 from rollouts.query import parse_query
-from rollouts.samples import (
-    MISSING_BODY_MESSAGE,
-    list_images,
-    parse_unit_tests,
-)
+from rollouts.rescores import load_sample_results
+from rollouts.samples import MISSING_BODY_MESSAGE, RescoreResult, list_images, parse_unit_tests
 
 OTHER_FIELDS = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
 MAX_SHORT_VALUE_CHARS = 80
@@ -70,9 +68,24 @@ def build_loaded_pane_context(
         "words": words,
         "mismatch": mismatch,
         "shared_edge": data.shared_edge,
+        "rescores": show_rescores(request, sample),
         **build_flags_context(request, sample, data.labels, role),
         **view_modes.build_view_context(body, state.view, view_input),
     }
+
+
+def show_rescores(request: HttpRequest, sample: Sample) -> list[tuple[Rescore, RescoreResult, dict[str, str]]]:
+    """The results of re-scores with their parts as text. A reviewer of a blind queue sees none."""
+    if sample.step.rescores is None or load_blind_queues(request).queues:
+        return []
+    return [
+        (rescore, result, {name: show_part(value) for name, value in result.parts.items()})
+        for rescore, result in load_sample_results(sample)
+    ]
+
+
+def show_part(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def build_flags_context(request: HttpRequest, sample: Sample, labels: list[Label], role: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The result of the query on the step page: a page of rows, and statistics that are computed once per version."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from django.utils.safestring import SafeString
@@ -13,7 +13,15 @@ from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.lib import CacheSize, cached
 from rollouts.models import NOT_BLIND, BlindQueues, Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
-from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
+from rollouts.query import (
+    RESCORE_PREFIX,
+    QueryResult,
+    TimeBudget,
+    build_hit_pattern,
+    find_samples,
+    find_snippets,
+    list_rescores,
+)
 from rollouts.review import ViewerState
 from rollouts.samples import load_texts
 
@@ -77,6 +85,12 @@ class StepQueryResult:
     @property
     def default_order(self) -> str:
         return choose_default_order(self.row)
+
+    @cached_property
+    def reward_parts(self) -> RewardParts:
+        """The columns of reward parts and re-scores."""
+        scope = self.matches.scope
+        return self.scope.reward_parts().with_rescores(list_rescores(scope.run, scope.blind), self.row)
 
     @cached_property
     def newest(self) -> QueryResult:
@@ -165,6 +179,7 @@ def load_query_result(
     error: SafeString | str = ""
     reader_id = reader.pk if reader else None
     blind = reader.blind if reader else NOT_BLIND
+    url_state = leave_out_unknown_sort(run, blind, url_state)
     all_samples = matches = search_step(run, split, row, url_state, "", reader=reader_id, blind=blind)
     try:
         if url_state.q.strip():
@@ -177,6 +192,14 @@ def load_query_result(
     key = (*scope_key, *query_key, *([reader] if matches.query.personal else [blind] if blind.queues else []))
     scope = ResultScope(scope_key, all_samples)
     return StepQueryResult(key, matches, scope, row, url_state, error, has_viewed=bool(reader and reader.marks))
+
+
+def leave_out_unknown_sort(run: Run, blind: BlindQueues, url_state: StepUrlState) -> StepUrlState:
+    """A link may sort by a re-score that was deleted, or that the reader may not see."""
+    name = url_state.sort.removeprefix("-").partition(RESCORE_PREFIX)
+    if name[1] and (blind.queues or run.rescores.all().named(name[2]) is None):
+        return replace(url_state, sort="")
+    return url_state
 
 
 def choose_order(url_state: StepUrlState, row: Step | None) -> str:

@@ -1,24 +1,29 @@
-"""The reward parts as columns of the table: which there are, which are shown, and the links that choose others."""
+"""Reward parts and re-scores as columns of the table: which there are, which are shown, and the links that choose
+others."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.pages.common import StepUrlState
-from rollouts.models import SampleQuerySet
+from rollouts.models import Rescore, SampleQuerySet, Step
+from rollouts.query import PART_PREFIX, RESCORE_PREFIX
 
 MAX_READ_SAMPLES = 500  # whose parts are compared
 MAX_DEFAULT_PARTS = 4
+MAX_DEFAULT_RESCORES = 2  # the newest
 MAX_REWARD = 100  # larger values are rather lengths and times than rewards
 NO_PARTS = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class RewardParts:
-    """`names` are all parts; `default` are those that vary and do not repeat the score, at most four."""
+    """`names` are all parts; `default` are those that vary and do not repeat the score, at most four. `rescores` are
+    {name: key} of the re-scores among the names."""
 
     names: tuple[str, ...]
     default: tuple[str, ...]
+    rescores: dict[str, str] = field(default_factory=dict)
 
     def select(self, url_state: StepUrlState) -> list[str]:
         """The shown parts, in the order of the run."""
@@ -26,6 +31,20 @@ class RewardParts:
             return list(self.default)
         chosen = url_state.parts.split(",")
         return [name for name in self.names if name.replace(",", " ") in chosen]
+
+    def with_rescores(self, rescores: Sequence[Rescore], step: Step | None) -> "RewardParts":
+        """Adds the re-scores in front: those with results of the step, or all without one."""
+        used = [row for row in rescores if step is None or row.key in (step.rescores or {})]
+        columns = {name: key for row in used for name, key in row.list_columns().items() if name not in self.names}
+        shown = [row.name for row in used[:MAX_DEFAULT_RESCORES] if row.name in columns]
+        return replace(self, names=(*columns, *self.names), default=(*shown, *self.default), rescores=columns)
+
+    def build_columns(self, url_state: StepUrlState) -> list[str]:
+        """The shown columns, as `render_sample_rows` reads them."""
+        return [
+            f"{RESCORE_PREFIX}{self.rescores[name]}={name}" if name in self.rescores else f"{PART_PREFIX}{name}"
+            for name in self.select(url_state)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

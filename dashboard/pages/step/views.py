@@ -19,7 +19,6 @@ from dashboard.pages.step.alike import build_alike_rows, count_templates
 from dashboard.pages.step.reward_parts import build_part_choices
 from dashboard.pages.step.table_controls import build_result_chips, build_sort_menu
 from rollouts.models import Attempt, Run, Sample, Step, StepTotals, load_step_totals
-from rollouts.query import PART_PREFIX
 from rollouts.review import ViewerState, load_viewer_state
 
 PANELS = {
@@ -109,17 +108,18 @@ def build_result_context(
         columns = request.GET.get("columns", "").split(",")
         page = result.load_page(start, common.NEXT_PAGE_ROWS)
         known = [name for name in common.SAMPLE_COLUMNS if name in columns]
-        return context | {"page": page, "columns": [*known, *list_part_columns(result)]}
+        return context | {"page": page, "columns": [*known, *result.reward_parts.build_columns(url_state)]}
     page = result.load_page(0, max(common.FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
-    context |= {"page": page, "columns": [*common.find_filled_columns(page.rows), *list_part_columns(result)]}
-    context["part_columns"] = [name.removeprefix(PART_PREFIX) for name in list_part_columns(result)]
+    parts = result.reward_parts
+    context |= {"page": page, "columns": [*common.find_filled_columns(page.rows), *parts.build_columns(url_state)]}
+    context["part_columns"] = [(name, name in parts.rescores) for name in parts.select(url_state)]
     if panel != "table":
         row_versions = tuple((row.pk, row.version) for row in result.rows)
         context |= {
             "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_totals(result.row),
             "chips": build_result_chips(result), "sorts": build_sort_menu(result),
             "is_evaluating": bool(result.totals and result.totals.rules != {run.project.rule}),
-            "part_choices": build_part_choices(result.scope.reward_parts(), url_state),
+            "part_choices": build_part_choices(parts, url_state),
             "alike_link": url_state.link(top="" if url_state.top else "alike", sel="") or "?",
             "alike_count": count_templates(row_versions, run.version) if result.row else 0,
             "alike": build_alike_rows(row_versions, run.version, url_state) if result.row and url_state.top else None,
@@ -133,11 +133,6 @@ def build_result_context(
             sample.step.run = run
         context |= build_pane_context(request, sample, url_state, role) if sample else {}
     return context
-
-
-def list_part_columns(result: query_result.StepQueryResult) -> list[str]:
-    """The names of the columns of the shown reward parts."""
-    return [f"{PART_PREFIX}{name}" for name in result.scope.reward_parts().select(result.url_state)]
 
 
 def find_selected_sample(request: HttpRequest) -> Sample | None:

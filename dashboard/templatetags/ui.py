@@ -103,8 +103,10 @@ def sort_link(context: template.Context, name: str, shown_as: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def part_sort_link(context: template.Context, name: str, is_rescore: bool) -> str:
-    """The header of a reward part or a re-score."""
-    return sort_link(context, f"{'rescore' if is_rescore else 'part'}:{name}", common.render_text(name))
+    """The header of a reward part or a re-score. The column is narrow, so `score.v2` is `v2`."""
+    if is_rescore:
+        return sort_link(context, f"rescore:{name}", common.render_text(name.removeprefix("score.")))
+    return sort_link(context, f"part:{name}", common.render_text(name))
 
 
 @register.simple_tag

@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(choices=[('function', 'Function'), ('judge', 'Judge')], max_length=8)),
                 ('source', models.CharField(help_text='the function, or the model of the judge', max_length=200)),
                 ('digest', models.CharField(help_text='of the source of the function, or of model and instructions', max_length=64)),
-                ('threshold', models.FloatField(default=0.0, help_text='a sample is correct above it')),
+                ('threshold', models.FloatField(blank=True, help_text='a sample is correct above it; null: by its part `acc`, else above 0', null=True)),
                 ('parts', models.JSONField(blank=True, default=list, help_text='names of the other numbers of a result')),
                 ('results', models.PositiveIntegerField(default=0, help_text='samples with a number')),
                 ('errors', models.PositiveIntegerField(default=0, help_text='samples without one')),

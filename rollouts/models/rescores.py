@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.conf import settings
 from django.db import models
@@ -15,6 +15,9 @@ from rollouts.models.steps import Step
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
+
+
+ACCURACY: Final = "acc"
 
 
 class RescoreQuerySet(models.QuerySet["Rescore"]):
@@ -47,7 +50,9 @@ class Rescore(models.Model):
     kind = models.CharField(max_length=8, choices=Kind.choices)
     source = models.CharField(max_length=200, help_text="the function, or the model of the judge")
     digest = models.CharField(max_length=64, help_text="of the source of the function, or of model and instructions")
-    threshold = models.FloatField(default=0.0, help_text="a sample is correct above it")
+    threshold = models.FloatField(
+        null=True, blank=True, help_text="a sample is correct above it; null: by its part `acc`, else above 0"
+    )
     parts = models.JSONField(default=list, blank=True, help_text="names of the other numbers of a result")
     results = models.PositiveIntegerField(default=0, help_text="samples with a number")
     errors = models.PositiveIntegerField(default=0, help_text="samples without one")
@@ -76,6 +81,14 @@ class Rescore(models.Model):
     def list_columns(self) -> dict[str, str]:
         """Returns {name in the query language: key} of its numbers."""
         return {self.name: self.key} | {f"{self.name}.{part}": self.part_key(part) for part in self.parts}
+
+    @property
+    def verdict(self) -> tuple[str, float]:
+        """The key of the number that says whether a sample is correct, and the threshold above which it is. Without a
+        threshold of its own it is the rule of new projects: `acc` if the function returns it, else above 0."""
+        if self.threshold is not None:
+            return self.key, self.threshold
+        return (self.part_key(ACCURACY), 0.5) if ACCURACY in self.parts else (self.key, 0.0)
 
     def may_be_changed_by(self, user: User | AnonymousUser, role: str) -> bool:
         """Its author may store results and delete it, and so may a maintainer."""

@@ -96,9 +96,8 @@ def build_disagreement(name: str, span: ast.Span, names: RescoreNames) -> ast.Qu
         known = ", ".join(f"`{row.name}`" for row in names.rows)
         message = _("This run has no re-score `{name}`. Available: {names}.")
         raise ast.InvalidQueryError(message.format(name=name, names=known or "–"), span)
-    rescore, key = found
-    above = ast.RescoreTerm(key, ">", rescore.threshold)
-    at_most = ast.RescoreTerm(key, "<=", rescore.threshold)
+    key, threshold = found[0].verdict
+    above, at_most = ast.RescoreTerm(key, ">", threshold), ast.RescoreTerm(key, "<=", threshold)
     is_correct, is_wrong = ast.PropertyTerm("correct"), ast.PropertyTerm("wrong")
     return ast.Or((ast.And((is_correct, at_most)), ast.And((is_wrong, above))))
 

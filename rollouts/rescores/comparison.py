@@ -84,6 +84,7 @@ def find_samples_of(run: Run, split: str) -> QuerySet[Sample]:
 
 def find_compared_samples(rescore: Rescore, split: str) -> QuerySet[Any]:
     rows = find_samples_of(rescore.run, split).annotate(new=build_rescore_column(rescore.key))
+    rows = rows.annotate(verdict=build_rescore_column(rescore.verdict[0]))
     rows = rows.filter(new__isnull=False, score__isnull=False)
     return rows.annotate(gap=Abs(F("new") - F("score"), output_field=FloatField())).order_by()
 
@@ -96,14 +97,14 @@ def count_missing(rescore: Rescore, split: str) -> int:
 
 def build_sums(rescore: Rescore) -> dict[str, Any]:
     new, old = F("new"), Cast(F("score"), FloatField())
-    is_correct = Q(new__gt=rescore.threshold)
+    is_correct = Q(verdict__gt=rescore.verdict[1])
     return {
         "n": Count("pk"), "old_mean": Avg("score"), "new_mean": Avg("new"),
         "old_squares": Sum(old * old), "new_squares": Sum(new * new), "products": Sum(old * new),
         "changed": Count("pk", filter=Q(gap__gt=MAX_EQUAL_GAP)),
-        "judged": Count("pk", filter=Q(correct__isnull=False)),
+        "judged": Count("pk", filter=Q(correct__isnull=False, verdict__isnull=False)),
         "gained": Count("pk", filter=is_correct & Q(correct=False)),
-        "lost": Count("pk", filter=~is_correct & Q(correct=True)),
+        "lost": Count("pk", filter=Q(correct=True, verdict__lte=rescore.verdict[1])),
     }  # fmt: skip
 
 

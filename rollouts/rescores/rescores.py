@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 MAX_NAME_CHARS: Final = 50
 MAX_RESCORES: Final = 50  # of a run
 KEY_PREFIXES: Final = ("label.", "extra.", "config.", "metric.")
-DEFAULT_THRESHOLD: Final = 0.0
 MAX_THRESHOLD: Final = 1e100
 
 
@@ -65,7 +64,7 @@ def create_rescore(
             kind=kind,
             source=source,
             digest=digest,
-            threshold=DEFAULT_THRESHOLD if threshold is None else threshold,
+            threshold=threshold,
             created_by=by,
             author=by.get_username(),
         )

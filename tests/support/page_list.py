@@ -1,7 +1,7 @@
 """All pages, for the tests that look at each of them. `test_access_matrix.py` fails if a page is missing here.
 
-`path` has holes, `{run} {configured} {queue} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of
-the browser tests fills.
+`path` has holes, `{run} {configured} {queue} {rescore} {sample} {key} {finding} {shared} {link} {project}`, which
+`fill_pages` of the browser tests fills.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PAGES = (
     ListedPage("run", "/runs/{run}/?show=prompts"),
     ListedPage("timeline", "/runs/{run}/timeline/", phone=True),
     ListedPage("reward-check", "/runs/{run}/reward-check/", phone=True),
+    ListedPage("rescores", "/runs/{run}/rescores/", phone=True),
+    ListedPage("rescore", "/runs/{run}/rescores/{rescore}/", phone=True),
     ListedPage("export", "/export/?run={run}&q=score>=0", phone=True),
     ListedPage("context", "/runs/{run}/context/"),
     ListedPage("context", "/runs/{configured}/context/?against={run}", phone=True),

@@ -65,6 +65,7 @@ def rescore_page(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
         "found": found,
         "rows": [*found.sources, found.total],
         "chosen_split": split,
+        "correct_if": describe_verdict(rescore),
         "examples": [Example(row, (row.rescores or {}).get(rescore.key, 0.0)) for row in found.examples],
         "disagreements_link": f"{all_steps}?{urlencode({'q': disagreements})}",
         "changed_link": f"{all_steps}?{urlencode({'q': f'{quote_value(rescore.name)}!=score'})}",
@@ -94,6 +95,13 @@ def rescore_or_404(request: HttpRequest, run: Run, pk: int) -> Rescore:
     if rescore is None or common.load_blind_queues(request).queues:
         raise Http404(_("Re-score {number} not found, or you have no access to it.").format(number=pk))
     return rescore
+
+
+def describe_verdict(rescore: Rescore) -> str:
+    """The term that finds the samples that the re-score calls correct."""
+    key, threshold = rescore.verdict
+    name = next(name for name, own in rescore.list_columns().items() if own == key)
+    return f"{quote_value(name)}>{threshold:g}"
 
 
 def build_run_context(request: HttpRequest, run: Run) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def build_result_context(
     """The table, and what the panel needs of the charts and the selected sample."""
     url_state, start = result.url_state, common.parse_row_offset(request.GET.get("start", ""))
     context: dict[str, Any] = {
-        "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
+        "url_state": url_state, "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
         "default_order": result.default_order, "totals": result.totals,
         "may_show": common.role_allows(role, "annotator"),
     }  # fmt: skip

@@ -29,7 +29,7 @@ def _add_result_arguments(parser: argparse.ArgumentParser, default: str) -> None
         metavar="NAME",
         help=f"column of the results, for queries and charts; default: {default}",
     )
-    above_help = "a sample is correct above this number, for the comparison; default: 0"
+    above_help = "a sample is correct above this number; default: if the function returns acc=1, else above 0"
     add("--correct-above", type=float, metavar="NUMBER", help=above_help)
     add("--replace", action="store_true", help="delete the results that another version stored under this name")
 

@@ -13,7 +13,7 @@ CONFIG = {"actor": {"lr": 1e-6, "clip": 0.2}, "data": {"train_files": "data/" + 
 def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
     """Two steps with a small group, a folded one and an empty response; a
     run with a configuration; the metrics of an asynchronous run; a flag; a finding with its link; 12 pins in a plan; a
-    saved view; a review queue. Returns what stands in the holes of the addresses."""
+    saved view; a review queue; a re-score. Returns what stands in the holes of the addresses."""
     post, uid = training.product.post, training.uid
     odd = {"prompt": "ask", "response": "", "score": None, "data_source": "gsm8k", "ground_truth": "1"}
     timed = [{**row, "timing": {"generation": 2.0 + at}} for at, row in enumerate(group("a", [0.0, 1.0, 0.5]))]
@@ -34,9 +34,15 @@ def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
         post(f"findings/{finding}/exhibits/", exhibit)
     post("views/", {"page": "runs", "name": "Low", "params": "q=score<0.2", "project": PROJECT, "shared": True})
     queue = post("queues/", {"project": PROJECT, "name": "Check", "runs": [uid], "due_at": "2030-01-01T18:00"})["id"]
+    rescore = post("rescores/", {"run": uid, "name": "score.v2", "source": "my.py:f", "digest": "1"})["id"]
+    results = [
+        {"sample": row["id"], "value": at % 2, "parts": {"acc": 1}} for at, row in enumerate(training.samples(2))
+    ]
+    post(f"rescores/{rescore}/results/", {"results": results})
     return {
         "run": uid,
         "queue": str(queue),
+        "rescore": str(rescore),
         "configured": configured,
         "project": PROJECT,
         "sample": sample,

@@ -16,7 +16,9 @@ from rollouts.findings import findings
 from rollouts.flags import bulk
 from rollouts.models import Label, Run, Sample, SignInSession, Token
 from rollouts.pins import artifact_check, pins
+from rollouts.rescores import create_rescore, save_results
 from rollouts.retention import update_policy
+from rollouts.samples import RescoreResult
 from rollouts.saved_views import save_view
 from rollouts.sharing import create_shared_link
 from tests.dashboard.support.api_client import filled
@@ -48,6 +50,7 @@ ARGUMENTS = {
     ("pins", "pk"): "pin",
     ("views", "pk"): "view",
     ("queues", "pk"): "queue",
+    ("rescores", "pk"): "rescore",
     ("items", "item"): "item",
     ("settings", "slug"): "slug",
     ("projects", "slug"): "slug",
@@ -74,6 +77,8 @@ QUERIES = {
     "api/v1/runs/": "project={slug}",
     "api/v1/views/": "project={slug}",
     "api/v1/queues/": "project={slug}",
+    "api/v1/rescores/": "run={run}",
+    "api/v1/rescores/<int:pk>/results/": "step=3",
     "api/v1/runs/<str:uid>/query-curve/": "q=score>0.5",
     "api/v1/runs/<str:uid>/wanted/": "host=h",
     "api/v1/projects/<str:slug>/replay-plan/": "run={run}",
@@ -106,6 +111,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "finding-edit": ("annotator", {"title": "Other", "note": "", "version": "1"}),
     "finding-remove": ("annotator", {}),
     "exhibit": ("annotator", {"do": "out"}),
+    "rescore-delete": ("maintainer", {}),  # another's
     "queue-new": ("maintainer", {"project": "{slug}", "name": "New", "runs": "{run}", "selection": "all"}),
     "queue-update": ("maintainer", {"do": "close"}),
     "queue-decide": ("maintainer", {"question": "review", "q.review": "ok"}),
@@ -138,6 +144,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "quota": ("admin", {"quota_gb": "5"}),
 }
 # Pages that reserve what they show, and the role that this needs.
+RESCORE = {"run": "{run}", "name": "score.v3", "source": "my.py:f", "digest": "1"}
 RESERVING = {"queue-review": "annotator"}
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
 SAVED_VIEW = {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True}
@@ -193,6 +200,9 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
         "annotator",
         {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True},
     ),
+    ("POST", "rescores/"): ("annotator", RESCORE),
+    ("DELETE", "rescores/<int:pk>/"): ("maintainer", None),
+    ("POST", "rescores/<int:pk>/results/"): ("maintainer", {"results": [{"sample": "{sample}", "value": 0.5}]}),
     ("POST", "queues/"): ("maintainer", {"project": "{slug}", "name": "New", "runs": ["{run}"]}),
     ("PATCH", "queues/<int:pk>/"): ("maintainer", {"due_at": "2030-01-01T00:00"}),
     ("POST", "queues/<int:pk>/next/"): ("annotator", {}),
@@ -255,6 +265,8 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
     view = save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True)
     queue = queues.create_queue(project, owner, {"name": "Check", "runs": [run]})
     queues.submit_answers(queue.items.get(position=0), owner, {"review": {"value": "ok"}})
+    rescore = create_rescore(run, owner, name="score.v2", kind="function", source="my.py:f", digest="1")[0]
+    save_results(rescore, {sample.pk: RescoreResult(0.5)})
     Client().force_login(owner)
     return {
         "slug": project.slug,
@@ -271,6 +283,7 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         "pin": str(pin.pk),
         "view": str(view.pk),
         "queue": str(queue.pk),
+        "rescore": str(rescore.pk),
         "item": str(queue.items.get(position=1).pk),
         "token": str(Token.objects.get(project=project).pk),
         "shared": str(shared.pk),

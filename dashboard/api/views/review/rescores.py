@@ -39,7 +39,7 @@ class Rescores(ApiView):
             "kind": "function (default) or judge.",
             "source": "The function, or the model of the judge.",
             "digest": "Identifies the version of the function or the judge, for example a hash of its source.",
-            "threshold": "A sample is correct above this number; 0 by default.",
+            "threshold": "A sample is correct above this number; by default if its part `acc` is 1, else above 0.",
             "replace": "true: delete the results of another version with this name.",
         },
     }
@@ -79,7 +79,6 @@ class OneRescore(ApiView):
     """One re-score."""
 
     scopes = {"DELETE": "annotate"}
-    statuses = {"DELETE": ("204",)}
     takes = {"DELETE": {}}
 
     def get(self, request: Request, pk: int) -> Response:

@@ -1,0 +1,151 @@
+"""Re-scores on pages and in the API: columns, the comparison, the queue of disagreements, and who sees them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import queues
+from rollouts.models import AuditEntry, Project, Queue, Rescore, Run, Sample
+from rollouts.query import find_samples
+from rollouts.samples import export_jsonl
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    rows = [{"response": f"answer {n}", "score": float(n < 4), "group": str(n)} for n in range(8)]
+    push(run, [{**row, "data_source": "gsm8k" if n % 2 else "zh"} for n, row in enumerate(rows)])
+    return run
+
+
+@pytest.fixture
+def rescore(run: Run, owner: User) -> Rescore:
+    """Of the four correct samples one is wrong now, and of the wrong ones one is correct. Another one failed."""
+    api = ApiClient.with_token(owner, "read", "annotate")
+    body = {"run": run.uid, "name": "score.v2", "source": "my.py:f", "digest": "1"}
+    created = api("POST", "rescores/", body)
+    assert created.status_code == 201 and api("POST", "rescores/", body).status_code == 200
+    samples = Sample.objects.order_by("ordinal").values_list("pk", flat=True)
+    values = [1, 1, 1, 0, 1, 0, 0, None]
+    results = [{"sample": pk, "value": value, "parts": {"note": "<b>x</b>"}, "rationale": "because <i>"}
+               if value is not None else {"sample": pk, "error": "boom <script>"}
+               for pk, value in zip(samples, values, strict=True)]  # fmt: skip
+    path = f"rescores/{created.json()['id']}/"
+    assert api("POST", f"{path}results/", {"results": results}).json() == {"stored": 8}
+    return Rescore.objects.get()
+
+
+def test_the_api_hands_out_takes_and_compares(run: Run, rescore: Rescore, owner: User) -> None:
+    api = ApiClient.with_token(owner, "read", "annotate")
+    path = f"rescores/{rescore.pk}/"
+    pending = api("GET", f"{path}pending/?retry=true&q=score>=0&limit=5").json()
+    assert [row["response"] for row in pending["samples"]] == ["answer 7"] and pending["cursor"] is None
+    assert "response_ids" not in pending["samples"][0] and pending["done"] == 7
+    found = api("GET", f"{path}comparison/").json()
+    total = {name: found["total"][name] for name in ("count", "agreed", "gained", "lost", "changed")}
+    assert total == {"count": 7, "agreed": 5, "gained": 1, "lost": 1, "changed": 2} and found["missing"] == 1
+    assert [source["source"] for source in found["sources"]] == ["zh", "gsm8k"] and len(found["examples"]) == 2
+    (error,) = api("GET", f"{path}results/?step=1&errors=true").json()["results"]
+    assert error["error"] == "boom <script>"
+    rows = api("GET", f"samples/?run={run.uid}&ordering=-rescore:score.v2").json()["results"]
+    assert [row["rescores"] for row in rows[:1]] == [{"score.v2": 1.0}] and rows[-1]["rescores"] == {}
+    exported = [json.loads(line) for line in b"".join(export_jsonl(find_samples(run).samples, owner)).splitlines()]
+    assert sum(row["rescores"].get("score.v2", 0) for row in exported) == 4
+    for bad in ({}, {"results": []}, {"results": [{"sample": "x"}]}, {"results": [{"sample": "x", "value": "1"}]}):
+        assert api("POST", f"{path}results/", bad).status_code == 400
+    unknown = {"results": [{"sample": "unknown", "value": 1}]}
+    assert api("POST", f"{path}results/", unknown).json() == {"stored": 0}
+    assert api("GET", f"{path}pending/?cursor=x").status_code == 400
+    for name in ("score", "data_source", "step"):
+        body = {"run": run.uid, "name": name, "source": "f", "digest": "1"}
+        assert api("POST", "rescores/", body).status_code in (400, 409)
+
+
+def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescore, owner: User) -> None:
+    client = Client()
+    client.force_login(owner)
+
+    def read(path: str) -> str:
+        response = client.get(path)
+        assert response.status_code == 200, path
+        return response.content.decode()
+
+    table = read(f"/runs/{run.uid}/steps/1/")
+    assert re.search(r"sort=rescore:score.v2[^>]*>v2<", table) and table.count('<td class="num c-part">1.00</td>') == 4
+    assert '<td class="num c-part">' not in read(f"/runs/{run.uid}/steps/1/?parts=-")
+    ordered = re.findall(r'<tr id="r-(\w+)"', read(f"/runs/{run.uid}/steps/1/?sort=-rescore:score.v2"))
+    assert ordered == [sample.pk for sample in find_samples(run, ordering="-rescore:score.v2").samples]
+    pane = read(f"/samples/{Sample.objects.get(tail='answer 0').pk}/")
+    assert "because &lt;i&gt;" in pane and "&lt;b&gt;x&lt;/b&gt;" in pane
+    assert "boom &lt;script&gt;" in read(f"/samples/{Sample.objects.get(tail='answer 7').pk}/")
+    assert "my.py:f" in read(f"/runs/{run.uid}/rescores/")
+
+    page = read(f"/runs/{run.uid}/rescores/{rescore.pk}/")
+    assert "71.4 %" in page and page.count('class="clip"') >= 2
+    (link,) = re.findall(r'href="(/queues/new/[^"]+)"', page)
+    asked = parse_qs(urlsplit(html.unescape(link)).query)
+    assert asked["q"] == ["disagrees:score.v2"] and "2" in read(html.unescape(link))
+    queue = queues.create_queue(run.project, owner, {"name": "check", "runs": [run], "q": asked["q"][0]})
+    assert queue.items.count() == 2
+    empty = builders.run(run.project, "new run", uid="second-run")
+    assert "rolloutdeck rescore --fn my_reward.py:compute_score" in read(f"/runs/{empty.uid}/rescores/")
+    assert "--run &#x27;new run&#x27;" in read(f"/runs/{empty.uid}/rescores/")
+
+
+def test_only_its_author_and_maintainers_delete_it(run: Run, rescore: Rescore, owner: User) -> None:
+    path = f"/runs/{run.uid}/rescores/{rescore.pk}/"
+    ann = builders.member(run.project, "ann", "annotator")
+    api = ApiClient.with_token(ann, "read", "annotate")
+    assert api("DELETE", f"rescores/{rescore.pk}/").status_code == 403
+    client = Client()
+    client.force_login(ann)
+    assert "rescore-delete" not in client.get(path).content.decode()
+    assert client.post(f"{path}delete/").status_code == 403
+    client.force_login(builders.member(run.project, "mia", "maintainer"))
+    assert client.post(f"{path}delete/").status_code == 303 and not Rescore.objects.exists()
+    assert AuditEntry.objects.get(verb="rescore.delete").detail["results"] == 7
+    old_link = client.get(f"/runs/{run.uid}/steps/1/?sort=rescore:score.v2&q=answer")
+    assert old_link.status_code == 200, "a link to a deleted column still opens"
+    assert "c-part" not in old_link.content.decode().split("<tbody")[1]
+
+
+def test_a_reviewer_of_a_blind_queue_sees_none(run: Run, rescore: Rescore, owner: User) -> None:
+    ann = builders.member(run.project, "ann", "annotator")
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    client = Client()
+    client.force_login(ann)
+    api = ApiClient.with_token(ann, "read", "annotate")
+
+    def read(path: str) -> str:
+        return client.get(path).content.decode()
+
+    sample = Sample.objects.get(tail="answer 0").pk
+    secret = ("because", "score.v2", 'c-part">')
+    for path in (f"/runs/{run.uid}/steps/1/", f"/samples/{sample}/"):
+        assert not any(text in read(path).split("<main")[1] for text in secret), path
+    sorted_page = read(f"/runs/{run.uid}/steps/1/?sort=rescore:score.v2")  # the address itself names the column
+    assert 'c-part">' not in sorted_page and "sort: score, lowest first" in " ".join(sorted_page.split())
+    assert "re-scores are hidden" in read(f"/runs/{run.uid}/rescores/")
+    assert client.get(f"/runs/{run.uid}/rescores/{rescore.pk}/").status_code == 404
+    assert "re-scores are hidden" in read(f"/runs/{run.uid}/steps/1/?q=score.v2>0")
+    for path in ("samples/?q=score.v2>0&", "samples/?q=disagrees:score.v2&", "samples/?ordering=rescore:score.v2&"):
+        assert api("GET", f"{path}run={run.uid}").status_code == 400
+    assert api("GET", f"runs/{run.uid}/query-curve/?q=score.v2>0").status_code == 400
+    assert api("GET", f"samples/?run={run.uid}").json()["results"][0]["rescores"] == {}
+    assert api("GET", f"samples/{sample}/").json()["rescores"] == {}
+    assert "score.v2" not in str(api("GET", f"completions/?run={run.uid}&q=score").json())
+    assert api("GET", f"rescores/?run={run.uid}").json()["count"] == 0
+    assert api("GET", f"rescores/{rescore.pk}/comparison/").status_code == 404
+    assert b"score.v2" not in b"".join(export_jsonl(find_samples(run).samples, ann))
+    Queue.objects.update(closed_at=rescore.created_at)
+    assert "because" in read(f"/samples/{sample}/")

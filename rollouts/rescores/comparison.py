@@ -6,18 +6,27 @@ A sample is compared if it has both numbers; each trajectory counts once, by its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 from math import sqrt
 from typing import Any, Final
 
-from django.db.models import Avg, Count, F, FloatField, Q, QuerySet, Sum
-from django.db.models.functions import Abs, Cast
+import numpy as np
+import numpy.typing as npt
+from django.db.models import QuerySet
 
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Rescore, Run, Sample, build_rescore_column
+from rollouts.models import Rescore, Sample, build_rescore_column
 
 MAX_SOURCES: Final = 50
 MAX_EXAMPLES: Final = 12
+CHUNK_ROWS: Final = 20_000
+SUMS: Final = (
+    "count", "old", "new", "old_squares", "new_squares", "products", "changed", "judged", "gained", "lost",
+)  # fmt: skip
 MAX_EQUAL_GAP: Final = 1e-6  # as `compute_tolerance` of the query language
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,73 +72,84 @@ def compare_rescore(run_id: int, rescore_id: int, version: int, split: str = "")
     """`version` is that of the run, which increases with every visible change: it is part of the key of the cache."""
     rescore = Rescore.objects.select_related("run").get(pk=rescore_id, run=run_id)
     rows = find_compared_samples(rescore, split)
-    totals = rows.aggregate(**build_sums(rescore))
-    by_source = rows.values("data_source").annotate(**build_sums(rescore)).order_by("-n", "data_source")
-    sources = [build_comparison(row["data_source"], row) for row in by_source[:MAX_SOURCES]]
-    if len(sources) == 1 and not sources[0].source:
-        sources = []
-    examples = rows.filter(gap__gt=MAX_EQUAL_GAP).select_related("step")
+    sums, examples, missing = add_up(rows, rescore.verdict[1])
+    order = sorted(sums, key=lambda source: (-sums[source][0], source))
+    sources = [build_comparison(source, sums[source]) for source in order[:MAX_SOURCES]]
     return RescoreComparison(
-        total=build_comparison(None, totals),
-        sources=sources,
-        examples=list(examples.order_by("-gap", "pk")[:MAX_EXAMPLES]),
-        missing=count_missing(rescore, split),
+        total=build_comparison(None, sum(sums.values(), np.zeros(len(SUMS)))),
+        sources=[] if order in ([], [""]) else sources,
+        examples=load_examples(examples),
+        missing=missing,
     )
 
 
-def find_samples_of(run: Run, split: str) -> QuerySet[Sample]:
-    rows: QuerySet[Sample] = Sample.objects.current_and_visible().filter(step__run=run, final=True)
-    return rows.filter(step__split=split) if split else rows
+def find_compared_samples(rescore: Rescore, split: str) -> QuerySet[Any, Any]:
+    """Returns a QuerySet of the rows that `add_up` reads, of the steps that have results."""
+    rows = Sample.objects.current_and_visible().filter(step__in=rescore.blocks.values("step"), final=True)
+    rows = rows.filter(step__split=split) if split else rows
+    columns = {"new": build_rescore_column(rescore.key), "verdict": build_rescore_column(rescore.verdict[0])}
+    return rows.annotate(**columns).order_by().values_list("pk", "data_source", "score", "new", "correct", "verdict")
 
 
-def find_compared_samples(rescore: Rescore, split: str) -> QuerySet[Any]:
-    rows = find_samples_of(rescore.run, split).annotate(new=build_rescore_column(rescore.key))
-    rows = rows.annotate(verdict=build_rescore_column(rescore.verdict[0]))
-    rows = rows.filter(new__isnull=False, score__isnull=False)
-    return rows.annotate(gap=Abs(F("new") - F("score"), output_field=FloatField())).order_by()
+def add_up(rows: QuerySet[Any, Any], threshold: float) -> tuple[dict[str, FloatArray], list[tuple[float, str]], int]:
+    """Returns {data source: the numbers named in `SUMS`}, (difference, sample id) of the largest differences, and how
+    many samples have no new number. Sums in SQL would read the JSON of each row once for each of them."""
+    sums: dict[str, FloatArray] = {}
+    largest: list[tuple[float, str]] = []
+    missing = 0
+    found = rows.iterator(chunk_size=CHUNK_ROWS)
+    while read := list(islice(found, CHUNK_ROWS)):
+        missing += sum(row[3] is None for row in read)
+        chunk = [row for row in read if row[3] is not None and row[2] is not None]
+        if not chunk:
+            continue
+        ids, sources, *columns = zip(*chunk, strict=True)
+        old, new, correct, verdict = (np.array(column, np.float64) for column in columns)  # None becomes NaN
+        gap, known = np.abs(new - old), ~(np.isnan(correct) | np.isnan(verdict))
+        is_good = verdict > threshold
+        numbers = np.stack(
+            [
+                np.ones(len(chunk)), old, new, old * old, new * new, old * new, gap > MAX_EQUAL_GAP,
+                known, known & is_good & (correct == 0), known & ~is_good & (correct == 1),
+            ]
+        )  # fmt: skip
+        names, codes = np.unique(np.array(sources), return_inverse=True)
+        for code, name in enumerate(names.tolist()):
+            sums[name] = sums.get(name, np.zeros(len(SUMS))) + numbers[:, codes == code].sum(axis=1)
+        top = np.argsort(-gap, kind="stable")[:MAX_EXAMPLES]
+        largest = nsmallest(MAX_EXAMPLES, [*largest, *((-float(gap[at]), ids[at]) for at in top)])
+    return sums, [(-gap, pk) for gap, pk in largest if -gap > MAX_EQUAL_GAP], missing
 
 
-def count_missing(rescore: Rescore, split: str) -> int:
-    """Counts the samples without a number in the steps in which some have one."""
-    rows = find_samples_of(rescore.run, split).filter(step__in=rescore.blocks.values("step"))
-    return rows.annotate(new=build_rescore_column(rescore.key)).filter(new__isnull=True).count()
+def load_examples(largest: list[tuple[float, str]]) -> list[Sample]:
+    rows = Sample.objects.filter(pk__in=[pk for _gap, pk in largest]).select_related("step").in_bulk()
+    return [rows[pk] for _gap, pk in largest if pk in rows]
 
 
-def build_sums(rescore: Rescore) -> dict[str, Any]:
-    new, old = F("new"), Cast(F("score"), FloatField())
-    is_correct = Q(verdict__gt=rescore.verdict[1])
-    return {
-        "n": Count("pk"), "old_mean": Avg("score"), "new_mean": Avg("new"),
-        "old_squares": Sum(old * old), "new_squares": Sum(new * new), "products": Sum(old * new),
-        "changed": Count("pk", filter=Q(gap__gt=MAX_EQUAL_GAP)),
-        "judged": Count("pk", filter=Q(correct__isnull=False, verdict__isnull=False)),
-        "gained": Count("pk", filter=is_correct & Q(correct=False)),
-        "lost": Count("pk", filter=Q(correct=True, verdict__lte=rescore.verdict[1])),
-    }  # fmt: skip
-
-
-def build_comparison(source: str | None, row: dict[str, Any]) -> SourceComparison:
+def build_comparison(source: str | None, sums: FloatArray) -> SourceComparison:
+    named = dict(zip(SUMS, sums.tolist(), strict=True))
+    count = named["count"]
     return SourceComparison(
         source=source,
-        count=row["n"],
-        old_mean=row["old_mean"],
-        new_mean=row["new_mean"],
-        changed=row["changed"],
-        judged=row["judged"],
-        agreed=row["judged"] - row["gained"] - row["lost"],
-        gained=row["gained"],
-        lost=row["lost"],
-        correlation=compute_correlation(row),
+        count=int(count),
+        old_mean=named["old"] / count if count else None,
+        new_mean=named["new"] / count if count else None,
+        changed=int(named["changed"]),
+        judged=int(named["judged"]),
+        agreed=int(named["judged"] - named["gained"] - named["lost"]),
+        gained=int(named["gained"]),
+        lost=int(named["lost"]),
+        correlation=compute_correlation(named),
     )
 
 
-def compute_correlation(row: dict[str, Any]) -> float | None:
-    n = row["n"]
-    if n < 2:
+def compute_correlation(sums: dict[str, float]) -> float | None:
+    count = sums["count"]
+    if count < 2:
         return None
-    old, new = row["old_mean"], row["new_mean"]
-    variances = row["old_squares"] / n - old * old, row["new_squares"] / n - new * new
+    old, new = sums["old"] / count, sums["new"] / count
+    variances = sums["old_squares"] / count - old * old, sums["new_squares"] / count - new * new
     if min(variances) <= 1e-12 * max(1.0, old * old, new * new):
         return None
-    value = (row["products"] / n - old * new) / sqrt(variances[0] * variances[1])
-    return max(-1.0, min(1.0, float(value)))
+    value = (sums["products"] / count - old * new) / sqrt(variances[0] * variances[1])
+    return max(-1.0, min(1.0, value))

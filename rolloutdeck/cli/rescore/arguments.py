@@ -35,7 +35,7 @@ def _add_result_arguments(parser: argparse.ArgumentParser, default: str) -> None
 
 
 def add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
-    fn_help = "the function: FILE.py:NAME or package.module:NAME, with verl's arguments data_source, solution_str, "
+    fn_help = "the function: FILE.py:NAME or package.module:NAME, with the arguments data_source, solution_str, "
     fn_help += "ground_truth, extra_info or their plurals"
     parser.add_argument("--fn", required=True, metavar="FILE:NAME", help=fn_help)
     _add_query_arguments(parser)

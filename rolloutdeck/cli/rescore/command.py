@@ -79,7 +79,7 @@ def send_rescore(server: ServerClient, body: dict[str, Any], args: argparse.Name
 
 
 def build_task(sample: JsonObject, args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the sample with the arguments of verl's reward functions."""
+    """Returns the sample with the arguments of reward functions."""
     return {
         "id": sample["id"],
         "arguments": {
@@ -101,7 +101,7 @@ def read_ground_truth(value: Any, is_json: bool) -> Any:
 
 
 def build_extra_info(sample: JsonObject) -> dict[str, Any]:
-    """Returns the recorded `extra_info` with all other keys that the run logged, and the prompt: verl's functions do
+    """Returns the recorded `extra_info` with all other keys that the run logged, and the prompt: functions do
     not get it as an argument."""
     extras = dict(sample.get("extras") or {})
     own = extras.pop("extra_info", None)

@@ -87,8 +87,13 @@ def find_compared_samples(rescore: Rescore, split: str) -> QuerySet[Any, Any]:
     """Returns a QuerySet of the rows that `add_up` reads, of the steps that have results."""
     rows = Sample.objects.current_and_visible().filter(step__in=rescore.blocks.values("step"), final=True)
     rows = rows.filter(step__split=split) if split else rows
-    columns = {"new": build_rescore_column(rescore.key), "verdict": build_rescore_column(rescore.verdict[0])}
-    return rows.annotate(**columns).order_by().values_list("pk", "data_source", "score", "new", "correct", "verdict")
+    columns: dict[str, Any] = {
+        "new": build_rescore_column(rescore.key),
+        "verdict": build_rescore_column(rescore.verdict[0]),
+    }
+    names = ("pk", "data_source", "score", "new", "correct", "verdict")
+    found: QuerySet[Any, Any] = rows.annotate(**columns).order_by()
+    return found.values_list(*names)
 
 
 def add_up(rows: QuerySet[Any, Any], threshold: float) -> tuple[dict[str, FloatArray], list[tuple[float, str]], int]:

@@ -61,7 +61,9 @@ def print_comparison(server: ServerClient, path: str, split: str, url: str) -> N
     if not total["count"]:
         print_message("No sample has both numbers, so there is nothing to compare.")
         return
-    rows = [("source", "samples", "score", name, "agree", "now correct", "now wrong", "correlation")]
+    rows: list[tuple[str, ...]] = [
+        ("source", "samples", "score", name, "agree", "now correct", "now wrong", "correlation")
+    ]
     rows += [format_source(source) for source in found["sources"][:MAX_SOURCES]]
     rows.append(format_source({**total, "source": "all"}))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

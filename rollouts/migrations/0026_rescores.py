@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('rollouts', '0024_pairs_of_a_group'),
+        ('rollouts', '0025_label_import'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -70,7 +70,6 @@ from rollouts.samples.parquet import (
     list_reward_columns,
 )
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
 from rollouts.samples.rescore_blocks import (
     RescoreResult,
     load_rescore_values,
@@ -80,6 +79,7 @@ from rollouts.samples.rescore_blocks import (
     restore_numbers,
     store_results,
 )
+from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
 from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
 from rollouts.samples.text_properties import (
     PROPERTIES_VERSION,

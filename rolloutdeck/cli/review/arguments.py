@@ -100,7 +100,7 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", help="shown to the reviewers; keep it neutral in a blind queue")
     add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable")
+    add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable; default: ROLLOUTDECK_RUN")
     add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
     add("--unit", choices=("sample", "group"), default="", help="group: responses to a prompt are put in order")
     add("--pairs", type=int, metavar="N", help="with --unit group: compare N pairs of responses instead")

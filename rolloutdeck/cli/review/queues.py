@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
@@ -20,7 +20,7 @@ def main(args: argparse.Namespace) -> int:
     settings, server = connect(args)
     match args.verb:
         case "create":
-            return create_queue(server, args, require_project(args, settings))
+            return create_queue(server, args, require_project(args, settings), args.run or [settings.run])
         case "show":
             print_queue(find_queue(server, args.queue), as_json=args.json)
         case "answers":
@@ -47,10 +47,10 @@ def list_queues(server: ServerClient, query: Mapping[str, Any], *, as_json: bool
         print_message("No queue. Create one: rolloutdeck queues create NAME --run RUN --q QUERY")
 
 
-def create_queue(server: ServerClient, args: argparse.Namespace, project: str) -> int:
-    runs = [find_run(server, name, project)["id"] for name in args.run]
-    if not runs:
-        raise UsageError("Name at least one run: --run NAME.")
+def create_queue(server: ServerClient, args: argparse.Namespace, project: str, names: Sequence[str]) -> int:
+    if not all(names):
+        raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN.")
+    runs = [find_run(server, name, project)["id"] for name in names]
     chosen = {
         "q": args.q, "unit": args.unit, "pairs_per_group": args.pairs, "selection": args.selection, "per": args.per,
         "count": args.count, "seed": args.seed, "grows": args.grows, "questions": args.question,

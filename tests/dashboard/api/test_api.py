@@ -209,6 +209,7 @@ def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
         ("/api/v1/samples/", "get"), ("/api/v1/exports/samples/", "get"), ("/api/v1/search/", "get"),
         ("/api/v1/runs/{uid}/query-curve/", "get"), ("/api/v1/findings/{id}/exhibits/", "post"),
         ("/api/v1/queues/", "post"), ("/api/v1/exports/datasets/", "get"),
+        ("/api/v1/rescores/{id}/pending/", "get"), ("/api/v1/rescores/{id}/comparison/", "get"),
     }  # fmt: skip
     page = ApiClient.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200

@@ -17,7 +17,7 @@ from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders
 from tests.support.html import squeeze
 
-FIRST_VISIT, AGAIN = 36, 25
+FIRST_VISIT, AGAIN = 37, 26
 
 
 @pytest.fixture

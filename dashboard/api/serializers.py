@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count
 
+from rollouts.guidance import RuleVersion
 from rollouts.labels import RubricVersion, dump_questions
 from rollouts.models import Dump, Label, Pin, Project, Replay, Run, Step, Token
 from rollouts.retention import load_run_drops
@@ -148,6 +149,15 @@ def serialize_rubric(rubric: RubricVersion, versions: Iterable[RubricVersion]) -
         "version": rubric.number,
         "questions": dump_questions(rubric.questions),
         **pick_fields(rubric, "guidelines", "created_by", "created_at"),
+        "versions": [{"version": row.number, **pick_fields(row, "created_by", "created_at")} for row in versions],
+    }
+
+
+def serialize_guidance(guidance: RuleVersion, versions: Iterable[RuleVersion]) -> dict[str, Any]:
+    return {
+        "version": guidance.number,
+        "rules": [rule.to_json() for rule in guidance.rules],
+        **pick_fields(guidance, "baseline", "created_by", "created_at"),
         "versions": [{"version": row.number, **pick_fields(row, "created_by", "created_at")} for row in versions],
     }
 

@@ -9,6 +9,7 @@ from dashboard.pages.findings import add_form
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
+from dashboard.pages.guidance.views import guidance_page
 from dashboard.pages.labels import rubric
 from dashboard.pages.labels import views as labels
 from dashboard.pages.live import views as live
@@ -121,6 +122,7 @@ urlpatterns = [
     path("settings/<str:slug>/members/link/", members.create_member_link_view, name="member-link"),
     path("settings/<str:slug>/reasons/", projects.save_reasons_view, name="reasons"),
     path("settings/<str:slug>/rubric/", rubric.rubric_page, name="rubric"),
+    path("settings/<str:slug>/guidance/", guidance_page, name="guidance"),
     path("settings/<str:slug>/correct/", projects.save_correctness_rule_view, name="correct"),
     path("settings/<str:slug>/retention/", retention.retention_page, name="retention"),
     path("settings/<str:slug>/retention/run/", retention.run_retention_view, name="retention-run"),

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.client import artifact, launch, process_identity, serialize
 from rolloutdeck.client.arguments import check_choice, check_columns, check_values, guard_call, parse_step
+from rolloutdeck.client.guidance import Guidance
 from rolloutdeck.client.queue_items import FileItem, MetricsItem, NoteItem, SamplesItem
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
+from rolloutdeck.client.threads import connect_server
 from rolloutdeck.lib import log_or_print
 from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SPLITS, STEP_KINDS
 
@@ -195,6 +197,42 @@ class Run(RunProcess):
             values |= {"replay/load_seconds": body["seconds"]} if body["seconds"] is not None else {}
             log_or_print("%s", describe_replayed_step(step, pin, rows, seconds, step_kind, source))
         self.log(values, step, step_kind=step_kind)
+
+    def guidance(self) -> Guidance:
+        """Returns the guidance rules of the project, which a thread keeps up to date from the first call on.
+
+        Never raises and never waits: before the server has answered, the rules are those that were known last.
+        """
+        with self._start_lock:
+            if self._guidance is None:
+                folder, url = self._spool_root, self._settings.url
+                self._guidance = Guidance(self.project, folder, url, connect_server, self._once_logger)
+                try:
+                    if not self.finished:
+                        self._guidance.start()
+                except RuntimeError as error:  # the interpreter is about to end
+                    self._once_logger.log_once("guidance thread", "The guidance rules are not followed: %s", error)
+            return self._guidance
+
+    @guard_call
+    def report_guidance(
+        self,
+        step: int,
+        version: int,
+        samples: int,
+        tokens: int,
+        rules: Mapping[str, int] | None = None,
+        *,
+        step_kind: str = "global_step",
+    ) -> None:
+        """Reports which version of the guidance rules applied to a step, and how many samples and tokens it affected.
+
+        They are the metrics `guidance/version`, `guidance/samples`, `guidance/tokens` and, for the samples of each
+        rule, `guidance/rule/KEY`.
+        """
+        values = {"guidance/version": version, "guidance/samples": samples, "guidance/tokens": tokens}
+        counts = {f"guidance/rule/{key}": count for key, count in (rules or {}).items()}
+        self.log({**values, **counts}, step, step_kind=step_kind)
 
     @guard_call
     def lose(self, reason: str, count: int = 1) -> None:

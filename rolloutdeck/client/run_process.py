@@ -13,6 +13,7 @@ from typing import Any
 
 from rolloutdeck.client import launch, process_identity, running_attempts, spool, writer
 from rolloutdeck.client.arguments import check_choice, guard_call
+from rolloutdeck.client.guidance import Guidance
 from rolloutdeck.client.queue_items import NoteItem, QueueItem
 from rolloutdeck.client.status import MAX_PROBLEMS, RunStatus, build_status, report_status
 from rolloutdeck.client.threads import RunThreads, connect_server
@@ -69,6 +70,7 @@ class RunProcess:
         self._started, self._start_lock = False, threading.Lock()
         self._calls: dict[str, int] = {}  # rows by source, one source for each call of `log_samples`
         self._call_problems: dict[str, None] = {}  # why calls were ignored or cut short
+        self._guidance: Guidance | None = None
         self._call_prefix = f"call:{uuid.uuid4().hex[:16]}-"
 
     def enqueue_run_data(self, run_data: Mapping[str, Any]) -> None:
@@ -154,6 +156,8 @@ class RunProcess:
 
     def _close(self, seconds: float) -> None:
         end = time.monotonic() + seconds
+        if self._guidance:
+            self._guidance.close()
         is_durable = self._threads.close(seconds)
         if self._calls or self._threads.spool.dropped:
             report_status(self._shown_name, self._build_status, end, is_lead=self._is_lead())

@@ -29,6 +29,7 @@ class Settings:
     plan: str = ""
     context: str = ""
     redact: str = ""
+    guidance: str = ""
     error: str = ""
 
     @classmethod
@@ -44,7 +45,10 @@ class Settings:
         # The token of a local server must not be sent to another server.
         if not token and not error:
             token = find_local_token(url, home)
-        names = ("CA_BUNDLE", "PROJECT", "RUN", "RUN_ID", "ATTEMPT", "SPOOL", "TOKENS", "PLAN", "CONTEXT", "REDACT")
+        names = (
+            "CA_BUNDLE", "PROJECT", "RUN", "RUN_ID", "ATTEMPT", "SPOOL", "TOKENS", "PLAN", "CONTEXT", "REDACT",
+            "GUIDANCE",
+        )  # fmt: skip
         return cls(url, token, **{name.lower(): value(name) for name in names}, error=error)
 
 

@@ -23,6 +23,7 @@ from rollouts.models import (
     EvidenceItem,
     Finding,
     ForgottenPrompt,
+    GuidanceVersion,
     Label,
     LabelAction,
     LabelChange,
@@ -123,6 +124,8 @@ def iterate_notes(project: Project) -> Iterator[tuple[str, str, Any]]:
         yield "name, tags or configuration of run", run.uid, [run.name, run.tags, run.config, run.facts]
     for context in AttemptContext.objects.filter(attempt__run__project=project).select_related("attempt__run"):
         yield "context of run", context.attempt.run.uid, [context.facts, context.patch]
+    for guidance in GuidanceVersion.objects.filter(project=project):
+        yield "guidance rules", str(guidance.number), guidance.rules
     for rubric in Rubric.objects.filter(project=project):
         yield "rubric", str(rubric.number), [rubric.questions, rubric.guidelines]
     for label in Label.objects.filter(run__project=project).iterator():

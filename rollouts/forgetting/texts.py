@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollouts.samples import TURN_TOKEN, normalize_prompt
+from rolloutdeck.protocol import TURN_TOKEN, normalize_prompt
 
 MIN_SEARCH_CHARS = 12  # a shorter text is found where it says something else
 SPACE = rf"(?:\s|{TURN_TOKEN.pattern})+"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from rolloutdeck.protocol import compute_prompt_key
 from rollouts import samples
 from rollouts.errors import RolloutError, UnreadableDumpError
 from rollouts.models import Dump, ForgottenPrompt
@@ -53,9 +54,7 @@ class DumpReading:
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
     forgotten: frozenset[str] = frozenset()
-    get_prompt_key: Callable[[str], str] = field(
-        default_factory=lambda: lru_cache(BATCH_ROWS)(samples.compute_prompt_key)
-    )
+    get_prompt_key: Callable[[str], str] = field(default_factory=lambda: lru_cache(BATCH_ROWS)(compute_prompt_key))
 
     def __post_init__(self) -> None:
         self.forgotten = ForgottenPrompt.objects.load_keys(self.dump.run.project_id)

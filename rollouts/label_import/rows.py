@@ -10,11 +10,12 @@ from typing import Any, Final
 import orjson
 from django.utils.translation import gettext as _
 
+from rolloutdeck.protocol import compute_prompt_key
 from rollouts.errors import InvalidInputError
 from rollouts.formats.readers import chat
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Label
-from rollouts.samples import COPY_MARK, compute_content_key, compute_prompt_key
+from rollouts.samples import COPY_MARK, compute_content_key
 
 MAX_CLOCK_DIFFERENCE: Final = timedelta(days=1)  # between two servers
 MAX_NAME_CHARS: Final = 50

@@ -30,6 +30,7 @@ class CacheSize:
     CONFIG_VALUES = 3_000_000  # values of configs, in the run list
     DECODERS = 2  # a large vocabulary takes 100 MB
     FOUND_IDS = 200_000  # of samples, in the results of body scans
+    GUIDANCE_SELECTIONS = 16
     GROUP_NAMES = 300_000  # of groups whose answers are all correct or all wrong
     GROUP_ORDERS = 64  # ids of all groups of a result, in its order
     HEATMAPS = 32

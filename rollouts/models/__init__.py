@@ -9,6 +9,7 @@ from rollouts.models.charts import ChartArrangement, QueryCurve
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
 from rollouts.models.forgotten import ForgottenPrompt, ForgottenPromptQuerySet
+from rollouts.models.guidance import GuidanceVersion
 from rollouts.models.labels import (
     FLAG_NAME,
     FLAG_PREFIX,
@@ -79,12 +80,12 @@ __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "BlindQueues", "Blob",
     "Block", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry",
     "EvidenceItem", "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt",
-    "ForgottenPromptQuerySet", "ItemDecision", "Label", "LabelAction", "LabelChange", "LabelQuerySet",
-    "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER", "Pin", "Project",
-    "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft", "QueueItem", "QueueQuerySet", "QueueSlot",
-    "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay", "ReplayPlan", "Rescore", "RescoreBlock",
-    "RescoreQuerySet", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet",
-    "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
+    "ForgottenPromptQuerySet", "GuidanceVersion", "ItemDecision", "Label", "LabelAction", "LabelChange",
+    "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER",
+    "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft", "QueueItem", "QueueQuerySet",
+    "QueueSlot", "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay", "ReplayPlan", "Rescore",
+    "RescoreBlock", "RescoreQuerySet", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage",
+    "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
     "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession",
     "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "Token", "ViewedSample", "WEIGHTED_SCORE",
     "add_steps", "add_templates", "build_rescore_column", "compute_median_gap", "default_reasons",

@@ -15,12 +15,11 @@ from typing import Any, Literal
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import STEP_KINDS
+from rolloutdeck.protocol import STEP_KINDS, compute_prompt_key
 from rollouts.errors import InvalidInputError
 from rollouts.lib import Cache, CacheSize, parse_choice, parse_integer
 from rollouts.live import notify_run_changed
 from rollouts.models import Pin, Run, Sample, Step, StepPrompts
-from rollouts.samples import compute_prompt_key
 
 MAX_SENT_STEPS = 10_000  # in one request
 MAX_STEP_PROMPTS = 100_000

@@ -31,14 +31,7 @@ from rollouts.samples.export import (
     serialize_index_row,
 )
 from rollouts.samples.final_answer import extract_final_answer
-from rollouts.samples.identity import (
-    TURN_TOKEN,
-    SampleIdGenerator,
-    compute_content_key,
-    compute_prompt_key,
-    get_identity_texts,
-    normalize_prompt,
-)
+from rollouts.samples.identity import SampleIdGenerator, compute_content_key, get_identity_texts
 from rollouts.samples.images import (
     IMAGE_KEYS,
     IMAGE_PART_TYPES,
@@ -99,15 +92,15 @@ __all__ = [
     "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK",
     "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA", "ROWS_VERSION", "Record",
     "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody", "SampleContent", "SampleIdGenerator",
-    "SampleImage", "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "TURN_TOKEN", "Template",
-    "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key",
-    "compute_content_key", "compute_prompt_key", "compute_text_properties", "describe_json_type", "dump_json",
-    "export_jsonl", "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer",
-    "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows", "is_number",
-    "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns",
-    "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values", "load_results",
-    "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations",
-    "read_dump_columns", "read_ground_truth", "read_timing", "remove_missing_results", "rename_results",
-    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
-    "split_shared_images", "store_results", "text_to_float", "to_float", "to_integer", "to_json", "to_text",
+    "SampleImage", "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition",
+    "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key", "compute_content_key",
+    "compute_text_properties", "describe_json_type", "dump_json", "export_jsonl", "export_parquet",
+    "extract_final_answer", "extract_images", "extract_text_answer", "fill_missing_values", "find_templates",
+    "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples", "iterate_sample_tables",
+    "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body", "load_contents",
+    "load_exported_labels", "load_rescore_values", "load_results", "load_texts", "open_body_file",
+    "parse_unit_tests", "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing",
+    "remove_missing_results", "rename_results", "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file",
+    "serialize_full_sample", "serialize_index_row", "split_shared_images", "store_results", "text_to_float",
+    "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

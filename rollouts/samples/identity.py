@@ -2,8 +2,6 @@
 
 import base64
 import hashlib
-import re
-import unicodedata
 from array import array
 from collections.abc import Sequence
 
@@ -14,18 +12,6 @@ from rollouts.samples.record import Record
 ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
 ID_CHARS = 52  # of a sha256 in base32 without padding
 KEY_CHARS = 26
-
-# Special tokens that chat templates put around turns. A decode without special tokens leaves only the text between.
-TURN_TOKEN = re.compile(
-    r"<\|im_start\|>|<\|im_end\|>|<\|endoftext\|>|<\|begin_of_text\|>|<\|eot_id\|>|<\|start_header_id\|>|<\|end_header_id\|>"
-)
-ROLES = ("system", "user", "assistant", "tool")
-# System prompts that chat templates add if the caller gives none.
-DEFAULT_SYSTEM_PROMPTS = (
-    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
-    "You are a helpful assistant.",
-    "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
-)
 
 
 def encode_part(text: str) -> bytes:
@@ -111,39 +97,8 @@ def encode_base32(digests: Sequence[bytes]) -> list[str]:
     return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
 
 
-def compute_prompt_key(prompt: str) -> str:
-    """Returns 26 characters that are equal for equal prompts, compared after `normalize_prompt`."""
-    digest = hashlib.sha256(normalize_prompt(prompt).encode("utf-8", "surrogatepass")).digest()
-    return base64.b32encode(digest)[:KEY_CHARS].decode().lower()
-
-
 def compute_content_key(prompt_key: str, response: str) -> str:
     """Returns 26 characters that are equal on every server for samples with the same prompt and response. `prompt_key`
     is that of the prompt, `response` the one of `get_identity_texts`."""
     digest = hashlib.sha256(encode_part(prompt_key) + encode_part(response)).digest()
     return base64.b32encode(digest)[:KEY_CHARS].decode().lower()
-
-
-def normalize_prompt(prompt: str) -> str:
-    """Normalizes a prompt for comparison: NFC, white space collapsed, chat turns as a `role` line and text.
-
-    Removes the special tokens of chat templates, the empty assistant turn at the end and the default system prompt of
-    a template. A single user turn is equal to its bare text.
-    """
-    text = TURN_TOKEN.sub("\n", prompt) if "<|" in prompt else prompt
-    if text.lstrip().startswith(ROLES) or text.rstrip().endswith("assistant"):
-        text = "\n".join(strip_template_lines([line for line in text.split("\n") if line.strip()]))
-    text = " ".join(text.split())
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def strip_template_lines(lines: list[str]) -> list[str]:
-    """Removes the lines of a chat that a template adds. Other lines are unchanged."""
-    roles = [line.strip() if line.strip() in ROLES else "" for line in lines]
-    if roles and roles[-1] == "assistant":
-        lines, roles = lines[:-1], roles[:-1]
-    if len(lines) > 2 and roles[0] == "system" and roles[2] and lines[1].strip() in DEFAULT_SYSTEM_PROMPTS:
-        lines, roles = lines[2:], roles[2:]
-    if roles and roles[0] == "user" and not any(roles[1:]):
-        lines = lines[1:]
-    return lines

@@ -64,6 +64,7 @@ PAGES = (
     ListedPage("project", "/settings/{project}/"),
     ListedPage("retention", "/settings/{project}/retention/"),
     ListedPage("rubric", "/settings/{project}/rubric/", phone=True),
+    ListedPage("guidance", "/settings/{project}/guidance/", phone=True),
     ListedPage("audit", "/audit/?project={project}"),
     ListedPage("disk", "/disk/?project={project}"),
     ListedPage("second-factor", "/second-factor/"),

@@ -1,4 +1,5 @@
-"""What a run replayed, step by step, and the hit rate of the engine's own prefix cache."""
+"""What a run replayed and what guidance rules did in it, step by step, and the hit rate of the engine's own prefix
+cache."""
 
 import re
 from typing import Any
@@ -17,6 +18,7 @@ from dashboard.pages.common import (
     format_seconds,
 )
 from dashboard.pages.pins import build_pin_link, format_pin_name
+from dashboard.pages.run.guidance_summary import build_guidance_summary
 from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Binding, Run
 from rollouts.replay import ReplayTimelineStep, load_replay_timeline
@@ -38,7 +40,12 @@ PREFIX_CACHE_PATTERN = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hi
 
 def build_replay_context(run: Run, scale: StepScale | None) -> dict[str, Any]:
     """The context of `run/replay.html`; `replay_summary` is None if the run has neither a plan nor reports."""
-    return {"replay_summary": build_replay_summary(run, scale), "prefix_cache": load_prefix_cache(run)}
+    names = list_metric_names(run)
+    return {
+        "replay_summary": build_replay_summary(run, scale),
+        "prefix_cache": load_prefix_cache(run, names),
+        "guidance": build_guidance_summary(run, names),
+    }
 
 
 def build_replay_summary(run: Run, scale: StepScale | None) -> dict[str, Any] | None:
@@ -102,9 +109,9 @@ def build_replay_event(step: ReplayTimelineStep) -> dict[str, Any]:
     }
 
 
-def load_prefix_cache(run: Run) -> dict[str, Any] | None:
+def load_prefix_cache(run: Run, names: list[str]) -> dict[str, Any] | None:
     """The hit rate of the KV prefix cache, if a metric of the run has such a name."""
-    name = next((name for name in list_metric_names(run) if PREFIX_CACHE_PATTERN.search(name)), None)
+    name = next((name for name in names if PREFIX_CACHE_PATTERN.search(name)), None)
     if name is None:
         return None
     curves = load_curves(run, [name], max_points=MAX_CACHE_POINTS)[run.uid][name]

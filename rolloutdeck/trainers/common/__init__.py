@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from rolloutdeck.trainers.common.guidance import GuidanceTally, MatchedRows, follows_guidance, match_rows
     from rolloutdeck.trainers.common.patching import (
         ReplayStoppedError,
         bind_arguments,
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
-    "EXIT_SECONDS", "ReplayStoppedError", "TokenBudget", "TokenSample", "TokenSelection", "TrainerSession",
-    "bind_arguments", "build_token_rows", "catch_errors", "check_pinned_step", "copy_tokenizer",
-    "download_pinned_file", "drop_none", "get_session", "is_pulled", "mark_pulled", "once_logger", "open_trainer_run",
-    "parse_int", "patch_when_imported", "report_not_replayed", "walk_folders", "wrap_method",
+    "EXIT_SECONDS", "GuidanceTally", "MatchedRows", "ReplayStoppedError", "TokenBudget", "TokenSample",
+    "TokenSelection", "TrainerSession", "bind_arguments", "build_token_rows", "catch_errors", "check_pinned_step",
+    "copy_tokenizer", "download_pinned_file", "drop_none", "follows_guidance", "get_session", "is_pulled",
+    "mark_pulled", "match_rows", "once_logger", "open_trainer_run", "parse_int", "patch_when_imported",
+    "report_not_replayed", "walk_folders", "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
+    "guidance": ("GuidanceTally", "MatchedRows", "follows_guidance", "match_rows"),
     "patching": (
         "ReplayStoppedError", "bind_arguments", "catch_errors", "once_logger", "patch_when_imported", "wrap_method",
     ),

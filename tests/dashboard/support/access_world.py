@@ -140,6 +140,10 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "retention": ("owner", {"train": "every", "every": "3"}),
     "retention-run": ("maintainer", {}),
     "rubric": ("maintainer", {"row": "0", "key:0": "correct", "kind:0": "yes-no", "base": "0", "do": "save"}),
+    "guidance": (
+        "maintainer",
+        {"row": "0", "key:0": "bad", "query:0": "is:flagged", "action:0": "mask", "base": "0", "do": "save"},
+    ),
     "sample-labels": ("annotator", {"value:review": "cannot-judge"}),
     "quota": ("admin", {"quota_gb": "5"}),
 }
@@ -190,6 +194,10 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
     ("PUT", "projects/<str:slug>/rubric/"): (
         "maintainer",
         {"questions": [{"key": "correct", "kind": "yes-no"}], "base_version": 0},
+    ),
+    ("PUT", "projects/<str:slug>/guidance/"): (
+        "maintainer",
+        {"rules": [{"key": "bad", "query": "is:flagged", "action": "mask"}], "base_version": 0},
     ),
     ("PATCH", "projects/<str:slug>/retention/"): ("owner", {"train": "every", "every": 3}),
     ("POST", "projects/<str:slug>/retention/"): ("maintainer", {}),

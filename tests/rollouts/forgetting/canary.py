@@ -14,11 +14,12 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
+from rolloutdeck.protocol import compute_prompt_key
 from rollouts.findings import add_query_evidence, add_sample_evidence, create_finding
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Project, Run, Sample, SavedView, SharedLink, ViewedSample
 from rollouts.rescores import create_rescore, save_results
-from rollouts.samples import RescoreResult, compute_prompt_key
+from rollouts.samples import RescoreResult
 from rollouts.sharing import create_shared_link
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines, push

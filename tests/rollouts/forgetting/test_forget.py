@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from rolloutdeck.protocol import compute_prompt_key
 from rollouts.forgetting import find_traces, forget_prompt
 from rollouts.indexing import reindex_run
 from rollouts.indexing.indexer import index_dump
@@ -29,7 +30,7 @@ from rollouts.models import (
     Step,
     ViewedSample,
 )
-from rollouts.samples import compute_prompt_key, load_bodies, load_results
+from rollouts.samples import load_bodies, load_results
 from rollouts.storage import get_raw_dump_path
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
 from tests.rollouts.support.artifacts import brought, registered

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key
+from rolloutdeck.protocol import compute_prompt_key
+from rollouts.samples.identity import SampleIdGenerator
 
 WHERE = ("run", "a1", "train", "global_step", 3, "")
 text = st.text(st.characters(codec=None), max_size=8)

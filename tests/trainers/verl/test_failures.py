@@ -16,9 +16,12 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
 # Script and its words, for each process of a training that is one after the other; the hooks of ours that it reaches.
 TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
-    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add_backend"]),
-    "v1": ([["v1.py", ""]], ["trainer_v1.log_batch", "metrics.add_backend"]),
-    "one step off": ([["one_step_off.py", ""]], ["trainer_v0.log_trained_batch", "metrics.add_backend"]),
+    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.prepare_padded"]),
+    "v1": ([["v1.py", ""]], ["trainer_v1.log_batch", "metrics.add_backend", "guidance.prepare_jagged"]),
+    "one step off": (
+        [["one_step_off.py", ""]],
+        ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.prepare_padded"],
+    ),
     "fully async": (
         [["fully_async.py", "rollouter", ""], ["fully_async.py", "trainer", ""]],
         ["dataset_fields.copy_dataset_fields", "trainer_v0.log_trained_batch", "metrics.add_backend"],
@@ -30,7 +33,8 @@ def trained(kind: str, folder: Path, beside: str = "", deck: Receiver | None = N
     """Its processes, and what they said to standard error."""
     deck, result = deck or Receiver(), []
     for words in TRAINERS[kind][0]:
-        result.append(train(*words, folder=folder, deck=deck, BESIDE=beside, ROLLOUTDECK_ATTEMPT="job"))
+        environ = {"BESIDE": beside, "ROLLOUTDECK_ATTEMPT": "job", "ROLLOUTDECK_GUIDANCE": "on"}
+        result.append(train(*words, folder=folder, deck=deck, **environ))
     return result, "".join(item.done.stderr for item in result)
 
 

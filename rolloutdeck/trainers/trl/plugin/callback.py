@@ -14,9 +14,10 @@ from transformers import TrainerCallback
 from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.protocol import compute_tokenizer_fingerprint
-from rolloutdeck.trainers.common import EXIT_SECONDS, catch_errors
+from rolloutdeck.trainers.common import EXIT_SECONDS, catch_errors, follows_guidance
 from rolloutdeck.trainers.trl.plugin import step_files
-from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
+from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture, list_missing_methods
+from rolloutdeck.trainers.trl.plugin.guidance import TrlGuidance
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession, open_trl_session
 
@@ -30,11 +31,14 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     `project` and `name` default to ROLLOUTDECK_PROJECT, ROLLOUTDECK_RUN and the trainer's `run_name`. `keep` is a
     folder for the token ids of each train step, so that steps of a GRPO run can be pinned; "" stores none. Several
-    processes need a folder that all of them see. `run` is open from the start of the training, None before.
+    processes need a folder that all of them see. `guidance`: whether the training follows the guidance rules of the
+    project; None: as ROLLOUTDECK_GUIDANCE says. `run` is open from the start of the training, None before.
     """
 
-    def __init__(self, project: str = "", name: str = "", keep: str | os.PathLike[str] = "") -> None:
-        self.project, self.name = project, name
+    def __init__(
+        self, project: str = "", name: str = "", keep: str | os.PathLike[str] = "", guidance: bool | None = None
+    ) -> None:
+        self.project, self.name, self.guidance = project, name, guidance
         self.keep = Path(keep).absolute() if keep else None
         self.session: TrlSession | None = None
         self.capture: GenerationCapture | None = None
@@ -74,7 +78,17 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     def _start_capture(self) -> None:
         if self.capture is None and (trainer := find_calling_trainer(self)) is not None:
+            guidance = self._start_guidance(trainer)
             self.capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
+            if guidance:
+                guidance.wrap_rewards()
+
+    def _start_guidance(self, trainer: Any) -> TrlGuidance | None:
+        if not follows_guidance(self.guidance) or list_missing_methods(trainer):
+            return None
+        guidance = TrlGuidance(trainer, lambda: self.open_session(trainer.args).run)
+        guidance.wrap_generation()
+        return guidance
 
     def _log_generation(self, generation: CapturedGeneration, trainer: Any) -> None:
         session = self.open_session(trainer.args)

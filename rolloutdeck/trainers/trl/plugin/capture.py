@@ -43,8 +43,7 @@ class GenerationCapture:
         self._seconds = 0.0  # in which this process generated them
         self._pending_seconds = 0.0
         self._fields: dict[str, Any] = {}  # of the generation that is not captured yet
-        missing = [name for name in (GENERATE_METHOD, REWARD_METHOD) if not callable(getattr(trainer, name, None))]
-        if missing:
+        if missing := list_missing_methods(trainer):
             kind, names = type(trainer).__name__, " and no ".join(missing)
             once_logger.log_once(kind, "This %s has no %s: Rolloutdeck records its metrics only.", kind, names)
             return
@@ -110,6 +109,10 @@ class GenerationCapture:
             self._current, self._rows, self._seconds = (split, step), 0, 0.0
         before, self._rows = self._rows, self._rows + count
         return before
+
+
+def list_missing_methods(trainer: Any) -> list[str]:
+    return [name for name in (GENERATE_METHOD, REWARD_METHOD) if not callable(getattr(trainer, name, None))]
 
 
 def count_generations(trainer: Any, is_training: bool) -> int:

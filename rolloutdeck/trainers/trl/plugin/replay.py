@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import catch_errors
 from rolloutdeck.trainers.trl.plugin import step_files, tools
-from rolloutdeck.trainers.trl.plugin.ranks import count_processes, find_shared_error, is_main_process
+from rolloutdeck.trainers.trl.plugin.processes import count_processes, find_shared_error, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse
 
 TrlBatch = dict[str, Any]

@@ -13,7 +13,8 @@ from rolloutdeck.lib import hash_file, log_or_print, logger
 from rolloutdeck.replay import PULL_MANIFEST
 from rolloutdeck.trainers.common import ReplayStoppedError
 from rolloutdeck.trainers.trl.plugin import step_files
-from rolloutdeck.trainers.trl.plugin.ranks import broadcast_from_main, find_reporting_run, is_main_process
+from rolloutdeck.trainers.trl.plugin.processes import broadcast_from_main, is_main_process
+from rolloutdeck.trainers.trl.plugin.ranks import find_reporting_run
 
 
 class FolderStepSource:

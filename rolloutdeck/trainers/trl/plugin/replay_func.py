@@ -15,7 +15,8 @@ from rolloutdeck.replay import PlanEntry, PlanRevision
 from rolloutdeck.trainers import common
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import build_trainer_facts
-from rolloutdeck.trainers.trl.plugin.ranks import broadcast_from_main, find_reporting_run
+from rolloutdeck.trainers.trl.plugin.processes import broadcast_from_main
+from rolloutdeck.trainers.trl.plugin.ranks import find_reporting_run
 from rolloutdeck.trainers.trl.plugin.replay import RolloutFunction, StepReplayer, generate_batch
 from rolloutdeck.trainers.trl.plugin.replay_folder import FolderStepSource
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
+from rolloutdeck.trainers.common import EXIT_SECONDS, GuidanceTally, TrainerSession, get_session, open_trainer_run
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
 TOKENIZER_FILE = "tokenizer.json"
@@ -35,6 +35,7 @@ class VerlSession(TrainerSession):
         self.writes_dumps = False
         self._blocked_seconds = 0.0  # for which the training waited for Rolloutdeck since the last log
         self._last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})  # (step, generated, excluded)
+        self.tally = GuidanceTally()
         self._tokenizers: dict[int, Any] = {}
 
     def tokenizer(self, original: Any) -> Any:

@@ -17,6 +17,15 @@ from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 def patch(module: ModuleType) -> None:
     wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", wrap_collect_metrics)
+    wrap_method(module.SeparateRayPPOTrainer, "_fit_compute_advantage", wrap_fit_compute_advantage)
+
+
+def wrap_fit_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _fit_compute_advantage(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with trainer_v0.follow_guidance(self):
+            return original(self, *args, **kwargs)
+
+    return _fit_compute_advantage
 
 
 def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:

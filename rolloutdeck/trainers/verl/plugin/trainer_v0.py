@@ -9,12 +9,14 @@ batch to `compute_data_metrics`, with log-probs and advantages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
+from rolloutdeck.trainers.verl.plugin import guidance
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow, add_trainer_version
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
@@ -76,6 +78,7 @@ def patch(module: ModuleType) -> None:
     wrap_method(trainer, "fit", wrap_fit)
     wrap_method(module, "extract_reward", wrap_extract_reward)
     wrap_method(module, "compute_data_metrics", wrap_compute_metrics)
+    wrap_method(module, "compute_advantage", wrap_compute_advantage)
 
 
 def wrap_validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,6 +126,7 @@ def wrap_extract_reward(original: Callable[..., Any]) -> Callable[..., Any]:
 def wrap_fit(original: Callable[..., Any]) -> Callable[..., Any]:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         token = _fitting.set(self)
+        guidance.find_guidance(self)  # its thread asks for the rules while the first step is generated
         try:
             return original(self, *args, **kwargs)
         except BaseException:
@@ -148,6 +152,32 @@ def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*args, **kwargs)
 
     return compute_data_metrics
+
+
+def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Also what fully async and one step off call. V1 has no texts in this batch, and its own wrapper."""
+
+    def compute_advantage(*args: Any, **kwargs: Any) -> Any:
+        trainer, arguments = _fitting.get(), bind_arguments(original, args, kwargs)
+        applied = guidance.prepare_padded(trainer, arguments.get("data")) if trainer is not None else None
+        if applied is None:
+            return original(*args, **kwargs)
+        with applied.exclude():
+            result = original(*args, **kwargs)
+        applied.apply(result)
+        return result
+
+    return compute_advantage
+
+
+@contextmanager
+def follow_guidance(trainer: Any) -> Iterator[None]:
+    """Within it, the advantages of a batch that has texts follow the rules of the trainer's run."""
+    token = _fitting.set(trainer)
+    try:
+        yield
+    finally:
+        _fitting.reset(token)
 
 
 @catch_errors

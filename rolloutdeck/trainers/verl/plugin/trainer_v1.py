@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import TokenSelection, catch_errors, wrap_method
-from rolloutdeck.trainers.verl.plugin import evictions, rows
+from rolloutdeck.trainers.verl.plugin import evictions, guidance, rows
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
+
+_guided: ContextVar[guidance.GuidedBatch | None] = ContextVar("rolloutdeck_guided", default=None)
 
 
 def patch(module: ModuleType) -> None:
@@ -24,6 +27,35 @@ def patch(module: ModuleType) -> None:
     wrap_method(trainer, "fit", wrap_fit)
     wrap_method(trainer, "_validate", wrap_validate)
     wrap_method(trainer, "_compute_metrics", wrap_compute_metrics)
+    wrap_method(trainer, "_compute_advantage", wrap_compute_advantage)
+    wrap_method(module, "compute_advantage_for_multi_trajectories", wrap_multi_trajectories)
+
+
+def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Finds what the rules say about the rows of the batch, for the call of verl that computes their advantages."""
+
+    def _compute_advantage(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        token = _guided.set(guidance.prepare_jagged(self, batch))
+        try:
+            return original(self, batch, *args, **kwargs)
+        finally:
+            _guided.reset(token)
+
+    return _compute_advantage
+
+
+def wrap_multi_trajectories(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compute_advantage_for_multi_trajectories(data: Any, *args: Any, **kwargs: Any) -> Any:
+        guided = _guided.get()
+        if guided is None:
+            return original(data, *args, **kwargs)
+        guided.data = data
+        with guided.exclude():
+            result = original(data, *args, **kwargs)
+        guided.apply(result)
+        return result
+
+    return compute_advantage_for_multi_trajectories
 
 
 def wrap_validate(original: Callable[..., Any]) -> Callable[..., Any]:

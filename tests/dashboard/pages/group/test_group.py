@@ -12,9 +12,9 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.common.group_links import UNSAFE_GROUP_NAME_PATTERN
+from rolloutdeck.protocol import compute_prompt_key as key_of
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
-from rollouts.samples.identity import compute_prompt_key as key_of
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze

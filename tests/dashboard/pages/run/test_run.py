@@ -18,6 +18,7 @@ from rollouts.prompts import heatmap
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, lines, push
 from tests.support import builders
+from tests.support.html import squeeze
 
 
 def logged(project: Project, name: str, rate: float) -> Run:
@@ -262,3 +263,17 @@ def test_a_run_without_returning_prompts_says_what_the_map_needs(project: Projec
     run = builders.run(project)
     Step.objects.create(run=run, attempt=builders.attempt(run), split="train", step=1)
     assert "prompt was sampled at more than one step" in at.get(f"/runs/{run.uid}/?show=prompts").content.decode()
+
+
+def test_guidance_is_shown_for_each_step_with_its_version_and_counts(project: Project, at: Client) -> None:
+    run = logged(project, "guided", 1.0)
+    assert "guidance-steps" not in at.get(f"/runs/{run.uid}/").content.decode()
+    names = ("guidance/version", "guidance/samples", "guidance/tokens", "guidance/rule/bad", "guidance/rule/skip")
+    for step, values in {1: (1, 0, 0, 0, 0), 2: (2, 3, 1200, 3, 0)}.items():
+        points = [MetricPoint(step, dict(zip(names, values, strict=True)))]
+        series.append_points(run, builders.attempt(run, "guided"), points)
+    Run.objects.filter(pk=run.pk).update(version=run.version + 1)
+    html = at.get(f"/runs/{run.uid}/").content.decode()
+    text = " ".join(squeeze(html[html.index("guidance-steps") :]).split())
+    assert "version 2 · 3 samples affected · in 1 of 2 steps" in text
+    assert "/settings/math/guidance/?version=1" in html and "bad 3" in text and "1,200" in text and "skip" not in text

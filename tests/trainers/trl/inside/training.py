@@ -1,12 +1,14 @@
 """Run by the trainers' environment: a real TRL trainer on the CPU, with the model and tokenizer of our example.
 
-argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps can
-be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same prompts),
-`full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns), `tools` (the
-trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one). A step CRASH ends
-the run in its update. Writes what the trainer held of each generation to seen.json, and result.json:
-{"history": the trainer's log, "weights": hash of the trained weights, "rolls": the split and step of each call of the
-tool}; of several processes the second writes seen-1.json.
+argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps
+can be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same
+prompts), `full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns),
+`tools` (the trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one),
+`guided` (follows guidance rules), `again` (steps 3 and 4 have the prompts and responses of 1 and 2; nothing is
+learnt), `waits` (for rules before step 3). A step CRASH ends the run in its update. Writes what the trainer held of
+each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of the trained weights,
+"rolls": the split and step of each call of the tool, "trained": step, ids, advantage and tokens of each row in the
+loss, "told": what reward functions got as guidance}; of several processes the second writes seen-1.json.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import resource
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ folder, words = Path(sys.argv[1]), set(sys.argv[2:])
 rank = int(os.environ.get("RANK", "0"))
 seen: list[dict[str, Any]] = []
 rolls: list[tuple[str, int]] = []
+trained: list[tuple[int, list[int], float, int]] = []
+told: list[Any] = []
 at: tuple[str, int] = ("", 0)  # the split and step that is made now
 
 CALLS = [f'<tool_call>{{"name": "roll", "arguments": {{"faces": {faces}}}}}</tool_call>' for faces in (6, 0)]
@@ -74,6 +79,7 @@ def letters(completions: list[Any], log_extra: Any = None, **_: Any) -> list[flo
 
 def short(completions: list[str], completion_ids: list[list[int]], **options: Any) -> list[float | None]:
     """None for some, as TRL allows it."""
+    told.append(options.get("guidance"))
     if "points" in options:
         return [
             each["heard"] + (world == "small") for each, world in zip(options["points"], options["world"], strict=True)
@@ -109,6 +115,10 @@ def watched(base: type) -> type:
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             global at
             at = ("train" if self.model.training else "eval", self.state.global_step + self.model.training)
+            if "waits" in words and at == ("train", 3):
+                wait_for_rules(self)
+            if "again" in words:
+                torch.manual_seed(self.state.global_step % 2)
             if "other" in words:
                 torch.manual_seed(99 + 1000 * rank + self.state.global_step)
             batch = super()._generate_and_score_completions(inputs)
@@ -135,7 +145,26 @@ def watched(base: type) -> type:
                 raise RuntimeError("out of memory")
             return batch
 
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if model.training:
+                for row, advantage in enumerate(inputs["advantages"].tolist()):
+                    ids = [token for token in inputs["completion_ids"][row].tolist() if token != PAD]
+                    tokens = int(inputs["completion_mask"][row].sum())
+                    trained.append((self.state.global_step + 1, ids, advantage, tokens))
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
     return Watched
+
+
+def wait_for_rules(trainer: Any) -> None:
+    from rolloutdeck.trainers.trl.plugin.ranks import find_callback
+
+    end = time.monotonic() + 100
+    while not find_callback(trainer).run.guidance().rules.version and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+PAD = make_tokenizer().pad_token_id
 
 
 def main() -> None:
@@ -153,22 +182,36 @@ def main() -> None:
         per_device_train_batch_size=8 if "wide" in words else 4,
         per_device_eval_batch_size=4, num_generations=4, gradient_accumulation_steps=2,
         max_completion_length=40 if "tools" in words else 12,
-        logging_steps=1, max_steps=3, eval_strategy="steps", eval_steps=2,
-        run_name="tiny", seed=3, learning_rate=1e-2, disable_tqdm=True, reward_weights=[1.0, 0.5],
+        logging_steps=1, eval_steps=2,
+        run_name="tiny", seed=3, disable_tqdm=True, reward_weights=[1.0, 0.5],
+        **(
+            {"shuffle_dataset": False, "max_steps": 4, "eval_strategy": "no", "learning_rate": 0.0}
+            if "again" in words
+            else {"max_steps": 3, "eval_strategy": "steps", "learning_rate": 1e-2}
+        ),
         **({"beta": 0.0} if "rloo" in words else {"log_completions": "full" not in words}),
     )  # fmt: skip
     bias = {tokenizer.eos_token_id: 3.0}  # some responses end by themselves
     if "tools" in words:
         bias = {tokenizer.eos_token_id: 7.5} | dict.fromkeys(tokenizer.convert_tokens_to_ids(CALLS), 8.0)
+    if "again" in words:
+        data = data.select(range(4))
     args.generation_kwargs = {"sequence_bias": [[[each], more] for each, more in bias.items()]}
     more: dict[str, Any] = {"tools": [roll]} if "tools" in words else {}
     if "plain" not in words:
         from rolloutdeck.trainers.trl import RolloutdeckCallback
 
-        more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "")]
+        guided = "guided" in words or None
+        more["callbacks"] = [RolloutdeckCallback(keep=folder / "kept" if "keep" in words else "", guidance=guided)]
+        if guided:
+            from rolloutdeck.client import guidance
+
+            guidance.GUIDANCE_SECONDS = 0.2
         if "raise" in words:
             from rolloutdeck.trainers.trl.plugin import capture, replay_func, rows
+            from rolloutdeck.trainers.trl.plugin import guidance as ours
 
+            del ours.match_rows
             del capture.CAPTURED_TENSORS, rows.GROUND_TRUTH_COLUMNS, replay_func.broadcast_from_main
     if "turns" in words:
         more["rollout_func"] = turns
@@ -201,7 +244,7 @@ def main() -> None:
     ]
     whose = f"-{rank}" if rank else ""
     (folder / f"seen{whose}.json").write_text(json.dumps(seen))
-    result = {"history": history, "weights": digest.hexdigest(), "rolls": rolls}
+    result = {"history": history, "weights": digest.hexdigest(), "rolls": rolls, "trained": trained, "told": told}
     (folder / f"result{whose}.json").write_text(json.dumps(result))
 
 

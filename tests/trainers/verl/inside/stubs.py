@@ -26,9 +26,10 @@ PROMPT, RESPONSE = 8, 6
 BESIDE = os.environ.get("BESIDE", "")
 STEPS, RESUMED = int(os.environ.get("STEPS", "2")), int(os.environ.get("RESUMED", "0"))
 if BESIDE == "raise":
-    from rolloutdeck.trainers.verl.plugin import dataset_fields, evictions, metrics, trainer_v0, trainer_v1
+    from rolloutdeck.trainers.verl.plugin import dataset_fields, evictions, guidance, metrics, trainer_v0, trainer_v1
 
     del (
+        guidance.GuidedBatch,
         trainer_v0.PaddedRows,
         metrics.open_verl_session,
         trainer_v1.JaggedRows,
@@ -47,6 +48,14 @@ def limit_disk():
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def wait_for_rules(settings):
+    """Before a training: with GUIDED in the environment it begins with the rules of the server."""
+    if os.environ.get("GUIDED"):
+        from rolloutdeck.trainers.verl.plugin.session import find_verl_session
+
+        assert find_verl_session(settings).run.guidance().wait(60)
 
 
 def unpickled(*_, **__):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stubs import Model, WithoutWorkers, config, limit_disk, prompts
+from stubs import Model, WithoutWorkers, config, limit_disk, prompts, wait_for_rules
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 into = Path(sys.argv[1])
@@ -30,6 +30,7 @@ class Trainer(WithoutWorkers, RayPPOTrainer):
 
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
 trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
+wait_for_rules(trainer.config)
 try:
     with limit_disk():
         trainer.fit()

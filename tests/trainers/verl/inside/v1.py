@@ -17,7 +17,7 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, config, limit_disk, log_probs, prompts
+from stubs import TOKENIZER, config, limit_disk, log_probs, prompts, wait_for_rules
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -199,6 +199,7 @@ def main():
             pass
 
     assert issubclass(Trainer, PPOTrainer)
+    wait_for_rules(settings)
     with limit_disk():
         Trainer(settings).fit(Loops())
 

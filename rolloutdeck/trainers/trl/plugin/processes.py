@@ -1,0 +1,39 @@
+"""The processes of a TRL training: how all of them get the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rolloutdeck.errors import NotReplayableError
+
+T = TypeVar("T")
+
+
+def count_processes(trainer: Any) -> int:
+    return int(trainer.accelerator.num_processes)
+
+
+def is_main_process(trainer: Any) -> bool:
+    return int(trainer.accelerator.process_index) == 0
+
+
+def broadcast_from_main(trainer: Any, compute: Callable[[], T]) -> T:
+    """Returns the result of `compute` in the main process, in all processes. `compute` must not raise."""
+    if count_processes(trainer) == 1:
+        return compute()
+    from accelerate.utils import broadcast_object_list
+
+    values: list[T] = broadcast_object_list([compute() if is_main_process(trainer) else None], from_process=0)
+    return values[0]
+
+
+def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None:
+    """Returns the first error of any process, the same in all processes; None if no process has one."""
+    if count_processes(trainer) == 1:
+        return error
+    from accelerate.utils import gather_object
+
+    own_error = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
+    first = next((reported for reported in gather_object([own_error]) if reported is not None), None)
+    return None if first is None else (NotReplayableError if first[0] else OSError)(first[1])

@@ -1,0 +1,138 @@
+"""Guidance rules in verl: masks and weights rows of a trained batch, where verl computes its advantages.
+
+verl compares the rows of a group by their uid. If masked rows do not count in the baseline, each has a uid of its own
+while verl computes, so that it is alone in its group. A dropped row is a masked one: without any token in the loss, it
+could leave a mini-batch empty, and verl divides by the number of tokens. Other processes have computed the rewards
+before, so the action `reward` has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rolloutdeck.protocol import GuidanceRules
+from rolloutdeck.trainers.common import MatchedRows, catch_errors, follows_guidance, match_rows, once_logger
+from rolloutdeck.trainers.verl.plugin import rows
+from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
+
+UID = "uid"
+
+
+class GuidedBatch:
+    """A batch and what applies to its rows. `data` is verl's, with padded tensors."""
+
+    def __init__(self, session: VerlSession, trainer: Any, rules: GuidanceRules, matched: MatchedRows) -> None:
+        self.session, self.step, self.rules, self.matched = session, int(trainer.global_steps), rules, matched
+        self.data: Any = None
+
+    @contextmanager
+    def exclude(self) -> Iterator[None]:
+        """Within it, masked rows do not count in the baseline of their group, if the rules say so."""
+        original = self._set_own_uids() if self.rules.baseline == "exclude" else None
+        try:
+            yield
+        finally:
+            if original is not None:
+                self.data.non_tensor_batch[UID] = original
+
+    @catch_errors
+    def _set_own_uids(self) -> Any:
+        """Returns the uids that were replaced, None if none were."""
+        original = self.data.non_tensor_batch.get(UID)
+        if original is None or not any(row is not None and row.is_masked for row in self.matched):
+            return None
+        uids = original.copy()
+        for index, row in enumerate(self.matched):
+            if row is not None and row.is_masked:
+                uids[index] = f"{uids[index]}-masked-{index}"
+        self.data.non_tensor_batch[UID] = uids
+        return original
+
+    @catch_errors
+    def apply(self, data: Any) -> None:
+        """Changes the advantages and reports the step."""
+        tokens = data.batch["response_mask"].sum(-1).tolist()
+        if any(row is not None and row.weight != 1 for row in self.matched):
+            advantages = data.batch["advantages"].clone()  # those of GRPO are its returns too
+            for index, row in enumerate(self.matched):
+                if row is not None:
+                    advantages[index] = 0.0 if row.is_masked else advantages[index] * row.weight
+            data.batch["advantages"] = advantages
+        pairs = zip(self.matched, tokens, strict=True)
+        affected = [(row.rules, int(count)) for row, count in pairs if row is not None]
+        self.session.tally.report(self.session.run, self.step, self.rules, affected)
+
+
+@catch_errors
+def find_guidance(trainer: Any) -> tuple[VerlSession, GuidanceRules] | None:
+    """Returns the trainer's session and the last known rules; None if the training does not follow rules."""
+    session = find_verl_session(trainer.config) if follows_guidance() else None
+    if session is None:
+        return None
+    rules = session.run.guidance().rules
+    if any(rule.action == "reward" for rule in rules.rules):
+        message = "The rules with the action `reward` have no effect in verl: other processes compute its rewards."
+        once_logger.log_once("reward rules", message)
+    return session, rules
+
+
+@catch_errors
+def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
+    """Returns what applies to a batch of V0; None if its rows have no texts or the training follows no rules."""
+    found = find_guidance(trainer) if data is not None and "prompts" in list(data.batch.keys()) else None
+    if found is None:
+        return None
+    session, rules = found
+    with session.measure_blocking():
+        prompts, responses = data.batch["prompts"], data.batch["responses"]
+        groups = [str(uid) for uid in rows.read_column(data.non_tensor_batch.get(UID), len(data))]
+        matched = match_token_rows(trainer, rules, groups, prompts, responses)
+    batch = GuidedBatch(session, trainer, rules, matched)
+    batch.data = data
+    return batch
+
+
+@catch_errors
+def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
+    """Returns what applies to a batch of V1; None if the training follows no rules. The texts are read from the queue
+    only if there are rules. Rows that fill up a batch select nothing."""
+    found = find_guidance(trainer)
+    if found is None:
+        return None
+    session, rules = found
+    matched: MatchedRows = [None] * len(meta.keys)
+    if rules.prompts or rules.responses:
+        import transfer_queue
+
+        own = [index for index, tag in enumerate(meta.tags) if not tag.get("is_padding")]
+        keys, fields = [meta.keys[index] for index in own], ["prompts", "responses"]
+        with session.measure_blocking():
+            data = transfer_queue.kv_batch_get(keys=keys, partition_id=meta.partition_id, select_fields=fields)
+            prompts, responses = (data[name].unbind() for name in fields)
+            found_rows = match_token_rows(trainer, rules, keys, prompts, responses)
+        for index, row in zip(own, join_sessions(keys, found_rows), strict=True):
+            matched[index] = row
+    return GuidedBatch(session, trainer, rules, matched)
+
+
+def match_token_rows(
+    trainer: Any, rules: GuidanceRules, groups: Sequence[str], prompts: Any, responses: Any
+) -> MatchedRows:
+    """Decodes texts as `rows.add_texts` does for the recorded rows."""
+
+    def decode(ids: Any) -> str:
+        return str(trainer.tokenizer.decode(ids, skip_special_tokens=True))
+
+    if None in groups or "None" in groups:
+        groups = [str(index) for index in range(len(groups))]
+    return match_rows(rules, groups, lambda index: decode(prompts[index]), lambda index: decode(responses[index]))
+
+
+def join_sessions(keys: Sequence[str], matched: MatchedRows) -> MatchedRows:
+    """verl gives all outputs of a session the advantage of the last one: what applies to one of them applies to all.
+    `keys` are `{uid}_{session}_{output}`."""
+    sessions = [key.rpartition("_")[0] for key in keys]
+    by_session = {session: row for session, row in zip(sessions, matched, strict=True) if row is not None}
+    return [row or by_session.get(session) for session, row in zip(sessions, matched, strict=True)]

@@ -1,0 +1,130 @@
+"""What the rules of a project select now: keys of prompts and responses, for trainers.
+
+A rule's query finds samples of training steps in the project's newest runs. Work and result are bounded, and the result
+says what was left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Count, Max
+
+from rolloutdeck.protocol import KEY_SEPARATOR, compute_response_key
+from rollouts.errors import InvalidInputError
+from rollouts.guidance.versions import RuleVersion
+from rollouts.lib import Cache, CacheSize
+from rollouts.models import BlindQueues, Project, Queue, Run, Sample
+from rollouts.query import TimeBudget, find_samples
+from rollouts.samples import load_texts
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from rollouts.guidance.rules import Rule
+
+MAX_RUNS: Final = 30
+MAX_PROMPTS: Final = 20_000  # of all rules together
+MAX_RESPONSES: Final = 5_000
+SEARCH_SECONDS: Final = 5.0  # for the texts that a rule searches in one run
+
+_CacheKey = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class RuleSelection:
+    """What one rule selects: `selected` different prompts or responses, of which the first `sent` are sent. `problem`:
+    why no run can answer the query. `is_complete`: no sample was left out of the search."""
+
+    key: str
+    selected: int = 0
+    sent: int = 0
+    samples: int = 0
+    is_complete: bool = True
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Selection:
+    """`prompts` are {prompt key: positions of rules}; `responses` {"prompt key/response key": positions of rules}."""
+
+    rules: list[RuleSelection] = field(default_factory=list)
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    responses: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return all(rule.is_complete for rule in self.rules)
+
+
+_selections: Cache[_CacheKey, Selection] = Cache(CacheSize.GUIDANCE_SELECTIONS)
+
+
+def select_rows(project: Project, version: RuleVersion, reader: User) -> Selection:
+    """Returns what the rules select. Labels that `reader` may not read do not count. Raises StorageUnavailableError."""
+    if not version.rules:
+        return Selection()
+    runs = list(project.runs.filter(deleted_at=None).order_by("-created_at", "-pk")[: MAX_RUNS + 1])
+    blind = Queue.objects.blind_for(reader.pk)
+    key = (project.pk, version.rules, reader.pk, blind, tuple((run.pk, run.version) for run in runs))
+    selection = _selections.get(key)
+    if selection is None:
+        selection = compute_selection(runs, version.rules, reader, blind)
+        _selections.put(key, selection)
+    return selection
+
+
+def compute_selection(runs: list[Run], rules: Iterable[Rule], reader: User, blind: BlindQueues) -> Selection:
+    """`runs` are the newest ones; those over the limit are not searched."""
+    selection = Selection()
+    for position, rule in enumerate(rules):
+        found = RuleSelection(rule.key, is_complete=len(runs) <= MAX_RUNS)
+        selection.rules.append(found)
+        keys, target = find_keys(runs[:MAX_RUNS], rule, found, reader, blind), selection.prompts
+        limit = MAX_PROMPTS
+        if rule.target == "response":
+            target, limit = selection.responses, MAX_RESPONSES
+        for key in keys:
+            found.selected += 1
+            if key in target or len(target) < limit:
+                found.sent += 1
+                target.setdefault(key, []).append(position)
+        found.is_complete &= found.sent == found.selected
+    return selection
+
+
+def find_keys(runs: list[Run], rule: Rule, found: RuleSelection, reader: User, blind: BlindQueues) -> list[str]:
+    """Returns the keys that the rule selects, each once, those of the newest runs first."""
+    keys: dict[str, None] = {}
+    answered = False
+    for run in runs:
+        budget = TimeBudget(SEARCH_SECONDS)
+        try:
+            result = find_samples(run, split="train", q=rule.query, time_budget=budget, reader=reader.pk, blind=blind)
+            if rule.target == "prompt":
+                prompts = result.samples.order_by().values("prompt_key")
+                counts = prompts.annotate(count=Count("pk"), newest=Max("step__step")).order_by("-newest", "prompt_key")
+                for key, count in counts.values_list("prompt_key", "count")[: MAX_PROMPTS + 1]:
+                    found.samples += count
+                    keys[key] = None
+            else:
+                samples = list(result.samples.order_by("-step__step", "pk")[: MAX_RESPONSES + 1])
+                found.samples += len(samples)
+                found.is_complete &= len(samples) <= MAX_RESPONSES
+                keys |= dict.fromkeys(build_response_keys(samples[:MAX_RESPONSES]))
+        except InvalidInputError as error:  # this run has no such key
+            found.problem = found.problem or str(error)
+            continue
+        answered = True
+        found.is_complete &= result.cursor is None
+    if answered:
+        found.problem = ""
+    return list(keys)
+
+
+def build_response_keys(samples: list[Sample]) -> list[str]:
+    texts = load_texts(samples)
+    known = [sample for sample in samples if sample.pk in texts]
+    return [f"{sample.prompt_key}{KEY_SEPARATOR}{compute_response_key(texts[sample.pk][1])}" for sample in known]

@@ -1,0 +1,57 @@
+"""The receiver with guidance rules."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import Any
+
+from rolloutdeck.protocol import get_prompt_key, get_response_key
+from tests.rolloutdeck.support.fake_server import Handler, Receiver
+
+
+def build_rules(
+    *rules: dict[str, Any], baseline: str = "trainer", prompts: Any = (), responses: Any = ()
+) -> dict[str, Any]:
+    """`prompts` are (text, rules), `responses` (prompt, response, rules); rules by their positions."""
+    defaults = {"action": "mask", "target": "prompt", "value": 1.0}
+    return {
+        "version": 3,
+        "baseline": baseline,
+        "rules": [{**defaults, **rule} for rule in rules],
+        "prompts": {get_prompt_key(text): own for text, own in prompts},
+        "responses": {f"{get_prompt_key(text)}/{get_response_key(said)}": own for text, said, own in responses},
+    }
+
+
+class Guiding(Receiver):
+    """`rules` are what the server selects now; `delay` is how slow it answers, in seconds."""
+
+    def __init__(self, rules: dict[str, Any]) -> None:
+        self.rules, self.delay = rules, 0.0
+        self.statuses: list[int] = []
+        super().__init__()
+
+    def handler(self) -> type[Handler]:
+        return GuidingHandler
+
+
+class GuidingHandler(Handler):
+    receiver: Guiding
+
+    def do_GET(self) -> None:
+        assert self.path.endswith("/guidance/selection/"), self.path
+        time.sleep(self.receiver.delay)
+        body = json.dumps(self.receiver.rules).encode()
+        etag = f'"{hashlib.sha256(body).hexdigest()}"'
+        status = 304 if self.headers["If-None-Match"] == etag else 200
+        self.receiver.statuses.append(status)
+        self.send_response(status)
+        self.send_header("X-Rolloutdeck", self.receiver.version)
+        self.send_header("ETag", etag)
+        if status == 200:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if status == 200:
+            self.wfile.write(body)

@@ -1,0 +1,126 @@
+"""Rules are versioned, and select the prompts and responses of the samples that match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.protocol import compute_prompt_key, compute_response_key, parse_guidance
+from rollouts.errors import InvalidInputError, OutdatedError
+from rollouts.guidance import list_guidance, load_guidance, save_guidance, select_rows, selection
+from rollouts.labels import store_labels
+from rollouts.labels.answers import Answer
+from rollouts.models import AuditEntry, Project, Run, Sample
+from rollouts.queues import create_queue
+from tests.rollouts.flags.test_bulk import filled, samples
+from tests.support import builders
+
+MASK = {"key": "bad", "query": "is:flagged", "action": "mask"}
+PENALTY = {"key": "low", "query": "score<0.2", "action": "reward", "target": "response", "value": -1}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(builders.run(project))
+
+
+def prompt_of(sample: str) -> str:
+    return str(Sample.objects.get(pk=sample).prompt_key)
+
+
+def test_an_edit_is_the_next_version_and_the_old_one_stays(project: Project, owner: User) -> None:
+    assert load_guidance(project).number == 0
+    first = save_guidance(project, owner, [MASK], "", base=0)
+    assert save_guidance(project, owner, [MASK], "trainer", base=1) == first, "nothing changed"
+    second = save_guidance(project, owner, [MASK, PENALTY], "exclude", base=1)
+    assert [version.number for version in list_guidance(project)] == [2, 1]
+    assert load_guidance(project, 1).rules[0].target == "prompt"
+    assert second.rules[1].value == -1.0
+    assert list(AuditEntry.objects.order_by("pk").values_list("verb", "detail")) == [
+        ("guidance.save", {"rules": ["bad"]}),
+        ("guidance.save", {"rules": ["bad", "low"]}),
+    ]
+    with pytest.raises(OutdatedError):
+        save_guidance(project, owner, [], "", base=1)
+    assert save_guidance(project, owner, [], "", base=2).rules == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"key": "Bad"}, "rules.1.key"),
+        ({"key": "bad"}, "rules.1.key"),
+        ({"query": ""}, "rules.1.query"),
+        ({"query": "score>"}, "rules.1.query"),
+        ({"action": ""}, "rules.1.action"),
+        ({"action": "weight", "value": 0}, "rules.1.value"),
+        ({"action": "weight", "value": True}, "rules.1.value"),
+        ({"action": "reward", "value": 1e300}, "rules.1.value"),
+        ({"action": "drop", "target": "response"}, "rules.1.target"),
+        ({"target": "step"}, "rules.1.target"),
+        ({"step": 1}, "rules.1.step"),
+    ],
+)
+def test_a_wrong_rule_names_its_field(project: Project, owner: User, change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        save_guidance(project, owner, [MASK, {**MASK, "key": "other", **change}], "")
+    assert error.value.field == field
+
+
+def test_a_rule_selects_prompts_or_responses_and_says_what_was_cut(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = save_guidance(project, owner, [MASK, PENALTY], "")
+    first = samples(run)[0]
+    assert select_rows(project, version, owner).prompts == {}
+    builders.flag(first, owner)
+    result = select_rows(project, version, owner)
+    assert result.prompts == {prompt_of(first): [0]}
+    low = {f"{compute_prompt_key('ask 0')}/{compute_response_key(f'0 of {step}')}": [1] for step in (1, 2)}
+    assert result.responses == low
+    assert [(rule.selected, rule.sent, rule.is_complete) for rule in result.rules] == [(1, 1, True), (2, 2, True)]
+    monkeypatch.setattr(selection, "MAX_RESPONSES", 1)
+    save_guidance(project, owner, [PENALTY], "")
+    (cut,) = select_rows(project, load_guidance(project), owner).rules
+    assert (cut.sent, cut.is_complete) == (1, False)
+
+
+def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(
+    run: Run, project: Project, owner: User
+) -> None:
+    version = save_guidance(project, owner, [{**MASK, "query": "nowhere=1"}], "")
+    (rule,) = select_rows(project, version, owner).rules
+    assert (rule.selected, "nowhere" in rule.problem) == (0, True)
+
+
+def test_labels_that_the_reader_may_not_read_do_not_count(run: Run, project: Project, owner: User, mate: User) -> None:
+    first = samples(run)[0]
+    create_queue(project, owner, {"name": "Blind", "runs": [run], "is_blind": True})
+    store_labels(run, owner, [Answer(first, "flag", "bad")])
+    version = save_guidance(project, owner, [MASK], "")
+    assert select_rows(project, version, mate).prompts == {}
+    assert list(select_rows(project, version, owner).prompts) == [prompt_of(first)]
+
+
+def test_a_trainer_reads_what_the_rules_select() -> None:
+    data = {
+        "version": 3,
+        "baseline": "exclude",
+        "rules": [
+            {"key": "a", "action": "weight", "target": "prompt", "value": 0.5},
+            {"key": "b", "action": "reward", "target": "prompt", "value": -1},
+            {"key": "c", "action": "drop", "target": "prompt", "value": 1},
+        ],
+        "prompts": {"p": [0, 1], "q": [2]},
+        "responses": {"p/r": [0]},
+    }
+    rules = parse_guidance(data)
+    row, dropped = rules.find("p", "r"), rules.find("q", "")
+    assert row is not None and dropped is not None
+    assert (row.rules, row.weight, row.values, row.is_masked) == (("a", "b"), 0.5, {"b": -1.0}, False)
+    assert (dropped.dropped, dropped.is_masked, rules.find("other", "r")) == (True, True, None)
+    for wrong in ({**data, "prompts": {"p": [9]}}, {**data, "rules": [{}]}, {**data, "baseline": "x"}, [], None):
+        with pytest.raises(ValueError):
+            parse_guidance(wrong)

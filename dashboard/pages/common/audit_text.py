@@ -14,6 +14,7 @@ VERB_NAMES = {
     "label.undo": N_("undid an action on labels"), "label.withdraw": N_("withdrew a label"),
     "label.import": N_("imported labels"),
     "rubric.save": N_("changed the rubric"),
+    "guidance.save": N_("changed the guidance rules"),
     "queue.create": N_("created a review queue"), "queue.update": N_("changed a review queue"),
     "queue.close": N_("closed a review queue"), "queue.reopen": N_("opened a review queue again"),
     "queue.decide": N_("decided an answer in a review queue"),

@@ -68,7 +68,7 @@ def select_rows(project: Project, version: RuleVersion, reader: User) -> Selecti
         return Selection()
     runs = list(project.runs.filter(deleted_at=None).order_by("-created_at", "-pk")[: MAX_RUNS + 1])
     blind = Queue.objects.blind_for(reader.pk)
-    key = (project.pk, version.rules, reader.pk, blind, tuple((run.pk, run.version) for run in runs))
+    key = (project.pk, version.rules, reader.pk, blind, tuple((run.created_at, run.version) for run in runs))
     selection = _selections.get(key)
     if selection is None:
         selection = compute_selection(runs, version.rules, reader, blind)

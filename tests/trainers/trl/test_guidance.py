@@ -16,6 +16,7 @@ from rollouts.models import Dump, Project, Run, Sample
 from rollouts.samples import load_body
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.guiding import Guiding, build_rules
 from tests.support import builders
 from tests.trainers.verl.process import Training, train
 
@@ -120,3 +121,24 @@ def check_recorded(hacked: list[int], skipped: list[list[int]]) -> None:
     assert marks == ["", "again, tell", "", "", *["skip"] * 4]
     assert all(sample.advantage == 0 for sample, mark in zip(samples, marks, strict=True) if mark)
     assert all(sample.score is not None for sample in samples), "a masked sample keeps its score"
+
+
+def test_several_processes_follow_the_rules_of_the_first_one(tmp_path: Path) -> None:
+    rules = build_rules(
+        {"key": "bad"}, {"key": "skip", "action": "drop"}, baseline="exclude",
+        prompts=[("What is 0 + 1?", [0]), ("What is 3 + 4?", [1])],
+    )  # fmt: skip
+    found = train(SCRIPT, "grpo", "guided", "again", "waits", folder=tmp_path, deck=Guiding(rules), processes=2)
+    affected: dict[str, list[tuple[float, bool]]] = {}
+    for name in ("", "-1"):
+        step = found.json(f"seen{name}.json")[2]
+        prompts = {str(ids): prompt for prompt, ids in zip(step["prompt"], step["ids"], strict=True)}
+        for number, ids, advantage, tokens in found.json(f"result{name}.json")["trained"]:
+            if number == 3:
+                affected.setdefault(prompts[str(ids)], []).append((advantage, tokens > 0))
+    assert affected["What is 0 + 1?"] == [(0.0, True)] * 4 and affected["What is 3 + 4?"] == [(0.0, False)] * 4
+    assert all(
+        advantage and has_tokens for n in (1, 2) for advantage, has_tokens in affected[f"What is {n} + {n + 1}?"]
+    )
+    values = found.values(3)
+    assert [values[f"guidance/{name}"] for name in ("version", "samples", "rule/bad", "rule/skip")] == [3, 8, 4, 4]

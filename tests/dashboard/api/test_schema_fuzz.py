@@ -62,6 +62,7 @@ ID_BY_PATH = {
     "flags": "flag",
     "labels": "flag",
     "pins": "pin",
+    "rescores": "rescore",
     "queues": "queue",
     "tokens": "token",
     "views": "view",

@@ -24,6 +24,7 @@ from rollouts.samples.export import (
     dump_json,
     load_exported_labels,
     load_full_samples,
+    prefetch_step_relations,
 )
 from rollouts.samples.parquet import ARRAYS, JSONS, is_reward_column
 from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
@@ -63,7 +64,7 @@ def name_rescores(batch: Sequence[IndexRow], reader: User | AnonymousUser | None
 
 def build_merged_table(ids: Sequence[str], labels: Labels, reader: User | AnonymousUser | None) -> pa.Table:
     """Some of the samples are in several dumps, whose values are merged one by one."""
-    found = Sample.objects.in_bulk(ids)
+    found = prefetch_step_relations(Sample.objects.all()).in_bulk(ids)
     samples = [found[pk] for pk in ids if pk in found]
     rows = load_full_samples(samples, labels, load_rescore_values(samples, reader))
     texts = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in rows]

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from django.contrib.auth.models import User
+from pytest_django import DjangoAssertNumQueries
 
 from rollouts.labels import Answer, store_labels
 from rollouts.models import DuplicateSource, Run, Sample
@@ -59,10 +60,14 @@ def test_every_column_has_the_value_of_the_full_sample(run: Run, mate: User) -> 
     assert read_tables(run) == expected
 
 
-def test_values_of_samples_in_two_dumps_are_merged(run: Run) -> None:
-    push(run, ROWS[:2])
-    push(run, [{**row, "data_source": "math"} for row in ROWS[:2]], source="other.jsonl")
+def test_values_of_samples_in_two_dumps_are_merged(
+    run: Run, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    rows = [{"prompt": "p", "response": f"r{n}", "score": 1.0, "group": "g", "index": n} for n in range(20)]
+    push(run, rows)
+    push(run, [{**row, "data_source": "math"} for row in rows], source="other.jsonl")
     assert DuplicateSource.objects.exists()
     expected = read_one_by_one(run)
     assert {row["data_source"] for row in expected} == {"math"}
-    assert read_tables(run) == expected
+    with django_assert_max_num_queries(12):  # not several for each sample
+        assert read_tables(run) == expected

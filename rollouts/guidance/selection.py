@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Count, Max
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 MAX_RUNS: Final = 30
 MAX_PROMPTS: Final = 20_000  # of all rules together
 MAX_RESPONSES: Final = 5_000
-SEARCH_SECONDS: Final = 5.0  # for the texts that a rule searches in one run
+SEARCH_SECONDS: Final = 15.0  # for the texts that all rules search in all runs: each trainer asks after each step
 
 _CacheKey = tuple[Any, ...]
 
@@ -79,10 +80,11 @@ def select_rows(project: Project, version: RuleVersion, reader: User) -> Selecti
 def compute_selection(runs: list[Run], rules: Iterable[Rule], reader: User, blind: BlindQueues) -> Selection:
     """`runs` are the newest ones; those over the limit are not searched."""
     selection = Selection()
+    deadline = monotonic() + SEARCH_SECONDS
     for position, rule in enumerate(rules):
         found = RuleSelection(rule.key, is_complete=len(runs) <= MAX_RUNS)
         selection.rules.append(found)
-        keys, target = find_keys(runs[:MAX_RUNS], rule, found, reader, blind), selection.prompts
+        keys, target = find_keys(runs[:MAX_RUNS], rule, found, reader, blind, deadline), selection.prompts
         limit = MAX_PROMPTS
         if rule.target == "response":
             target, limit = selection.responses, MAX_RESPONSES
@@ -95,12 +97,15 @@ def compute_selection(runs: list[Run], rules: Iterable[Rule], reader: User, blin
     return selection
 
 
-def find_keys(runs: list[Run], rule: Rule, found: RuleSelection, reader: User, blind: BlindQueues) -> list[str]:
-    """Returns the keys that the rule selects, each once, those of the newest runs first."""
+def find_keys(
+    runs: list[Run], rule: Rule, found: RuleSelection, reader: User, blind: BlindQueues, deadline: float
+) -> list[str]:
+    """Returns the keys that the rule selects, each once, those of the newest runs first. No text is searched after the
+    `deadline`; then the rule is not complete."""
     keys: dict[str, None] = {}
     answered = False
     for run in runs:
-        budget = TimeBudget(SEARCH_SECONDS)
+        budget = TimeBudget(max(0.0, deadline - monotonic()))
         try:
             result = find_samples(run, split="train", q=rule.query, time_budget=budget, reader=reader.pk, blind=blind)
             if rule.target == "prompt":

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, parse_guidance
+from rollouts import query
 from rollouts.errors import InvalidInputError, OutdatedError
 from rollouts.guidance import list_guidance, load_guidance, save_guidance, select_rows, selection
 from rollouts.labels import store_labels
 from rollouts.labels.answers import Answer
 from rollouts.models import AuditEntry, Project, Run, Sample
+from rollouts.query import TimeBudget
 from rollouts.queues import create_queue
 from tests.rollouts.flags.test_bulk import filled, samples
 from tests.support import builders
@@ -85,6 +88,25 @@ def test_a_rule_selects_prompts_or_responses_and_says_what_was_cut(
     save_guidance(project, owner, [PENALTY], "")
     (cut,) = select_rows(project, load_guidance(project), owner).rules
     assert (cut.sent, cut.is_complete) == (1, False)
+
+
+def test_all_rules_share_one_time_limit(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.run(project, "second")
+    texts = [{"key": name, "query": f'"{name}"', "action": "mask"} for name in ("one", "two")]
+    version = save_guidance(project, owner, texts, "")
+    budgets: list[float] = []
+
+    def find_samples(*args: Any, time_budget: TimeBudget, **kwargs: Any) -> Any:
+        budgets.append(time_budget.seconds)
+        return query.find_samples(*args, time_budget=time_budget, **kwargs)
+
+    clock = count(step=4)
+    monkeypatch.setattr(selection, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(selection, "find_samples", find_samples)
+    select_rows(project, version, owner)
+    assert budgets == [11.0, 7.0, 3.0, 0.0]
 
 
 def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.labels import MAX_SAMPLES, Answer, store_labels, withdraw_label
+from rollouts.live import delay_notifications
 from rollouts.models import Label, LabelAction, Run, get_flag_name
 from rollouts.projects import record_audit_entry
 
@@ -33,6 +34,7 @@ def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str
 
 
 @transaction.atomic
+@delay_notifications()
 def flag_samples(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
 ) -> LabelAction:
@@ -49,6 +51,7 @@ def flag_samples(
 
 
 @transaction.atomic
+@delay_notifications()
 def withdraw_flag(flag: Label, by: User) -> LabelAction:
     """Withdraws a flag in an action that can be undone. The flag remains readable, and the audit log has the user. The
     caller has checked `can_withdraw_label`."""

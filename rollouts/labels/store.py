@@ -100,11 +100,12 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
             changes.append(StateChange(label, None, None, state))
             new.append(label)
     save_changes(changes, new, by, now)
-    notify_changes(run, [change.label for change in changes])
     if not description:
         names = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(ids))
         description = names.format(flag=format_answers(run, rubric, checked), count=f"{len(ids):,}")
-    return store_action(run, by, description, changes)
+    action = store_action(run, by, description, changes)
+    notify_changes(run, [change.label for change in changes])
+    return action
 
 
 def find_samples(run: Run, ids: Sequence[str]) -> dict[str, SamplePlace]:
@@ -253,9 +254,10 @@ def withdraw_label(label: Label, by: User) -> LabelAction:
             before = LabelState.of_label(label)
             changes = [StateChange(label, before, format_updated_at(label), before._replace(withdrawn=True))]
             save_changes(changes, [], label.user, timezone.now())
-            notify_changes(label.run, [label])
             if label.user_id != by.pk and not label.is_flag:  # flags have their own entry
                 detail = {"run": label.run.uid, "name": label.name, "author": label.author}
                 record_audit_entry(by, "label.withdraw", label.sample, project=label.run.project, **detail)
         shown = format_answer(label.run.project, load_rubric(label.run.project), label.name, label.value)
-        return store_action(label.run, by, _("withdrawal of {flag}").format(flag=shown), changes)
+        action = store_action(label.run, by, _("withdrawal of {flag}").format(flag=shown), changes)
+        notify_changes(label.run, [change.label for change in changes])
+        return action

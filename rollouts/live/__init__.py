@@ -6,6 +6,20 @@ because a page requests its normal URL again.
 """
 
 from rollouts.live.feed import FeedItem, load_feed
-from rollouts.live.notifications import ChangeNotification, get_channel_group, notify_run_changed, notify_topics
+from rollouts.live.notifications import (
+    ChangeNotification,
+    delay_notifications,
+    get_channel_group,
+    notify_run_changed,
+    notify_topics,
+)
 
-__all__ = ["ChangeNotification", "FeedItem", "get_channel_group", "load_feed", "notify_run_changed", "notify_topics"]
+__all__ = [
+    "ChangeNotification",
+    "FeedItem",
+    "delay_notifications",
+    "get_channel_group",
+    "load_feed",
+    "notify_run_changed",
+    "notify_topics",
+]

@@ -4,9 +4,15 @@ A notification is `{topics, split, step, version}`. It may be lost or duplicated
 a second and person, so those about them are sparse: at most one in `SPARSE_SECONDS` per topic and process.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from asgiref.sync import async_to_sync
@@ -30,6 +36,25 @@ class ChangeNotification(TypedDict):
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    run: Run
+    split: str
+    step: int | None
+    topics: tuple[str, ...]
+    sparse: bool
+
+    def join(self, other: RunChange) -> RunChange:
+        """Returns both changes as one, about the whole run if their steps differ."""
+        is_same = (self.split, self.step) == (other.split, other.step)
+        split, step = (self.split, self.step) if is_same else ("", None)
+        topics = tuple(dict.fromkeys([*self.topics, *other.topics]))
+        return RunChange(self.run, split, step, topics, self.sparse and other.sparse)
+
+
+delayed_changes: ContextVar[dict[int, RunChange] | None] = ContextVar("delayed_changes", default=None)
+
+
 def get_channel_group(topic: str) -> str:
     """Returns the channel-layer group of a topic. Group names may not contain colons."""
     return "topic." + topic.replace(":", ".")
@@ -42,11 +67,37 @@ def notify_run_changed(
     see `notify_topics`.
 
     The UPDATE of the version locks the run's row, so on PostgreSQL a lower version never commits after a higher one was
-    read.
+    read. Other transactions that change the run wait for it: call this last, or inside of `delay_notifications`.
     """
-    Run.objects.filter(pk=run.pk).update(version=F("version") + 1)
-    version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
-    notify_topics(f"run:{run.uid}", "runs", "live", *topics, split=split, step=step, version=version, sparse=sparse)
+    change = RunChange(run, split, step, topics, sparse)
+    delayed = delayed_changes.get()
+    if delayed is None:
+        publish_change(change)
+    else:
+        delayed[run.pk] = delayed[run.pk].join(change) if run.pk in delayed else change
+
+
+@contextmanager
+def delay_notifications() -> Iterator[None]:
+    """Publishes the changes of the block at its end, one per run. The block is inside of the transaction."""
+    if delayed_changes.get() is not None:
+        yield
+        return
+    changes: dict[int, RunChange] = {}
+    token = delayed_changes.set(changes)
+    try:
+        yield
+    finally:
+        delayed_changes.reset(token)
+    for _run_id, change in sorted(changes.items()):  # in the same order everywhere, so that no two deadlock
+        publish_change(change)
+
+
+def publish_change(change: RunChange) -> None:
+    Run.objects.filter(pk=change.run.pk).update(version=F("version") + 1)
+    version = Run.objects.values_list("version", flat=True).get(pk=change.run.pk)
+    topics = (f"run:{change.run.uid}", "runs", "live", *change.topics)
+    notify_topics(*topics, split=change.split, step=change.step, version=version, sparse=change.sparse)
 
 
 def notify_topics(

@@ -26,7 +26,7 @@ from rollouts.labels import (
     store_labels,
     undo_label_action,
 )
-from rollouts.live import notify_topics
+from rollouts.live import delay_notifications, notify_topics
 from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot
 from rollouts.queues.create import load_queue_rubric
 from rollouts.queues.groups import COMPARISON_KEYS, load_stored_order, load_stored_pairs
@@ -229,7 +229,7 @@ def submit_answers(
 def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: float | None) -> LabelAction:
     """Stores the labels and completes the slot that the user has, or a free one. Raises SlotTakenError."""
     now = timezone.now()
-    with transaction.atomic():
+    with transaction.atomic(), delay_notifications():
         own = item.slots.select_for_update(no_key=True).filter(user=user)
         locked = own.first() or own.get(pk=claim_item(item, user).pk)
         try:
@@ -283,7 +283,7 @@ def undo_submission(queue: Queue, user: User) -> QueueItem:
     check_open(queue)
     entered = load_entered_answers(slot.item, user)
     now = timezone.now()
-    with transaction.atomic():
+    with transaction.atomic(), delay_notifications():
         until = now + timedelta(minutes=queue.reservation_minutes)
         rows = QueueSlot.objects.filter(pk=slot.pk, user=user, done_at=slot.done_at)
         if not rows.update(done_at=None, reserved_until=until, opened_at=now, seconds=None, action=None):

@@ -18,6 +18,7 @@ VERB_NAMES = {
     "queue.create": N_("created a review queue"), "queue.update": N_("changed a review queue"),
     "queue.close": N_("closed a review queue"), "queue.reopen": N_("opened a review queue again"),
     "queue.decide": N_("decided an answer in a review queue"),
+    "queue.undecide": N_("withdrew a decision in a review queue"),
     "rescore.create": N_("started a re-score"), "rescore.delete": N_("deleted a re-score"),
     "plan.save": N_("saved a replay plan"), "correct.set": N_("changed the correctness rule"),
     "run.tag": N_("tagged a run"), "run.untag": N_("removed a tag"), "run.archive": N_("archived a run"),

@@ -1,5 +1,6 @@
 // Imports labels of a file: sends its rows in parts, shows the counts, and lists the rows that were not imported.
 import { fill, gettext, ngettext } from "../common/i18n.js";
+import { writeMessage } from "../common/ui.js";
 
 const MAX_ROWS = 1000; // of one request
 const MAX_CHARS = 2_000_000;
@@ -89,7 +90,7 @@ async function importFile(file, isDryRun) {
     if (!counts.rows) status.textContent = gettext("The file has no rows.");
   } catch (error) {
     const text = gettext("{message} {count} rows were sent before. Import the file again to continue.");
-    status.textContent = fill(text, { message: error.message, count: counts.rows.toLocaleString() });
+    writeMessage(status, fill(text, { message: error.message, count: counts.rows.toLocaleString() }));
   }
   if (failed.length) {
     left.href = URL.createObjectURL(new Blob(failed, { type: "application/x-ndjson" }));

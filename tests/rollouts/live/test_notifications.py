@@ -1,4 +1,4 @@
-"""The doorbell rings behind the commit, and costs nothing where Redis is down."""
+"""Notifications are sent after the commit, and a change is kept if Redis is down."""
 
 from __future__ import annotations
 
@@ -40,6 +40,31 @@ def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: p
     with transaction.atomic():
         notifications.notify_run_changed(run)
     notifications.notify_topics("runs")
+
+
+def test_delayed_changes_of_a_run_are_one_at_the_end_of_the_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(notifications, "send", sent.append)
+
+    def load_version() -> int:
+        return Run.objects.get(pk=run.pk).version
+
+    before = load_version()
+    with transaction.atomic(), notifications.delay_notifications():
+        notifications.notify_run_changed(run, split="train", step=1, topics=("pins",))
+        with notifications.delay_notifications():
+            notifications.notify_run_changed(run, split="train", step=2)
+        assert load_version() == before, "the row of the run is not locked yet"
+    assert load_version() == before + 1
+    assert [(ring["split"], ring["step"], ring["version"], "pins" in ring["topics"]) for ring in sent] == [
+        ("", None, before + 1, True)
+    ]
+    with pytest.raises(ValueError, match="stop"), transaction.atomic(), notifications.delay_notifications():
+        notifications.notify_run_changed(run)
+        raise ValueError("stop")
+    assert load_version() == before + 1 and len(sent) == 1
+    notifications.notify_run_changed(run)
+    assert len(sent) == 2, "what follows is not delayed"
 
 
 def test_sparse_rings_are_sent_once_at_once_and_once_together(monkeypatch: pytest.MonkeyPatch) -> None:

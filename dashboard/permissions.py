@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
-from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
@@ -20,6 +19,7 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from dashboard.counters import counters
 from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA256_PATTERN, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import open_run
@@ -88,17 +88,11 @@ def authenticate_token(header: str) -> Token:
 
 
 def count_token_request(token: Token) -> None:
-    """Counts the requests of a token in each minute, per web process. Raises Throttled."""
+    """Counts the requests of a token in each minute. Raises Throttled."""
     if not settings.MAX_TOKEN_REQUESTS:
         return
     minute, second = divmod(int(time()), 60)
-    key = f"token-requests:{token.pk}:{minute}"
-    cache.add(key, 0, timeout=120)
-    try:
-        count = cache.incr(key)
-    except ValueError:  # it was evicted
-        return
-    if count > settings.MAX_TOKEN_REQUESTS:
+    if counters.count(f"token-requests:{token.pk}:{minute}", 120) > settings.MAX_TOKEN_REQUESTS:
         raise Throttled(
             60 - second, f"This token has sent more than {settings.MAX_TOKEN_REQUESTS:,} requests in this minute."
         )

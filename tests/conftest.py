@@ -105,6 +105,13 @@ def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
+def own_counters(settings: Any, tmp_path: Path) -> None:
+    """Sign-in attempts of other tests, which run beside this one on the same Redis, do not count in this one."""
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": str(tmp_path)}
+    settings.CACHES = {**settings.CACHES, "default": memory}
+
+
+@pytest.fixture(autouse=True)
 def cheap_passwords(settings: Any) -> None:
     """The real hasher takes half a second per account, which tests make by the hundred."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Condition, Event
-from time import monotonic
+from threading import Event
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rollouts.errors import QueryLimitError, SearchCancelledError, TooManySearchesError
+from rollouts.errors import QueryLimitError, SearchCancelledError
 
 
 @dataclass(slots=True, eq=False)
@@ -46,8 +45,6 @@ class ScanRequest:
 
 
 current: ContextVar[ScanRequest | None] = ContextVar("scan_request", default=None)
-running: dict[str, int] = {}  # searches by person; "" counts all
-changed = Condition()
 
 
 def get_scan_request() -> ScanRequest:
@@ -63,36 +60,3 @@ def start_scan_request(request: ScanRequest) -> Iterator[ScanRequest]:
         yield request
     finally:
         current.reset(token)
-
-
-@contextmanager
-def take_scan_slot(request: ScanRequest) -> Iterator[None]:
-    """Waits until the person and the server may start another scan. Raises TooManySearchesError if it takes longer than
-    `settings.MAX_SCAN_WAIT` seconds."""
-    limits = {"": settings.MAX_SCANS}
-    if request.person is not None:
-        limits[f"person {request.person}"] = settings.MAX_SCANS_PER_PERSON
-    wait_for(lambda: all(running.get(name, 0) < limit for name, limit in limits.items()), request, limits)
-    try:
-        yield
-    finally:
-        with changed:
-            for name in limits:
-                running[name] -= 1
-                if not running[name]:
-                    del running[name]
-            changed.notify_all()
-
-
-def wait_for(is_free: Callable[[], bool], request: ScanRequest, names: dict[str, int]) -> None:
-    wait = settings.MAX_SCAN_WAIT if request.person is not None else settings.MAX_WORKER_QUERY_SECONDS
-    deadline = monotonic() + wait
-    with changed:
-        while not is_free():
-            request.check_cancelled()
-            if monotonic() >= deadline:
-                message = _("Your other searches still run. Wait a few seconds, then try again.")
-                raise TooManySearchesError(message)
-            changed.wait(0.1)
-        for name in names:
-            running[name] = running.get(name, 0) + 1

@@ -1,15 +1,15 @@
 """Limits of sign-in attempts.
 
 Attempts with a password or a code are limited for ten minutes: for a name from one address, for a name, and for an
-address. The counters are in the memory of the web process: they work without Redis, and a restart resets them.
+address.
 """
 
-from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
 
-from django.core.cache import cache
 from django.http import HttpRequest
+
+from dashboard.counters import counters
 
 THROTTLE_SECONDS = 600
 MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
@@ -33,25 +33,15 @@ def build_counter_keys(name: str, address: str) -> CounterKeys:
 def count_and_allow_login(name: str, address: str) -> bool:
     """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
     limits = (MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS)
-    counts = [count_login(key) for key in build_counter_keys(name, address)]
+    counts = [counters.count(key, THROTTLE_SECONDS) for key in build_counter_keys(name, address)]
     return all(count <= limit for count, limit in zip(counts, limits, strict=True))
-
-
-def count_login(key: str) -> int:
-    """The count restarts ten minutes after its first attempt."""
-    cache.add(key, 0, THROTTLE_SECONDS)
-    try:
-        return cache.incr(key)
-    except ValueError:  # the key has just expired
-        return 1
 
 
 def record_login_success(name: str, address: str) -> None:
     """Resets the counts of the name. Lowers the address's count by one: earlier failures may be for other names."""
     keys = build_counter_keys(name, address)
-    cache.delete_many([keys.together, keys.by_name])
-    with suppress(ValueError):
-        cache.decr(keys.by_address)
+    counters.reset([keys.together, keys.by_name])
+    counters.lower(keys.by_address)
 
 
 def get_client_address(request: HttpRequest) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,6 +13,7 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
+from dashboard.counters import counters
 from dashboard.pages.common import get_signed_in_user
 from dashboard.pages.sharing import content
 from rollouts.errors import InvalidInputError, RolloutError
@@ -97,13 +97,8 @@ def shared_page(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 def respond_not_found(request: HttpRequest) -> HttpResponse:
-    status = 404
-    key = f"shared-miss-{request.META.get('REMOTE_ADDR', '')}"
-    cache.add(key, 0, MISS_SECONDS)
-    try:
-        status = 429 if cache.incr(key) > MAX_MISSES else 404
-    except ValueError:  # the key has just expired
-        pass
+    misses = counters.count(f"shared-miss-{request.META.get('REMOTE_ADDR', '')}", MISS_SECONDS)
+    status = 429 if misses > MAX_MISSES else 404
     response = HttpResponse(NOT_FOUND, status=status)
     if status == 429:
         response["Retry-After"] = str(MISS_SECONDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +15,9 @@ import polars as pl
 import pytest
 
 from rollouts.errors import QueryLimitError, SearchCancelledError, TooManySearchesError
-from rollouts.query import ScanRequest, scan_request, scanner, start_scan_request
+from rollouts.query import ScanRequest, scanner, start_scan_request
 from rollouts.query.hits import find_hits
+from rollouts.query.scan_slots import lock_slots
 from rollouts.query.scanner import collect_frames
 
 RUNAWAY = r"(.{1,500}x){2}[^x\w\s]"  # reads less than 1 MB per second
@@ -39,7 +42,14 @@ def stop_scanners() -> Iterator[None]:
     yield
     while scanner.idle:
         scanner.idle.pop().stop()
-    assert not scan_request.running
+    assert not is_scanning("ada")
+
+
+def is_scanning(person: str) -> bool:
+    locks = lock_slots({f"person-{person}": 1})
+    if locks:
+        locks.close()
+    return locks is None
 
 
 def start_scanner() -> None:
@@ -85,7 +95,7 @@ def test_one_person_cannot_take_the_places_of_others(settings: Any) -> None:
     first = ScanRequest("ada", max_seconds=60)
     with ThreadPoolExecutor(1) as pool:
         running: Future[Any] = pool.submit(scan, RUNAWAY, first)
-        while not scan_request.running:
+        while not is_scanning("ada"):
             time.sleep(0.01)
         with pytest.raises(TooManySearchesError, match="Your other searches"):
             scan("value", ScanRequest("ada"))
@@ -93,6 +103,21 @@ def test_one_person_cannot_take_the_places_of_others(settings: Any) -> None:
         first.cancelled.set()
         with pytest.raises(SearchCancelledError):
             running.result()
+    assert scan("value", ScanRequest("ada")) == 10
+
+
+def test_searches_of_all_processes_count_together_and_a_killed_one_gives_way(settings: Any) -> None:
+    settings.MAX_SCANS_PER_PERSON, settings.MAX_SCAN_WAIT = 1, 0.2
+    assert scan("value", ScanRequest("ada")) == 10  # creates the file of the slot
+    slot = settings.DATA_DIR / "run" / "searches" / "person-ada.0"
+    code = (
+        f"import fcntl, time; f = open({str(slot)!r}); fcntl.flock(f, 2); print('locked', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout and other.stdout.readline()
+        with pytest.raises(TooManySearchesError):
+            scan("value", ScanRequest("ada"))
+        other.kill()
     assert scan("value", ScanRequest("ada")) == 10
 
 

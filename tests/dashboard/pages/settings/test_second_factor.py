@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import pytest
 import time_machine
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django_otp.oath import totp
@@ -26,11 +25,9 @@ PASSWORD = {"username": "mina", "password": "mina-password"}
 
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[Any]:
-    """Time stands still, so that a code does not change within a test; attempts of other tests are forgotten."""
-    cache.clear()
+    """Time stands still, so that a code does not change within a test."""
     with time_machine.travel(datetime(2026, 11, 26, 12, 0, tzinfo=UTC), tick=False) as moved:
         yield moved
-    cache.clear()
 
 
 def app_code(user: User) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import time_machine
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
@@ -30,19 +28,10 @@ def test_a_wrong_password_is_one_sentence(client: Client, mate: User) -> None:
     assert "Incorrect name or password." in response.content.decode()
 
 
-@pytest.fixture
-def forgiven() -> Iterator[None]:
-    """Tries of other tests are forgotten, and those of this one after it."""
-    cache.clear()
-    yield
-    cache.clear()
-
-
 def tries(name: str, password: str, address: str = "10.0.0.1") -> Any:
     return Client(REMOTE_ADDR=address).post("/sign-in/", {"username": name, "password": password})
 
 
-@pytest.mark.usefixtures("forgiven")
 def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User) -> None:
     with time_machine.travel(timezone.now(), tick=False) as clock:
         assert {tries(name, "no").status_code for name in ("mina", "Mina") * 5} == {200}
@@ -59,14 +48,12 @@ def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User) -> None:
         assert tries("mina", "mina-password").status_code == 302
 
 
-@pytest.mark.usefixtures("forgiven")
 def test_a_right_password_forgives_what_was_mistyped(mate: User) -> None:
     for _ in range(3):
         assert {tries("mina", "no").status_code for _ in range(9)} == {200}
         assert tries("mina", "mina-password").status_code == 302
 
 
-@pytest.mark.usefixtures("forgiven")
 def test_neither_many_addresses_nor_many_names_get_around_the_limit(
     mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +65,6 @@ def test_neither_many_addresses_nor_many_names_get_around_the_limit(
     assert matches == [200] * 5 + [429]
 
 
-@pytest.mark.usefixtures("forgiven")
 @pytest.mark.parametrize("name", ["", "%00", "x" * 100_000, "%ED%A0%80", "%FF"])
 def test_odd_names_are_counted_as_any(db: None, name: str) -> None:
     form = {"data": f"username={name}&password=no", "content_type": "application/x-www-form-urlencoded"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
@@ -55,11 +54,6 @@ def finding(project: Project, run: Run, owner: User) -> Finding:
     sample = Sample.objects.filter(step__step=1).first()
     add_sample_evidence(finding, sample, owner, words="by hand")
     return finding
-
-
-@pytest.fixture(autouse=True)
-def _fresh_cache() -> None:
-    cache.clear()
 
 
 def create(client: Client, **params: Any) -> str:

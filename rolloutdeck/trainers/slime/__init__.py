@@ -23,11 +23,12 @@ from rolloutdeck.trainer_api import (
 )
 
 __all__ = [
-    "SLIME_HEAD_BYTES", "TRAINER", "all_samples", "generate_rollout", "is_slime_dump", "log_eval", "log_rollout",
-    "sample_hook",
+    "SLIME_HEAD_BYTES", "TRAINER", "all_samples", "find_guidance", "generate_rollout", "guide_rewards", "is_slime_dump",
+    "log_eval", "log_rollout", "sample_hook",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
+    "plugin.guidance": ("find_guidance", "guide_rewards"),
     "plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
     "plugin.replay": ("generate_rollout",),
 })  # fmt: skip

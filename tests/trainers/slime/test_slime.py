@@ -143,6 +143,7 @@ CONTRACTS = {
     "test_plugin_runtime_hook_contracts.py": (
         "--custom-rollout-log-function-path", "rolloutdeck.trainers.slime.log_rollout",
         "--custom-eval-rollout-log-function-path", "rolloutdeck.trainers.slime.log_eval",
+        "--custom-reward-post-process-path", "rolloutdeck.trainers.slime.guide_rewards", "-p", "generating",
     ),
     "test_plugin_path_loading_contracts.py": (
         "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples",

@@ -16,6 +16,7 @@ from typing import Any
 
 from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
+from rolloutdeck.trainers.slime.plugin import guidance
 from rolloutdeck.trainers.slime.plugin import rows as slime_rows
 from rolloutdeck.trainers.slime.plugin.rows import SlimeRow, flatten_samples, freeze_sample
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
@@ -26,6 +27,7 @@ SEND_SETTING = "rolloutdeck_send_dumps"
 LIVE_SECONDS = 5.0  # between two uploads of samples of an unfinished rollout
 MAX_LIVE_SAMPLES = 4096  # samples that wait for the next upload
 UNFINISHED = ("pending", "aborted")
+GUIDANCE_KEY = "guidance"  # of a row: the guidance rules that select it
 
 
 @dataclass
@@ -81,6 +83,7 @@ def _mark(args: Any, name: str, value: Any) -> None:
 @catch_errors
 def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | None, seconds: float) -> None:
     session, samples = get_slime_session(args), flatten_samples(samples)
+    matched = guidance.match_rollout(args, step, samples) or []
     trained, trained_ids = [freeze_sample(sample) for sample in samples], set(map(id, samples))
     with pending_samples.lock:
         filtered = [freeze_sample(sample) for sample in pending_samples.all_samples if id(sample) not in trained_ids]
@@ -92,6 +95,9 @@ def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, An
         rows = slime_rows.build_slime_rows([*trained, *filtered], key=str(getattr(args, "reward_key", None) or ""))
         for row in rows[len(trained) :]:
             row["filtered"] = True
+        for row, found in zip(rows, matched, strict=False):  # the filtered ones follow
+            if found is not None:
+                row[GUIDANCE_KEY] = ", ".join(found.rules)
         slime_rows.add_sample_tokens(rows, [*trained, *filtered], session.selection, "train", step)
         _log_samples(session, rows, step, "train")
         computed_metrics = collect_rollout_metrics(args, trained, seconds)
@@ -190,6 +196,7 @@ def _record_live_sample(args: Any, sample: Any, rollout_id: int | None, evaluati
     state = getattr(sample, "status", None)
     if rollout_id is None or getattr(state, "value", state) in UNFINISHED:
         return
+    guidance.start_guidance(args)
     session, key = get_slime_session(args), (int(rollout_id), "eval" if evaluation else "train")
     now = time.monotonic()
     with pending_samples.lock:

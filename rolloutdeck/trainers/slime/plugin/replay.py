@@ -20,6 +20,7 @@ from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
 from rolloutdeck.trainers.common import catch_errors, check_pinned_step, download_pinned_file, report_not_replayed
 from rolloutdeck.trainers.slime.facts import build_argument_facts
+from rolloutdeck.trainers.slime.plugin.guidance import start_guidance
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
 STEP_KIND = "rollout_id"
@@ -38,6 +39,7 @@ def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: 
     The function that generates is `rolloutdeck_rollout_function_path` in the YAML of `--custom-config-path`, by default
     slime's own. Raises ReplayStoppedError if the plan says to stop, and any error of the generation.
     """
+    start_guidance(args)
     replayed = None if evaluation else _replayed(args, rollout_id, data_source)
     if replayed is not None:
         return replayed

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
+from rolloutdeck.trainers.common import EXIT_SECONDS, GuidanceTally, TrainerSession, get_session, open_trainer_run
+
+if TYPE_CHECKING:
+    from rolloutdeck.trainers.slime.plugin.guidance import GuidedRollout
 
 SECRET_ARGUMENTS = ("wandb_key",)
 
@@ -14,6 +17,11 @@ class SlimeSession(TrainerSession):
     thread_name = "rolloutdeck-slime"
     log_name = "slime"
     overload_reason = "rollouts whose rows could not be made in time"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.tally = GuidanceTally()
+        self.guided: GuidedRollout | None = None  # of the rollout whose rewards slime is about to normalise
 
 
 def get_slime_session(args: Any) -> SlimeSession:

@@ -7,69 +7,75 @@ it, and limits still hold for each process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from django.core.cache import BaseCache, caches
-from redis import RedisError
+import redis
+from django.conf import settings
+from django.core.cache import cache
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0  # after Redis did not answer
-
-Result = TypeVar("Result")
+MAX_ANSWER_SECONDS: Final = 0.5
+LOWER_EXISTING: Final = "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('DECR', KEYS[1]) end"
 
 
 class SharedCounters:
-    """Counters that expire. `shared` and `local` are names of `settings.CACHES`."""
+    """Counters that expire."""
 
-    def __init__(self, shared: str = "default", local: str = "local") -> None:
-        self.shared, self.local = shared, local
+    def __init__(self, prefix: str = "rolloutdeck:count:") -> None:
+        self.prefix = prefix
         self.retry_at = 0.0
+
+    @cached_property
+    def connection(self) -> Any:  # redis-py says of each answer that it may be awaited
+        timeouts = {"socket_timeout": MAX_ANSWER_SECONDS, "socket_connect_timeout": MAX_ANSWER_SECONDS}
+        return redis.Redis.from_url(settings.REDIS_URL, **timeouts)
 
     def count(self, key: str, seconds: int) -> int:
         """Counts an event and returns the count, which restarts `seconds` after its first event."""
-        return self._call(lambda cache: increment(cache, key, seconds))
+        if self.is_redis_due():
+            try:
+                with self.connection.pipeline() as commands:
+                    commands.set(self.prefix + key, 0, ex=seconds, nx=True)
+                    commands.incr(self.prefix + key)
+                    return int(commands.execute()[1])
+            except redis.RedisError as error:
+                self.pause_redis(error)
+        cache.add(self.prefix + key, 0, seconds)
+        with suppress(ValueError):  # it has just expired
+            return cache.incr(self.prefix + key)
+        return 1
 
     def lower(self, key: str) -> None:
         """Takes one event back, if it is still counted."""
-        self._call(lambda cache: decrement(cache, key))
+        if self.is_redis_due():
+            try:
+                self.connection.eval(LOWER_EXISTING, 1, self.prefix + key)
+            except redis.RedisError as error:
+                self.pause_redis(error)
+        with suppress(ValueError):
+            cache.decr(self.prefix + key)
 
     def reset(self, keys: Iterable[str]) -> None:
-        names = list(keys)
-        self._call(lambda cache: cache.delete_many(names))
-
-    def _call(self, function: Callable[[BaseCache], Result]) -> Result:
-        if monotonic() >= self.retry_at:
+        names = [self.prefix + key for key in keys]
+        if self.is_redis_due():
             try:
-                return function(caches[self.shared])
-            except (RedisError, OSError) as error:
-                self.retry_at = monotonic() + RETRY_SECONDS
-                log.warning("Redis does not answer (%s); each web process counts for itself until it does.", error)
-        return function(caches[self.local])
+                self.connection.delete(*names)
+            except redis.RedisError as error:
+                self.pause_redis(error)
+        cache.delete_many(names)
 
+    def is_redis_due(self) -> bool:
+        return monotonic() >= self.retry_at
 
-def increment(cache: BaseCache, key: str, seconds: int) -> int:
-    try:
-        return cache.incr(key)
-    except ValueError:  # it is the first event, or the count has expired
-        return 1 if cache.add(key, 1, seconds) else increment_existing(cache, key)
-
-
-def increment_existing(cache: BaseCache, key: str) -> int:
-    """Another request was faster to add the key."""
-    try:
-        return cache.incr(key)
-    except ValueError:
-        return 1
-
-
-def decrement(cache: BaseCache, key: str) -> None:
-    try:
-        cache.decr(key)
-    except ValueError:  # it has expired
-        return
+    def pause_redis(self, error: redis.RedisError) -> None:
+        self.retry_at = monotonic() + RETRY_SECONDS
+        log.warning("Redis does not answer (%s); each web process counts for itself until it does.", error)
 
 
 counters = SharedCounters()

@@ -135,15 +135,8 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the URL has the version
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
-CACHES: dict[str, dict[str, Any]] = {  # of `dashboard/counters.py`
-    "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "rolloutdeck",
-        "OPTIONS": {"socket_timeout": 0.5, "socket_connect_timeout": 0.5},
-    },
-    # large, so that invented names do not remove a count
-    "local": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}},
+CACHES = {  # counts while Redis is away, see counters.py; large, so that invented names do not remove a count
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
 OTP_TOTP_ISSUER = f"Rolloutdeck {public.hostname}"
 SESSION_ENGINE = "dashboard.sessions"

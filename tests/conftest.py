@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import translation
 from whitenoise.base import WhiteNoise
 
+from dashboard.counters import counters
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site, served
 from tests.support import builders
@@ -105,10 +106,9 @@ def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def own_counters(settings: Any, tmp_path: Path) -> None:
+def own_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sign-in attempts of other tests, which run beside this one on the same Redis, do not count in this one."""
-    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": str(tmp_path)}
-    settings.CACHES = {**settings.CACHES, "default": memory}
+    monkeypatch.setattr(counters, "prefix", f"{tmp_path}:")
 
 
 @pytest.fixture(autouse=True)

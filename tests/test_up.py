@@ -94,7 +94,7 @@ def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["redis-server", "celery", "uvicorn"])
+@pytest.mark.parametrize("part", ["redis-server", "celery", "dashboard.web_process"])
 def test_a_killed_child_comes_back(product: Product, part: str) -> None:
     before = pid_of(product, part)
     os.kill(before, signal.SIGKILL)

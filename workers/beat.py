@@ -1,14 +1,52 @@
-"""Starts the scheduler again when its process ended: Celery does not, and without it nothing sends the sweep."""
+"""The scheduler, which sends the sweep. Each worker has one, and one of them sends.
+
+It has no file, so that a kill can't leave a damaged schedule. Celery does not restart its process when that ends, which
+`BeatRestart` does.
+"""
 
 import logging
-from typing import Any
+from typing import Any, Final
 
+import redis
 from celery import bootsteps
+from celery.beat import Scheduler
 from celery.worker.components import Beat, Timer
+
+from rollouts.lib import get_current_process_id, has_process_ended
+from workers.liveness import connect_redis
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 5
+CHECK_SECONDS: Final = 5
+LEASE_KEY: Final = "rolloutdeck:scheduler"
+LEASE_SECONDS: Final = 30  # then another scheduler sends, unless the process is known to have ended
+
+
+class SharedScheduler(Scheduler):
+    """Sends nothing while the scheduler of another worker does. Redis stores which one."""
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        """Returns the seconds until the next call."""
+        if not take_lease():
+            return CHECK_SECONDS
+        return min(float(super().tick(*args, **options)), CHECK_SECONDS)
+
+
+def take_lease() -> bool:
+    """Returns whether this process sends. Without Redis, it tries: the messages go over Redis too."""
+    own = get_current_process_id()
+    try:
+        connection = connect_redis()
+        if connection.set(LEASE_KEY, own, ex=LEASE_SECONDS, nx=True):
+            return True
+        holder = connection.get(LEASE_KEY)
+        name = holder.decode() if isinstance(holder, bytes) else ""
+        if name != own and not has_process_ended(name):
+            return False
+        connection.set(LEASE_KEY, own, ex=LEASE_SECONDS)
+    except redis.RedisError:
+        return True
+    return True
 
 
 class BeatRestart(bootsteps.StartStopStep):

@@ -20,7 +20,11 @@ from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
     add_fsck_arguments,
+    add_migrate_arguments,
     add_restore_arguments,
+    add_up_arguments,
+    add_web_arguments,
+    add_worker_arguments,
 )
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
@@ -47,15 +51,6 @@ def _add_artifact_arguments(parser: argparse.ArgumentParser, default: str) -> No
     upload_help = f"when to upload the files of replayable steps; default: {default}"
     add("--artifacts", choices=("now", "on-pin", "never"), default=default, help=upload_help)
     add("--tokenizer", type=Path, metavar="PATH", help="the run's tokenizer.json, or its folder; decodes token ids")
-
-
-def _add_up(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch")
-    add("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
-    add("--host", default="", help="default: 127.0.0.1")
-    add("--port", type=int, default=0, help="default: 8460")
-    add("--demo", action="store_true", help="also train a tiny demo model (needs torch)")
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -202,7 +197,7 @@ def _add_pull(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
-    "up": ("rolloutdeck.up", "start the server on this machine", _add_up),
+    "up": ("rolloutdeck.up", "start the server on this machine", add_up_arguments),
     "import": ("rolloutdeck.cli.import_", "import existing dump folders into a run", _add_import),
     "watch": ("rolloutdeck.cli.watch", "upload the files of a running training as they are written", _add_watch),
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
@@ -229,6 +224,9 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
     "queues": ("rolloutdeck.cli.review.queues", "list, create and close review queues", add_queues_arguments),
     "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
+    "web": ("rolloutdeck.cli.server_commands", "run one web process, without a supervisor", add_web_arguments),
+    "worker": ("rolloutdeck.cli.server_commands", "run one worker, without a supervisor", add_worker_arguments),
+    "migrate": ("rolloutdeck.cli.server_commands", "create or upgrade the tables", add_migrate_arguments),
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),

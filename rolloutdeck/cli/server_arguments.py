@@ -1,14 +1,47 @@
-"""The arguments of the commands that run on the server's machine. The server's own commands have the same."""
+"""The arguments of the commands that run on the server's machine. Those of `manage.py` have the same."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
+
+MAX_PROCESSES: Final = 64  # of one kind
 
 
 def _add_data_argument(parser: argparse.ArgumentParser, help_text: str = "") -> None:
     default = "the server's data folder; default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data"
     parser.add_argument("--data", type=Path, metavar="FOLDER", help=help_text or default)
+
+
+def add_up_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch")
+    add("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
+    add("--host", default="", help="default: 127.0.0.1")
+    add("--port", type=int, default=0, help="default: 8460")
+    add("--web", type=_parse_processes, default=1, metavar="N", help="web processes; default: 1")
+    add("--workers", type=_parse_processes, default=2, metavar="N", help="processes that index; default: 2")
+    add("--demo", action="store_true", help="also train a tiny demo model (needs torch)")
+
+
+def add_web_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    add("--port", type=int, default=8460, help="several web processes of a user may share it; default: 8460")
+    _add_data_argument(parser)
+
+
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    count_help = "processes of this worker; default: 2"
+    parser.add_argument("--processes", type=_parse_processes, default=2, metavar="N", help=count_help)
+    _add_data_argument(parser)
+
+
+def add_migrate_arguments(parser: argparse.ArgumentParser) -> None:
+    link_help = "then create the first admin, and print a link that signs in once"
+    parser.add_argument("--link", action="store_true", help=link_help)
+    _add_data_argument(parser)
 
 
 def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,3 +86,9 @@ def _parse_percent(text: str) -> float:
     if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text} is not between 0% and 100%")
     return value
+
+
+def _parse_processes(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MAX_PROCESSES:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {MAX_PROCESSES}")
+    return int(text)

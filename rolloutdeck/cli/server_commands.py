@@ -1,18 +1,27 @@
-"""The commands `backup`, `restore`, `fsck` and `forget`, which run on the server's machine."""
+"""The commands that run on the server's machine: its processes without a supervisor, and `backup`, `restore`, `fsck`
+and `forget`."""
 
 from __future__ import annotations
 
 import argparse
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.up import StartRefusedError, run_server_command
+from rolloutdeck.up import StartRefusedError, run_migrations, run_server_command, run_web, run_worker
 
 
 def main(args: argparse.Namespace) -> int:
-    """Does not return if the server's command starts; that has its own exit status."""
+    """Does not return if the server's process or command starts; that has its own exit status."""
     if args.command == "restore" and args.data is None:
         raise UsageError("Name a new data folder with --data.")
     try:
-        run_server_command(args.command, args.words, args.data)
+        match args.command:
+            case "web":
+                run_web(args.host, args.port, args.data)
+            case "worker":
+                run_worker(args.processes, args.data)
+            case "migrate":
+                run_migrations(["--link"] if args.link else [], args.data)
+            case _:
+                run_server_command(args.command, args.words, args.data)
     except StartRefusedError as error:
         raise UsageError(str(error)) from error

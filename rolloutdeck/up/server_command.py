@@ -1,4 +1,4 @@
-"""Runs one command of the server, such as `backup`, in place of this process."""
+"""Runs one process or command of the server in place of this process, without a supervisor."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import NoReturn
 
 from rolloutdeck.up import checks
 from rolloutdeck.up.errors import StartRefusedError
-from rolloutdeck.up.paths import choose_data_folder, create_socket_folder, find_server_folder, read_dotenv
+from rolloutdeck.up.paths import (
+    choose_data_folder,
+    create_data_folders,
+    create_socket_folder,
+    find_server_folder,
+    read_dotenv,
+)
+from rolloutdeck.up.processes import PROCESS_ENVIRONMENT, build_web_command, build_worker_command
 from rolloutdeck.up.restore_marker import check_restore_finished, mark_restore
 
 
 def run_server_command(name: str, words: list[str], data: Path | None) -> NoReturn:
     """Becomes `manage.py NAME WORDS` on a data folder. Raises StartRefusedError."""
-    os.umask(0o077)
-    checks.check_python()
-    read_dotenv()
+    prepare_process()
     folder = choose_data_folder(data)
     if name == "restore":
         mark_restore(folder)
@@ -25,9 +30,51 @@ def run_server_command(name: str, words: list[str], data: Path | None) -> NoRetu
         check_restore_finished(folder)
         if not folder.is_dir():
             raise StartRefusedError(f"There is no data folder {folder}. Name it with --data.")
+    replace_process([sys.executable, str(find_server_folder() / "manage.py"), name, *words], folder)
+
+
+def run_web(host: str, port: int, data: Path | None) -> NoReturn:
+    """Becomes one web process. Raises StartRefusedError."""
+    folder = prepare_data(data)
+    checks.check_host(host, os.environ.get("ROLLOUTDECK_PUBLIC_URL", ""))
+    if not 0 < port < 65536:
+        raise StartRefusedError(f"{port} is not a port. Choose one between 1 and 65535 with --port.")
+    replace_process(build_web_command(host, port), folder, PROCESS_ENVIRONMENT)
+
+
+def run_worker(processes: int, data: Path | None) -> NoReturn:
+    """Becomes one worker. Raises StartRefusedError."""
+    folder = prepare_data(data)
+    name = ["--hostname", f"worker-{os.getpid()}@%h"]  # of several on one machine
+    replace_process([*build_worker_command(processes), *name], folder, PROCESS_ENVIRONMENT)
+
+
+def run_migrations(words: list[str], data: Path | None) -> NoReturn:
+    """Becomes the command that creates or changes the tables. Raises StartRefusedError."""
+    folder = prepare_data(data)
+    replace_process([sys.executable, str(find_server_folder() / "manage.py"), "prepare_database", *words], folder)
+
+
+def prepare_data(data: Path | None) -> Path:
+    """Returns the data folder, which is created if it does not exist. Raises StartRefusedError."""
+    prepare_process()
+    folder = choose_data_folder(data)
+    check_restore_finished(folder)
+    checks.check_database(folder)
+    create_data_folders(folder)
+    return folder
+
+
+def prepare_process() -> None:
+    os.umask(0o077)
+    checks.check_python()
+    read_dotenv()
+
+
+def replace_process(argv: list[str], data: Path, variables: dict[str, str] | None = None) -> NoReturn:
     server = find_server_folder()
-    redis = os.environ.get("REDIS_URL") or f"unix://{create_socket_folder(folder) / 'redis.sock'}"
+    redis = os.environ.get("REDIS_URL") or f"unix://{create_socket_folder(data) / 'redis.sock'}"
     path = os.pathsep.join(filter(None, [str(server), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, "ROLLOUTDECK_DATA": str(folder), "REDIS_URL": redis, "PYTHONPATH": path}
+    env = {**os.environ, "ROLLOUTDECK_DATA": str(data), "REDIS_URL": redis, "PYTHONPATH": path, **(variables or {})}
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, str(server / "manage.py"), name, *words], env)
+    os.execve(argv[0], argv, env)

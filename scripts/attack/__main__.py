@@ -41,15 +41,17 @@ def main() -> int:
     queues.add_argument("--items", type=int, default=20_000, help="default: %(default)s")
     queues.add_argument("--every", type=float, default=3, help="seconds for an item (default: %(default)s)")
     queues.add_argument("--postgres", action="store_true", help="use a temporary PostgreSQL instead of SQLite")
+    for command in (clients, regex, queues):
+        command.add_argument("--web", type=int, default=1, help="web processes (default: %(default)s)")
     arguments = parser.parse_args()
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(f"{cores} cores, load average {busy:.1f} before the start")
     if busy > cores / 2:
         print("This machine is busy: latencies are upper bounds.")
     if arguments.command == "queues":
-        options = QueueOptions(arguments.seconds, arguments.clients, arguments.items, arguments.every)
+        options = QueueOptions(arguments.seconds, arguments.clients, arguments.items, arguments.every, arguments.web)
         return 0 if run_queues(options, use_postgres=arguments.postgres) else 1
-    with Product() as server:
+    with Product(web=arguments.web) as server:
         if arguments.command == "regex":
             is_met = run_regex(server, arguments.seconds)
         else:

@@ -45,6 +45,7 @@ class QueueOptions:
     clients: int
     items: int
     every: float
+    web: int = 1
 
 
 class Reviewer:
@@ -118,7 +119,7 @@ def create_queue(server: Product, items: int) -> int:
 def run_queues(options: QueueOptions, *, use_postgres: bool) -> bool:
     """Prints latencies, errors and counts. Returns whether the budgets are met."""
     if not use_postgres:
-        with Product() as server:
+        with Product(web=options.web) as server:
             return attack(server, options)
     programs = find_programs()
     if programs is None:
@@ -126,7 +127,7 @@ def run_queues(options: QueueOptions, *, use_postgres: bool) -> bool:
     postgres = Postgres(programs)
     try:
         os.environ["DATABASE_URL"] = postgres.url
-        with Product() as server:
+        with Product(web=options.web) as server:
             return attack(server, options)
     finally:
         postgres.remove()

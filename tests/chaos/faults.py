@@ -10,7 +10,7 @@ from functools import partial
 
 from tests.chaos.world import World, send_signal
 
-PROCESSES = {"web": "uvicorn", "worker": "celery", "redis": "redis", "supervisor": "supervisord"}
+PROCESSES = {"web": "dashboard.web_process", "worker": "celery", "redis": "redis", "supervisor": "supervisord"}
 CLOCK_JUMPS = (3600, -3600, 100_000, -100_000)  # seconds
 FULL_DISK_SECONDS = 6.0
 

@@ -38,11 +38,14 @@ class Product:
     """`with Product() as product:` runs the whole product; its HOME and data vanish with the block.
 
     `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
-    `archive` is a packed data folder to start with, `python` the interpreter that runs the server.
+    `archive` is a packed data folder to start with, `python` the interpreter that runs the server, `web`
+    the number of its web processes.
     """
 
-    def __init__(self, public_url: str = "", *, archive: Path | None = None, python: str = sys.executable) -> None:
-        self.public_url, self.archive, self.python = public_url, archive, python
+    def __init__(
+        self, public_url: str = "", *, archive: Path | None = None, python: str = sys.executable, web: int = 1
+    ) -> None:
+        self.public_url, self.archive, self.python, self.web = public_url, archive, python, web
 
     def __enter__(self) -> Product:
         self.home = Path(tempfile.mkdtemp(prefix="rd-up-"))
@@ -64,6 +67,7 @@ class Product:
     def up(self) -> None:
         """Start it all; again after `down`, with the same data and address."""
         command = [self.python, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
+        command += ["--web", str(self.web)]
         self.process = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=subprocess.STDOUT)
         self.token = self.wait_for_token()
 

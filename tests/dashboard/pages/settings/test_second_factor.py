@@ -134,7 +134,9 @@ def test_a_code_is_valid_once(client: Client, mate: User, clock: Any) -> None:
     assert second_factor.count_recovery_codes(mate) == 9
 
 
-def test_codes_are_limited_like_passwords_and_a_right_password_forgives_nothing(mate: User, clock: Any) -> None:
+def test_codes_are_limited_like_passwords_and_a_right_password_forgives_nothing(
+    mate: User, clock: Any, local_counts: None
+) -> None:
     set_up(mate)
     clock.shift(30)
     client = Client()

@@ -32,7 +32,7 @@ def tries(name: str, password: str, address: str = "10.0.0.1") -> Any:
     return Client(REMOTE_ADDR=address).post("/sign-in/", {"username": name, "password": password})
 
 
-def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User) -> None:
+def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User, local_counts: None) -> None:
     with time_machine.travel(timezone.now(), tick=False) as clock:
         assert {tries(name, "no").status_code for name in ("mina", "Mina") * 5} == {200}
         refused = tries("mina", "mina-password")

@@ -1,0 +1,63 @@
+"""One web process: `python -m dashboard.web_process --host 127.0.0.1 --port 8460`.
+
+Several of them may listen on the same port: the kernel gives each new connection to one of them (SO_REUSEPORT,
+socket(7)). uvicorn's own workers share a socket instead, and an idle process would take most connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import uvicorn
+
+BACKLOG: Final = 2048
+KEEP_ALIVE_SECONDS: Final = 75
+MAX_STOP_SECONDS: Final = 3  # for requests that are running
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="dashboard.web_process")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8460)
+    args = parser.parse_args(words)
+    config = uvicorn.Config(
+        "dashboard.asgi:application",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=MAX_STOP_SECONDS,
+    )
+    config.load()  # takes seconds, in which no connection may wait for this process
+    try:
+        listeners = open_listeners(args.host, args.port)
+    except OSError as error:
+        raise SystemExit(f"Can't listen on port {args.port} of {args.host}: {error.strerror}.") from None
+    server = uvicorn.Server(config)
+    server.run(listeners)
+    return 0 if server.started else 1
+
+
+def open_listeners(host: str, port: int) -> list[socket.socket]:
+    """Returns a socket for each address of the host. Other processes of the same user may listen there too."""
+    addresses = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners = []
+    for family, kind, protocol, _name, address in dict.fromkeys(addresses):
+        # With its protocol: asyncio sends small answers without a delay only over sockets that say TCP.
+        listener = socket.socket(family, kind, protocol)
+        listeners.append(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    return listeners
+
+
+if __name__ == "__main__":
+    sys.exit(main())

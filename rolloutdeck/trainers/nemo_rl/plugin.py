@@ -19,10 +19,12 @@ from rolloutdeck.trainers.common import (
     bind_arguments,
     catch_errors,
     drop_none,
+    follows_guidance,
     get_session,
     open_trainer_run,
 )
 from rolloutdeck.trainers.nemo_rl import DUMP_FILE
+from rolloutdeck.trainers.nemo_rl.guidance import NemoGuidance, follow_rules
 
 SPLITS = {"train": "train", "val": "eval"}
 LoggerType = TypeVar("LoggerType")
@@ -30,13 +32,15 @@ NemoRow = dict[str, Any]
 
 TOKEN_KEYS = {"advantages": "advantages", "logprobs": "generation_logprobs", "prev_logprobs": "prev_logprobs"}
 PADDED_KEYS = ("token_ids", "token_loss_mask", *TOKEN_KEYS.values())
+GUIDANCE_KEY = "guidance"  # of a row: the guidance rules that select it
 MAPPED_KEYS = ("content", "rewards", "input_lengths", "idx", *PADDED_KEYS)
 
 
 def record(logger: LoggerType, config: Any = None) -> LoggerType:
     """Records what NeMo-RL's `Logger` is given, and returns the logger. Never raises.
 
-    Call it in the start script, after `setup()`. `config`: the MasterConfig; its `logger.wandb` names the run.
+    Call it in the start script, after `setup()`. `config`: the MasterConfig; its `logger.wandb` names the run. With
+    ROLLOUTDECK_GUIDANCE=on, trainings of this process follow the guidance rules of the project.
     """
     _record_logger(logger, config)
     return logger
@@ -45,8 +49,8 @@ def record(logger: LoggerType, config: Any = None) -> LoggerType:
 class RolloutdeckBackend:
     """One of the backends in `Logger.loggers`; it has the methods of `LoggerInterface`."""
 
-    def __init__(self, session: TrainerSession) -> None:
-        self.session = session
+    def __init__(self, session: TrainerSession, guidance: NemoGuidance | None) -> None:
+        self.session, self.guidance = session, guidance
 
     @catch_errors
     def log_metrics(
@@ -57,6 +61,8 @@ class RolloutdeckBackend:
         step_metric: str | None = None,
         step_finished: bool = False,
     ) -> None:
+        if self.guidance is not None and prefix == "train":
+            self.guidance.report(step)
         if step_metric is None:  # else the metrics of a monitor, which counts its own steps
             self.session.run.log({f"{prefix}/{name}" if prefix else name: metrics[name] for name in metrics}, step)
 
@@ -80,13 +86,14 @@ def _record_logger(logger: Any, config: Any) -> None:
         return
     settings = config.model_dump() if hasattr(config, "model_dump") else config
     session = get_session("nemo-rl", lambda: TrainerSession(open_nemo_run(settings)))
-    logger.loggers.append(RolloutdeckBackend(session))
+    guidance = follow_rules(session.run, split_content) if follows_guidance() else None
+    logger.loggers.append(RolloutdeckBackend(session, guidance))
     write_file = logger.log_batched_dict_as_jsonl
 
     @functools.wraps(write_file)
     def write_and_record(*args: Any, **kwargs: Any) -> None:
         write_file(*args, **kwargs)
-        record_batch(session, **bind_arguments(write_file, args, kwargs))
+        record_batch(session, guidance, **bind_arguments(write_file, args, kwargs))
 
     logger.log_batched_dict_as_jsonl = write_and_record
 
@@ -102,10 +109,16 @@ def open_nemo_run(config: Mapping[str, Any] | None) -> Run:
 
 
 @catch_errors
-def record_batch(session: TrainerSession, to_log: Mapping[str, Any], filename: str) -> None:
+def record_batch(
+    session: TrainerSession, guidance: NemoGuidance | None, to_log: Mapping[str, Any], filename: str
+) -> None:
     """Records the rows of `{train,val}_data_step{N}.jsonl`; other files have no samples."""
     if (match := DUMP_FILE.search(filename)) and "content" in to_log:
         batch, step, split = dict(to_log), int(match[2]), SPLITS[match[1]]
+        if guidance is not None and split == "train":
+            guidance.report(step)
+            marks = guidance.list_marks(len(batch["content"]))
+            batch |= {GUIDANCE_KEY: marks} if any(marks) else {}
 
         def job() -> None:
             session.run.log_samples(build_nemo_rows(batch, session.selection, split, step), step, split)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
 from rolloutdeck.cli.rescore import add_judge_arguments, add_rescore_arguments
-from rolloutdeck.cli.review import add_labels_arguments, add_queues_arguments
+from rolloutdeck.cli.review import add_guidance_arguments, add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
@@ -223,6 +223,11 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "plan": ("rolloutdeck.cli.plans.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
     "queues": ("rolloutdeck.cli.review.queues", "list, create and close review queues", add_queues_arguments),
+    "guidance": (
+        "rolloutdeck.cli.review.guidance",
+        "rules by which labels act on running trainings",
+        add_guidance_arguments,
+    ),
     "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
     "web": ("rolloutdeck.cli.server_commands", "run one web process, without a supervisor", add_web_arguments),
     "worker": ("rolloutdeck.cli.server_commands", "run one worker, without a supervisor", add_worker_arguments),

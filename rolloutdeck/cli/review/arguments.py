@@ -1,4 +1,4 @@
-"""The arguments of `rolloutdeck labels` and `rolloutdeck queues`."""
+"""The arguments of `rolloutdeck labels`, `rolloutdeck queues` and `rolloutdeck guidance`."""
 
 from __future__ import annotations
 
@@ -68,6 +68,20 @@ def _add_reward_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--than", default="", metavar="1-40", help="print what changes to these steps")
     add("--json", action="store_true", help="print the server's JSON response")
     add_server_arguments(parser)
+
+
+def add_guidance_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="show | set | history")
+    show = verbs.add_parser("show", help="print the rules of a project as JSON")
+    show.add_argument("--version", type=int, metavar="N", help="default: the newest")
+    show.add_argument("--selection", action="store_true", help="print what each rule selects now instead")
+    save = verbs.add_parser("set", help="save a JSON file, as `show` prints it, as the next version")
+    save.add_argument("file", type=Path, metavar="FILE")
+    history = verbs.add_parser("history", help="list the versions, the newest first")
+    history.add_argument("--json", action="store_true", help="print one JSON object per line")
+    for verb in (show, save, history):
+        verb.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+        add_server_arguments(verb)
 
 
 def add_queues_arguments(parser: argparse.ArgumentParser) -> None:

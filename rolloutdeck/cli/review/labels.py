@@ -136,7 +136,7 @@ def show_rubric(args: argparse.Namespace) -> int:
         shown = {name: current[name] for name in ("version", "questions", "guidelines")}
         print(json.dumps(shown, ensure_ascii=False, indent=2))
         return 0
-    rubric = read_rubric(args.set)
+    rubric = read_json_object(args.set, "questions and guidelines, as `labels rubric` prints it")
     base = rubric.get("version", current["version"])
     body = {"questions": rubric.get("questions"), "guidelines": rubric.get("guidelines", ""), "base_version": base}
     saved = send_request(server, "PUT", path, body).json()
@@ -144,11 +144,12 @@ def show_rubric(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_rubric(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, expected: str) -> dict[str, Any]:
+    """Raises UsageError, OSError."""
     try:
-        rubric = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(rubric, dict):
-        raise UsageError(f"{path} must have an object with questions and guidelines, as `labels rubric` prints it.")
-    return rubric
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} must have an object with {expected}.")
+    return data

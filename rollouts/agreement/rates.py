@@ -38,9 +38,9 @@ class Design:
 def build_design(
     probabilities: FloatArray, strata: Sequence[Hashable] | None = None, groups: Sequence[Hashable] | None = None
 ) -> Design:
-    """Raises ValueError if a probability is not above 0 and at most 1."""
-    if not ((probabilities > 0) & (probabilities <= 1)).all():
-        raise ValueError("A sampling probability must be above 0 and at most 1.")
+    """Raises ValueError if a probability is not above 0. It is above 1 if several draws share a population."""
+    if not (probabilities > 0).all():
+        raise ValueError("A sampling probability must be above 0.")
     size = len(probabilities)
     stratum = encode_labels(strata) if strata is not None else np.zeros(size, np.int64)
     group = encode_labels(groups) if groups is not None else np.arange(size)

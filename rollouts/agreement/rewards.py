@@ -18,9 +18,9 @@ from rollouts.agreement.rates import Design
 class LabelledSamples:
     """Samples that people called good or bad, as columns of equal length.
 
-    `probabilities` are those of the sampling. NaN is a sample that was picked by hand: it is in the lists and in
-    no estimate. `strata` name the part of the sampling that a sample was drawn in, for example its queue and step.
-    Samples of a `group`, for example of one prompt, depend on each other.
+    `probabilities` are those of the sampling, 1 / weight. NaN is a sample that was picked by hand: it is in the lists
+    and in no estimate. `strata` name the part of the sampling that a sample was drawn in, for example its queue and
+    step. Samples of a `group`, for example of one prompt, depend on each other.
     """
 
     ids: Sequence[Hashable]

@@ -31,6 +31,7 @@ from rollouts.query.correctness_rule import (
     build_known_false,
     build_known_true,
     get_rule_text,
+    name_correctness_rules,
     parse_correctness_rule,
 )
 from rollouts.query.grammar import ASCII_SIGNS, KEY_PATTERN, RESERVED_WORDS, quote_value
@@ -55,6 +56,7 @@ __all__ = [
     "build_known_true", "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance",
     "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
     "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
-    "list_rescores", "list_trainer_columns", "parse_correctness_rule", "parse_query", "quote_value", "read_memory",
+    "list_rescores", "list_trainer_columns", "name_correctness_rules", "parse_correctness_rule", "parse_query",
+    "quote_value", "read_memory",
     "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",
 ]  # fmt: skip

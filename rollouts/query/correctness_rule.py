@@ -4,6 +4,8 @@ A term is unknown for a sample if its value was not recorded. `-acc=1` finds sam
 a correctness rule leaves them unevaluated.
 """
 
+from collections.abc import Iterable
+
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
@@ -20,6 +22,11 @@ CIRCULAR_PROPERTIES = ("correct", "wrong", "solve-all", "solve-none")
 
 def get_rule_text(project: Project) -> str:
     return project.correct or _(DEFAULT_RULE_TEXT)
+
+
+def name_correctness_rules(projects: Iterable[Project]) -> str:
+    """Returns the rules of the projects, each once and not translated."""
+    return "; ".join(dict.fromkeys(project.correct or DEFAULT_RULE_TEXT for project in projects))
 
 
 def build_correctness_notes(query: ast.Query, project: Project) -> tuple[str, ...]:

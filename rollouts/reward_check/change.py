@@ -15,6 +15,7 @@ from rollouts.agreement import Estimate, RateChange
 from rollouts.labels import Question, load_rubric
 from rollouts.metrics import sum_properties
 from rollouts.models import Run, Step
+from rollouts.query import name_correctness_rules
 from rollouts.reward_check.check import RewardReport, build_report, compare_reports
 from rollouts.reward_check.labelled import (
     KINDS,
@@ -45,7 +46,8 @@ PROPERTY_TERMS: Final = {"correct": "is:correct", **{prop.name: prop.term for pr
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One line: `kind` is reward, label or property. `title` is translated where it is shown, `detail` is an answer.
+    """One line: `kind` is reward, label or property. `title` is translated where it is shown, `detail` is an answer or
+    the rule of what is correct.
     `q` finds the samples, empty if no query does. A rate of a property counts all samples and has no interval."""
 
     kind: str
@@ -121,12 +123,14 @@ def measure_share(labels: QuestionLabels, has: dict[str, bool]) -> Estimate:
 def iter_property_rates(selection: Selection, split: str) -> Iterator[Rate]:
     """Yields the shares of all samples, or of all groups, that have a property. They are counted, not estimated."""
     first, second = (count_properties(side, split) for side in (selection, selection.second))
+    projects = selection.run.project, selection.second.run.project
     for name, title in PROPERTY_TITLES.items():
         counts = first.get(name, (0, 0)), second.get(name, (0, 0))
         if any(hits for hits, _total in counts):
+            detail = name_correctness_rules(projects) if name == "correct" else ""
             estimates = [Estimate(hits / total if total else None, size=total) for hits, total in counts]
             q = PROPERTY_TERMS.get(name, f"is:{name}")
-            yield Rate("property", title, "", q, agreement.compare_estimates(*estimates))
+            yield Rate("property", title, detail, q, agreement.compare_estimates(*estimates))
 
 
 def count_properties(side: Selection, split: str) -> dict[str, tuple[int, int]]:

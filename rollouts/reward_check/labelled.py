@@ -81,15 +81,26 @@ def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> R
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """That a queue has drawn a sample. `stratum` is a part of the queue. Queues that draw by the same query from the
+    same step draw from the same samples, their `frame`."""
+
+    queue: int
+    stratum: str
+    frame: tuple[str, int]
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionLabels:
-    """What people answered to one question about a run: `rows` are the current samples with an answer, `draws` the
-    probability and the stratum of those that a queue has drawn, `drawn` the number of drawn items of each stratum."""
+    """What people answered to one question about a run: `rows` are the current samples with an answer, `draws` those of
+    each sample in the order of the queues, `drawn` the number of drawn items of each stratum."""
 
     question: Question
     rows: list[Sample]
     answers: list[Answer]
     decisions: dict[Hashable, Any]
-    draws: dict[str, tuple[float, str]]
+    draws: dict[str, list[Draw]]
     drawn: Counter[str]
 
     def decide(self) -> dict[str, str]:
@@ -111,18 +122,25 @@ class QuestionLabels:
         return result
 
     def select(self, good: Mapping[str, bool]) -> tuple[list[Sample], LabelledSamples]:
-        """Returns these samples in order, with the chance of each to be drawn and labelled. If several queues have
-        drawn it, the newest counts. The answered items of a queue stand for all of their stratum."""
+        """Returns these samples in order, with the chance of each to be drawn and labelled. The answered items of a
+        queue stand for all of their stratum, and queues with the same frame each for a part of it."""
         rows = [row for row in self.rows if row.pk in good]
-        draws = [self.draws.get(row.pk, (nan, "")) for row in rows]
-        answered = Counter(stratum for _chance, stratum in draws)
-        chances = [chance * answered[key] / self.drawn[key] if key else nan for chance, key in draws]
+        draws = [self.draws.get(row.pk, []) for row in rows]
+        answered = Counter(draw.stratum for own in draws for draw in own)
+        of_queue = Counter((draw.queue, draw.frame) for own in draws for draw in own)
+        of_frame = Counter(draw.frame for own in draws for draw in own)
+
+        def weigh(draw: Draw) -> float:
+            part = of_queue[draw.queue, draw.frame] / of_frame[draw.frame]
+            return part * self.drawn[draw.stratum] / (answered[draw.stratum] * draw.probability)
+
+        chances = [1 / sum(map(weigh, own)) if own else nan for own in draws]
         samples = LabelledSamples(
             ids=[row.pk for row in rows],
             scores=np.array([get_number(row.score) for row in rows], np.float64),
             good=np.array([good[row.pk] for row in rows], bool),
             probabilities=np.array(chances, np.float64),
-            strata=[stratum for _chance, stratum in draws],
+            strata=[own[-1].stratum if own else "" for own in draws],
             groups=[f"{row.step_id}/{row.group}" if row.group else row.pk for row in rows],
         )
         return rows, samples
@@ -149,22 +167,21 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
     return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps))
 
 
-def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, tuple[float, str]], Counter[str]]:
-    """Returns the probability and the stratum of each sample that a queue with this question has drawn, and the number
-    of drawn items of each stratum."""
+def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, list[Draw]], Counter[str]]:
+    """Returns the draws of each sample by queues with this question, and the number of drawn items of each stratum."""
     items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
     if steps is not None:
         items = items.filter(step__step__range=steps)
     drawn: Counter[str] = Counter()
-    draws: dict[str, tuple[float, str]] = {}
-    fields = ("sample", "queue_id", "stratum", "probability", "queue__questions")
-    for sample, queue, stratum, probability, questions in items.order_by("queue_id").values_list(*fields):
+    draws: dict[str, list[Draw]] = {}
+    fields = ("sample", "queue_id", "stratum", "step_id", "probability", "queue__q", "queue__questions")
+    for sample, queue, stratum, step, probability, q, questions in items.order_by("queue_id").values_list(*fields):
         if questions and name not in questions:
             continue
         key = f"{queue}/{stratum}"
         drawn[key] += 1
         if probability:
-            draws[sample] = (probability, key)
+            draws.setdefault(sample, []).append(Draw(queue, key, (q, step), probability))
     return draws, drawn
 
 

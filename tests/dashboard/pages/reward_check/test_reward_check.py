@@ -44,7 +44,9 @@ def lead(project: Project) -> User:
 
 
 def answer_all(run: Run, lead: User, **settings: object) -> None:
-    queue = queues.create_queue(run.project, lead, {"name": f"check {run.name}", "runs": [run], **settings})
+    queue = queues.create_queue(
+        run.project, lead, {"name": f"check {run.name} {settings.get('seed')}", "runs": [run], **settings}
+    )
     tails = dict(Sample.objects.filter(step__run=run).values_list("pk", "tail"))
     answers = [
         Answer(sample, "correct", tails[sample].startswith("right"))
@@ -84,10 +86,22 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     page = client.get(
         here + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
     ).content.decode()
+    assert "Correct · acc=1 if logged, else score&gt;0" in page
     assert "Before and after" in page and "20 labelled" in page and "label%3Acorrect+-label.correct%3Dyes" in page
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
+
+
+def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    answer_all(run, lead, selection="random", count=12, per="step", seed=1)
+    answer_all(run, lead, selection="random", count=20, per="step", seed=2)
+    answer_all(run, lead, selection="random", count=8, per="step", seed=3, q="score>=0.5")
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert 24 + 40 - 24 < found["labelled"] < 24 + 40 + 16
+    # the third queue is about 60 of the 100 samples, and its query does not say that they are among the others
+    assert found["population"] == pytest.approx(100 + 60)
 
 
 def test_a_blind_reviewer_sees_no_reward_check_and_no_decision_in_an_export(project: Project, lead: User) -> None:

@@ -18,6 +18,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from scripts.attack.load import ROWS, build_step
+from tests.chaos.postgres import Postgres, find_programs
 from tests.support.cluster import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -28,8 +29,16 @@ SOCKETS = 12
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(web=2, workers=2) as running:
-        yield running
+    """On PostgreSQL, as on several machines."""
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("needs PostgreSQL")
+    postgres = Postgres(programs)
+    try:
+        with Cluster(web=2, workers=2, database_url=postgres.url) as running:
+            yield running
+    finally:
+        postgres.remove()
 
 
 def send(cluster: Cluster, method: str, path: str, body: bytes) -> Any:

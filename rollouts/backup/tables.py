@@ -1,7 +1,8 @@
 """Creates the tables of a new database, and changes those of an older version."""
 
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
 
 from django.apps import apps
 from django.core.management import call_command
@@ -11,14 +12,30 @@ from django.db.migrations.executor import MigrationExecutor
 
 from rollouts.backup.database import get_engine, is_database_empty
 
+TABLES_LOCK: Final = 0x726F6C6C  # any number that no other program of the database uses
+
 
 def apply_migrations(**options: Any) -> None:
-    """Brings the tables to this version; on PostgreSQL in one transaction. `options` are those of `migrate`."""
-    if is_database_empty():
-        create_tables()
-    elif has_pending_migrations():
-        with transaction.atomic() if get_engine() == "postgresql" else nullcontext():
-            call_command("migrate", interactive=False, **options)
+    """Brings the tables to this version; on PostgreSQL in one transaction, and one process after the other. `options`
+    are those of `migrate`."""
+    with lock_tables() if get_engine() == "postgresql" else nullcontext():
+        if is_database_empty():
+            create_tables()
+        elif has_pending_migrations():
+            with transaction.atomic() if get_engine() == "postgresql" else nullcontext():
+                call_command("migrate", interactive=False, **options)
+
+
+@contextmanager
+def lock_tables() -> Iterator[None]:
+    """Waits until no other process changes the tables: an orchestrator may start several at once."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [TABLES_LOCK])
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [TABLES_LOCK])
 
 
 def has_pending_migrations() -> bool:

@@ -44,10 +44,12 @@ class Cluster:
             self.environ["DATABASE_URL"] = self.database_url
         self.log = (self.folder / "log").open("ab")
         self.start("redis")
-        migrated = subprocess.run(
-            [*self.build_command("migrate"), "--link"], env=self.environ, capture_output=True, text=True, check=True
-        )
-        self.link = migrated.stdout.split()[-1]
+        command = [*self.build_command("migrate"), "--link"]
+        pipe = subprocess.PIPE  # two at once, as two init containers
+        both = [subprocess.Popen(command, env=self.environ, stdout=pipe, stderr=self.log, text=True) for _ in range(2)]
+        outputs = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0], (self.folder / "log").read_text()
+        self.link = outputs[-1].split()[-1]
         for kind, count in self.counts.items():
             for _number in range(count):
                 self.start(kind)

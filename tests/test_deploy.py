@@ -1,0 +1,66 @@
+"""The files in `deploy/` start commands that exist, with variables that the server reads."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+import yaml
+
+from rolloutdeck.cli.entry import build_parser
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+# Read by programs in the server: uvicorn, and PostgreSQL's image.
+OTHER_VARIABLES = {"FORWARDED_ALLOW_IPS", "POSTGRES_USER", "POSTGRES_PASSWORD"}
+
+
+def load_documents(path: Path) -> list[Any]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def list_commands() -> list[list[str]]:
+    """The words after `rolloutdeck` of all containers and services."""
+    services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
+    commands = [service["command"] for service in services.values() if service.get("image") == "rolloutdeck"]
+    for name in ("web", "worker"):
+        pod = load_documents(DEPLOY / "kubernetes" / f"{name}.yaml")[0]["spec"]["template"]["spec"]
+        commands += [container["args"] for container in [*pod.get("initContainers", []), *pod["containers"]]]
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        line = re.search(r"^ExecStart=\S+/rolloutdeck (.*)$", unit.read_text(), re.MULTILINE)
+        assert line, unit
+        commands.append(shlex.split(line[1]))
+    return commands
+
+
+def test_every_command_exists_with_its_options() -> None:
+    commands = list_commands()
+    assert {words[0] for words in commands} == {"up", "web", "worker", "migrate"}
+    for words in commands:
+        build_parser().parse_args(words)
+
+
+def test_every_variable_is_known() -> None:
+    known = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)) | OTHER_VARIABLES
+    for path in (DEPLOY / "compose.yaml", DEPLOY / "systemd" / "rolloutdeck.env", *DEPLOY.glob("kubernetes/*.yaml")):
+        used = re.findall(r"^\s*(?:- )?([A-Z]+_[A-Z_]+)\b[:=]", path.read_text(), re.MULTILINE)
+        assert set(used) <= known, path
+
+
+def test_the_image_has_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    images = load_documents(DEPLOY / "kubernetes" / "kustomization.yaml")[0]["images"]
+    assert [image["newTag"] for image in images] == [project["version"]]
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
+    command = ["nginx", "-t", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from django.conf import settings  # noqa: E402
 from dashboard import consumers  # noqa: E402
 from dashboard.handler import RequestHandler  # noqa: E402
 from dashboard.origin_check import HostOriginCheck  # noqa: E402
+from dashboard.response_times import ResponseTimes  # noqa: E402
 from dashboard.search_limits import SearchLimits  # noqa: E402
 
 
@@ -39,7 +40,7 @@ def keep_database_open() -> sqlite3.Connection | None:
 
 database_connection = keep_database_open()
 sockets = AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns))
-application = HostOriginCheck(SearchLimits(RequestHandler()), sockets)
+application = ResponseTimes(HostOriginCheck(SearchLimits(RequestHandler()), sockets))
 
 # The objects of the imports stay for ever. Without this, each full collection visits all of them, which stops all
 # requests for 0.1 to 0.3 seconds.

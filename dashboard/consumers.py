@@ -21,6 +21,7 @@ from django.urls import path, re_path
 from dashboard.sessions import SessionStore
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
+from rollouts.telemetry import SOCKETS
 
 OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings", "queues"})
 MAX_TOPICS = 50
@@ -54,6 +55,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
 
     async def connect(self) -> None:
         await self.accept()
+        SOCKETS.inc()
         user = self.scope["user"]
         if user is None or not user.is_authenticated:
             await self.close(CLOSE_NOT_SIGNED_IN)
@@ -100,6 +102,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         self.topics = topics
 
     async def disconnect(self, code: int) -> None:
+        SOCKETS.dec()
         await self.set_topics(set())
 
     async def ring(self, event: ChangeNotification) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import environ
+from pythonjsonlogger.core import RESERVED_ATTRS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -32,6 +33,8 @@ MAX_SCANS_PER_PERSON = int(env.str("ROLLOUTDECK_MAX_SCANS_PER_PERSON", "") or 2)
 MAX_SCAN_WAIT = float(env.str("ROLLOUTDECK_MAX_SCAN_WAIT", "") or 5.0)  # seconds for a place, then 429
 MAX_TOKEN_REQUESTS = int(env.str("ROLLOUTDECK_MAX_TOKEN_REQUESTS", "") or 6000)  # of one token per minute; 0: no limit
 MAX_WORKER_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_WORKER_MEMORY_MB", "") or 2000)  # of one process of a worker
+LOG_FORMAT = env.str("ROLLOUTDECK_LOG_FORMAT", "") or "line"  # or json
+METRICS_PORT = int(env.str("ROLLOUTDECK_METRICS_PORT", "") or 0)  # of a worker
 PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
 
 
@@ -212,8 +215,17 @@ SPECTACULAR_SETTINGS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"ids": {"()": "rollouts.telemetry.LogIds"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s:%(ids)s %(message)s"},
+        "json": {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
+            "reserved_attrs": [*RESERVED_ATTRS, "ids"],
+            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+        },
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["ids"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {"django.request": {"level": "ERROR"}, "httpx": {"level": "WARNING"}},
 }

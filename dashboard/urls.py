@@ -2,12 +2,12 @@
 
 from django.urls import include, path
 
-from dashboard.api.views import health
+from dashboard.api.views import health, server_metrics
 
 urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
-    path("metrics", health.prometheus_metrics_view),
+    path("metrics", server_metrics.server_metrics_view),
     path("api/", include("dashboard.api.urls")),
     path("", include("dashboard.pages.urls")),
 ]

@@ -28,6 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "dashboard.asgi:application",
         lifespan="off",
         access_log=False,
+        log_config=None,  # its messages go to the log of Django's settings
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=MAX_STOP_SECONDS,

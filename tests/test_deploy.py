@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -64,3 +65,16 @@ def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
     command = ["nginx", "-t", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
+    alerts = load_documents(DEPLOY / "prometheus" / "alerts.yml")[0]["groups"][0]["rules"]
+    panels = json.loads((DEPLOY / "grafana" / "rolloutdeck.json").read_text())["panels"]
+    expressions = [rule["expr"] for rule in alerts]
+    expressions += [target["expr"] for panel in panels for target in panel["targets"]]
+    used = {name for expression in expressions for name in re.findall(r"rolloutdeck_\w+", expression)}
+    sources = [ROOT / "rollouts/telemetry/instruments.py", ROOT / "dashboard/api/views/server_metrics.py"]
+    texts = "".join(path.read_text() for path in sources)
+    known = set(re.findall(r'"(?:rolloutdeck_)?([a-z_]+)"', texts))
+    names = {re.sub(r"_(total|bucket|sum|count)$", "", name.removeprefix("rolloutdeck_")) for name in used}
+    assert len(names) > 10 and names <= known

@@ -54,3 +54,7 @@ def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product)
     product.post(f"flags/{flag['id']}/", {"withdrawn": True}, method="PATCH")
     (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]
     assert step["flags"] == 0
+
+    numbers = product.fetch("/metrics").decode()  # also those of the worker
+    assert 'rolloutdeck_index_attempts_total{format="verl-jsonl",outcome="indexed"} 1.0' in numbers
+    assert 'rolloutdeck_responses_total{kind="upload",status="201"} 1.0' in numbers and "waiting_tasks 0.0" in numbers

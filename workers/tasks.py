@@ -8,6 +8,7 @@ from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_ready
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import OperationalError
@@ -36,6 +37,7 @@ from rollouts.models import Project
 from rollouts.queues import extend_growing_queues, has_growing_queues
 from rollouts.retention import apply_due_policies, delete_orphan_raw_files, has_due_policies
 from rollouts.sharing import delete_expired_content
+from rollouts.telemetry import start_exporter
 from workers import dispatch, liveness
 from workers.memory import interrupt_at_limit
 
@@ -156,6 +158,8 @@ def start_due_work(**_: Any) -> None:
     The cleanup is due too: a server that runs for less than an hour each day would never run it.
     """
     liveness.start_reports()
+    if settings.METRICS_PORT:
+        start_exporter(settings.METRICS_PORT)
     try:
         release_dead_claims()
         for dump_id in take_waiting_dumps():

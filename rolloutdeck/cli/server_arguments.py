@@ -35,6 +35,8 @@ def add_web_arguments(parser: argparse.ArgumentParser) -> None:
 def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     count_help = "processes of this worker; default: 2"
     parser.add_argument("--processes", type=_parse_processes, default=2, metavar="N", help=count_help)
+    port_help = "answer Prometheus on this port; default: ROLLOUTDECK_METRICS_PORT, else not at all"
+    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT", help=port_help)
     _add_data_argument(parser)
 
 

@@ -18,7 +18,7 @@ def main(args: argparse.Namespace) -> int:
             case "web":
                 run_web(args.host, args.port, args.data)
             case "worker":
-                run_worker(args.processes, args.data)
+                run_worker(args.processes, args.metrics_port, args.data)
             case "migrate":
                 run_migrations(["--link"] if args.link else [], args.data)
             case _:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from rolloutdeck.up.paths import (
     acquire_data_lock,
     choose_data_folder,
     create_data_folders,
+    create_telemetry_folder,
     is_open_to_others,
     open_log,
     read_dotenv,
@@ -101,6 +103,7 @@ def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict
         "REDIS_URL": os.environ.get("REDIS_URL") or f"unix://{paths.sockets / 'redis.sock'}",
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
+        "PROMETHEUS_MULTIPROC_DIR": str(create_telemetry_folder(paths.data)),
     }
 
 
@@ -112,6 +115,8 @@ def serve(
     The programs for PATH and --demo are started when the web process answers.
     """
     env = build_server_environment(paths, address)
+    for numbers in Path(env["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db"):  # of processes that were killed
+        numbers.unlink(missing_ok=True)
     bootstrap = bootstrap_server(paths, env)
     programs = build_product_programs(
         paths,
@@ -148,6 +153,7 @@ def serve(
             print_line(f"Commands and trainers use your server at {server['url']} again.")
     finally:
         supervisor.kill()
+        shutil.rmtree(env["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
 
 
 def describe_sign_in(bootstrap: BootstrapResult, paths: ServerPaths) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import stat
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -132,13 +133,31 @@ def create_socket_folder(data: Path) -> Path:
     """Returns `data` if sockets work there and its path is short, otherwise a private folder below /tmp."""
     if SOCKET_PATH.match(str(data)) and not find_network_type(data):
         return data
-    digest = hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:12]
-    folder = Path("/tmp") / f"rolloutdeck-{digest}"
+    folder = Path("/tmp") / f"rolloutdeck-{hash_data_path(data)}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    check_private(folder)
+    return folder
+
+
+def create_telemetry_folder(data: Path) -> Path:
+    """Returns a private folder in memory for the numbers of all processes on this machine, see
+    `rollouts/telemetry/instruments.py`. Not on the disk of the data: a process that writes to a mapped file on a full
+    disk is killed."""
+    parent = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+    folder = parent / f"rolloutdeck-{hash_data_path(data)}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_private(folder)
+    return folder
+
+
+def hash_data_path(data: Path) -> str:
+    return hashlib.sha256(f"{socket.gethostname()}:{data}".encode()).hexdigest()[:12]
+
+
+def check_private(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise StartRefusedError(f"{folder} is accessible to other users. Remove it, or choose a shorter --data path.")
-    return folder
+        raise StartRefusedError(f"{folder} is accessible to other users. Remove it, or choose another --data path.")
 
 
 def acquire_data_lock(paths: ServerPaths) -> int:

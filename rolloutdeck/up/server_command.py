@@ -13,6 +13,7 @@ from rolloutdeck.up.paths import (
     choose_data_folder,
     create_data_folders,
     create_socket_folder,
+    create_telemetry_folder,
     find_server_folder,
     read_dotenv,
 )
@@ -39,20 +40,25 @@ def run_web(host: str, port: int, data: Path | None) -> NoReturn:
     checks.check_host(host, os.environ.get("ROLLOUTDECK_PUBLIC_URL", ""))
     if not 0 < port < 65536:
         raise StartRefusedError(f"{port} is not a port. Choose one between 1 and 65535 with --port.")
-    replace_process(build_web_command(host, port), folder, PROCESS_ENVIRONMENT)
+    replace_process(build_web_command(host, port), folder, build_process_environment(folder))
 
 
-def run_worker(processes: int, data: Path | None) -> NoReturn:
-    """Becomes one worker. Raises StartRefusedError."""
+def run_worker(processes: int, metrics_port: int, data: Path | None) -> NoReturn:
+    """Becomes one worker, which answers Prometheus if it has a port for that. Raises StartRefusedError."""
     folder = prepare_data(data)
     name = ["--hostname", f"worker-{os.getpid()}@%h"]  # of several on one machine
-    replace_process([*build_worker_command(processes), *name], folder, PROCESS_ENVIRONMENT)
+    port = {"ROLLOUTDECK_METRICS_PORT": str(metrics_port)} if metrics_port else {}
+    replace_process([*build_worker_command(processes), *name], folder, build_process_environment(folder) | port)
 
 
 def run_migrations(words: list[str], data: Path | None) -> NoReturn:
     """Becomes the command that creates or changes the tables. Raises StartRefusedError."""
     folder = prepare_data(data)
     replace_process([sys.executable, str(find_server_folder() / "manage.py"), "prepare_database", *words], folder)
+
+
+def build_process_environment(data: Path) -> dict[str, str]:
+    return {**PROCESS_ENVIRONMENT, "PROMETHEUS_MULTIPROC_DIR": str(create_telemetry_folder(data))}
 
 
 def prepare_data(data: Path | None) -> Path:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain
+from time import perf_counter
 from typing import BinaryIO, cast
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ from django.utils import timezone
 from rolloutdeck.watch import remove_compression_ending
 from rollouts import storage
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
-from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
+from rollouts.formats import FORMAT_NAMES, HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
 from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.forgotten import drop_forgotten_artifact, drop_forgotten_bytes
 from rollouts.indexing.reading import BAD_LINE, FORGOTTEN, ClaimLostError, DumpReading, clean_message
@@ -34,6 +35,7 @@ from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
 from rollouts.models import Dump, Run, Segment, Step
 from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record, rename_results
+from rollouts.telemetry import DUMPS, INDEX_SECONDS, set_log_ids
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +55,21 @@ def index_dump(dump_id: int) -> None:
     dump = Dump.objects.select_related("run__project", "attempt").filter(pk=dump_id).first()
     if dump is None or not dump.claim():
         return
+    started, is_indexed = perf_counter(), False
+    with set_log_ids(run=dump.run.uid, dump=dump.pk):
+        try:
+            is_indexed = try_to_index(dump)
+        finally:
+            file_format = dump.format if dump.format in FORMAT_NAMES else "unknown"
+            INDEX_SECONDS.labels(file_format).observe(perf_counter() - started)
+            DUMPS.labels(file_format, "indexed" if is_indexed else "failed").inc()
+
+
+def try_to_index(dump: Dump) -> bool:
+    """Returns whether the dump is indexed. If not, its row has the reason."""
     try:
         index_claimed_dump(dump)
+        return True
     except ClaimLostError as lost:
         log.warning("Dump %s: %s", dump.pk, lost)
     except RolloutError as error:
@@ -71,6 +86,7 @@ def index_dump(dump_id: int) -> None:
         message = f"Internal server error ({type(error).__name__}: {error}); please report it."
         store_failure(dump, StorageUnavailableError(message))
         raise
+    return False
 
 
 def reindex_run(run: Run) -> int:

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import BinaryIO, cast
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ import zstandard
 from django.conf import settings
 
 from rollouts.errors import StorageUnavailableError
+from rollouts.telemetry import STORAGE_SECONDS
 
 
 def get_data_root() -> Path:
@@ -107,11 +109,13 @@ def write_atomically(target: Path) -> Iterator[Path]:
 
     After the block, the file survives a power cut.
     """
-    new_folders = create_parents(target)
+    kind = target.relative_to(get_data_root()).parts[0] if target.is_relative_to(get_data_root()) else "other"
+    started, new_folders = perf_counter(), create_parents(target)
     temporary = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
     try:
         yield temporary
         rename_durably(temporary, target, new_folders)
+        STORAGE_SECONDS.labels(kind).observe(perf_counter() - started)
     finally:
         temporary.unlink(missing_ok=True)
 

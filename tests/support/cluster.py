@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rolloutdeck.up.paths import create_telemetry_folder
 from tests.support.environment import redis_binary
 from tests.support.server import Session, free_port
 
@@ -65,6 +66,7 @@ class Cluster:
         if error is not None:
             sys.stderr.write((self.folder / "log").read_text(errors="replace")[-4000:])
         shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(create_telemetry_folder(self.data), ignore_errors=True)
 
     def build_command(self, kind: str) -> list[str]:
         if kind == "redis":

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rolloutdeck.up.paths import create_data_folders
+from rolloutdeck.up.paths import create_data_folders, create_telemetry_folder
 from rolloutdeck.up.supervisor import Supervisor
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -77,6 +77,7 @@ class Product:
         if error is not None:
             sys.stderr.write((self.home / "up.log").read_text(errors="replace")[-3000:])
         shutil.rmtree(self.home, ignore_errors=True)
+        shutil.rmtree(create_telemetry_folder(self.data), ignore_errors=True)
 
     def down(self) -> None:
         self.process.send_signal(signal.SIGINT)

@@ -73,5 +73,5 @@ def test_metrics_are_accepted_above_the_quota(site: Site, secret: str, run: Run)
 def test_prometheus_metrics_have_the_quota(site: Site, secret: str, run: Run) -> None:
     Project.objects.update(quota=10_000_000)
     text = site.send("GET", "/metrics").body.decode()
-    assert 'rolloutdeck_quota_bytes{project="math"} 10000000' in text
-    assert 'rolloutdeck_quota_used_bytes{project="math"} 8000000' in text
+    assert 'rolloutdeck_quota_bytes{project="math"} 1e+07' in text
+    assert 'rolloutdeck_quota_used_bytes{project="math"} 8e+06' in text

@@ -74,6 +74,6 @@ def test_a_maintainer_sees_only_own_projects(at: Client) -> None:
 def test_metrics_have_the_bytes_of_each_project(run: Run, client: Client) -> None:
     RunDiskUsage.objects.create(run=run, raw=123, bodies=7)
     text = client.get("/metrics").content.decode()
-    assert 'rolloutdeck_disk_bytes{project="math",kind="raw"} 123' in text
-    assert 'rolloutdeck_disk_bytes{project="math",kind="bodies"} 7' in text
-    assert f'rolloutdeck_run_disk_bytes{{project="math",run="{run.uid}",kind="raw"}} 123' in text
+    assert 'rolloutdeck_disk_bytes{kind="raw",project="math"} 123.0' in text
+    assert 'rolloutdeck_disk_bytes{kind="bodies",project="math"} 7.0' in text
+    assert f'rolloutdeck_run_disk_bytes{{kind="raw",project="math",run="{run.uid}"}} 123.0' in text

@@ -4,6 +4,7 @@ A message may be lost or sent twice. The rows of the database say what is due.
 """
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from celery import shared_task
@@ -47,11 +48,8 @@ log = logging.getLogger(__name__)
 @shared_task
 def index_dump(dump_id: int) -> None:
     """Indexes one dump. A failure is written to its row. If the failure may be temporary, the sweep tries again."""
-    try:
-        with interrupt_at_limit():
-            indexing.index_dump(dump_id)
-    except RolloutError as error:
-        log.warning("Dump %s was not indexed: %s", dump_id, error)
+    with suppress(RolloutError), interrupt_at_limit():
+        indexing.index_dump(dump_id)
 
 
 @shared_task

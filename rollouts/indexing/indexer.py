@@ -73,6 +73,7 @@ def try_to_index(dump: Dump) -> bool:
     except ClaimLostError as lost:
         log.warning("Dump %s: %s", dump.pk, lost)
     except RolloutError as error:
+        log.warning("Dump %s was not indexed: %s", dump.pk, error)
         store_failure(dump, error)
         raise
     except MemoryError:

@@ -13,5 +13,9 @@ class NotReplayableError(Exception):
     """The run's trainer can't load a pinned step. The message is the reason, without a capital letter or full stop."""
 
 
+class SelectedSamplesError(NotReplayableError):
+    """The plan generates the step, or a prompt of it, again, because it selects some of its samples."""
+
+
 class CallError(ValueError):
     """An argument of a call in a trainer can't be used. The message says which and why."""

@@ -111,6 +111,7 @@ def serialize_replay(row: Replay) -> dict[str, Any]:
         "pin": row.pin_id,
         "source": serialize_pin_source(row.pin) if row.pin else None,
         **pick_fields(row, "step_kind", "step", "outcome", "rows", "seconds", "saved", "reason", "created_at"),
+        **pick_fields(row, "selected_action", "selected", "guidance_version"),
     }
 
 

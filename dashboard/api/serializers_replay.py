@@ -7,7 +7,15 @@ from typing import Any
 from dashboard.api.serializers import build_public_url, pick_fields, serialize_pin_source
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import PinStatus, count_received_bytes, list_missing_hashes, load_pin_status
-from rollouts.replay import EntryCompatibility, EntryPreview, ExcludedRows, ReplayTimeline, ReplayTimelineStep
+from rollouts.replay import (
+    EntryCompatibility,
+    EntryEffect,
+    EntryPreview,
+    ExcludedRows,
+    PromptEffect,
+    ReplayTimeline,
+    ReplayTimelineStep,
+)
 
 
 def serialize_artifact(row: Artifact) -> dict[str, Any]:
@@ -63,7 +71,9 @@ def serialize_plan_revision(name: str, revision: Revision | None) -> dict[str, A
         "revision": revision.number if revision else 0,
         "action": revision.action if revision else "cache",
         "on_mismatch": revision.on_mismatch if revision else "generate",
-        "exclude_flagged": bool(revision and revision.exclude_flagged),
+        "on_selected": revision.on_selected if revision else "keep",
+        "selected_by": revision.selected_by if revision else "flags",
+        "exclude_flagged": bool(revision and revision.on_selected != "keep"),
         "user": revision.user.get_username() if revision else None,
         "created_at": revision.created_at if revision else None,
     }
@@ -72,9 +82,10 @@ def serialize_plan_revision(name: str, revision: Revision | None) -> dict[str, A
 def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str, Any]]:
     """The entries of a plan for the run that requests it: what to load, from where, and the differences.
 
-    In `source`, `flagged` counts the samples that are flagged bad, and `unplaced` counts those of them that are in none
-    of its files. In an artifact, `flagged` is {file: record numbers from 0}, and `whole` means that all its prompts
-    have a flagged sample.
+    In `source`, `flagged` counts the samples that the plan selects, by default those flagged bad, and `unplaced` counts
+    those of them that are in none of its files. In an artifact, `flagged` is {file: record numbers from 0}, and `whole`
+    means that nothing of it would remain. `selected` says what the plan does with them: `action` is one of keep, mask,
+    drop, regenerate, and `guidance_version` that of the rules.
     """
     return [
         {
@@ -90,15 +101,51 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
                 serialize_artifact_to_load(artifact, row.excluded.artifacts.get(artifact.pk))
                 for artifact in row.artifacts
             ],
+            "selected": {
+                "action": row.action,
+                "samples": row.excluded.flagged,
+                "prompts": row.excluded.prompts,
+                "guidance_version": row.excluded.version,
+                "complete": row.excluded.is_complete,
+            },
             "differences": [asdict(difference) for difference in row.differences],
         }
         for row in rows
     ]
 
 
-def serialize_previews(entries: list[dict[str, Any]], previews: Mapping[int, EntryPreview]) -> list[dict[str, Any]]:
-    """The entries with their preview, and their outcome in the run: None if the run does not use them."""
-    return [{**entry, **serialize_preview(previews[entry["target_step"]])} for entry in entries]
+def serialize_previews(
+    entries: list[dict[str, Any]], previews: Mapping[int, EntryPreview], effects: Mapping[int, EntryEffect]
+) -> list[dict[str, Any]]:
+    """The entries with their preview, the effect of the plan on selected samples (None if there are none), and their
+    outcome in the run: None if the run does not use them."""
+    return [
+        {
+            **entry,
+            **serialize_preview(previews[entry["target_step"]]),
+            "effect": serialize_effect(effects.get(entry["target_step"])),
+        }
+        for entry in entries
+    ]
+
+
+def serialize_effect(row: EntryEffect | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        **pick_fields(row, "action", "text", "samples", "rules", "left_off", "without_difference"),
+        "regenerates_step": row.regenerates_step,
+        "prompt_count": row.prompt_count,
+        "guidance_version": row.version,
+        "complete": row.is_complete,
+        "prompts": [serialize_prompt_effect(prompt) for prompt in row.prompts],
+    }
+
+
+def serialize_prompt_effect(row: PromptEffect) -> dict[str, Any]:
+    samples = [pick_fields(sample, "id", "score", "correct", "rules") for sample in row.samples]
+    numbers = pick_fields(row, "group", "prompt_key", "selected", "total", "remaining", "mean", "remaining_mean")
+    return {**numbers, **pick_fields(row, "rules", "text", "note"), "samples": samples}
 
 
 def serialize_preview(row: EntryPreview) -> dict[str, Any]:
@@ -121,6 +168,7 @@ def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> 
 
 def serialize_timeline_step(row: ReplayTimelineStep) -> dict[str, Any]:
     values = pick_fields(row, "step", "step_kind", "state", "rows", "seconds", "saved", "reason")
+    values |= pick_fields(row, "selected_action", "selected", "guidance_version")
     pin = row.pin
     return {**values, "pin": pin.pk if pin else None, "source": serialize_pin_source(pin) if pin else None}
 

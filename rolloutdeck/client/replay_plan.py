@@ -23,13 +23,26 @@ def request_plan(client: RunClient, name: str, facts: Mapping[str, Any], bind: b
     return parse_plan(response.json())
 
 
-def describe_replayed_step(
-    step: int, pin: int | None, rows: int | None, seconds: float | None, step_kind: str, source: str
-) -> str:
-    """Returns `Step 3 replays step 3 of first: 256 rows in 12 ms.`"""
-    label = "Rollout" if step_kind == "rollout_id" else "Step"
+SELECTED_TEXTS = {"mask": "{count} samples masked", "drop": "{count} prompts dropped"}
+
+
+def describe_replayed_step(body: Mapping[str, Any], source: str) -> str:
+    """Returns `Step 3 replays step 3 of first: 256 rows in 12 ms, 3 samples masked by version 2 of the rules.`"""
+    step, pin, rows, seconds = (body[name] for name in ("step", "pin", "rows", "seconds"))
+    label = "Rollout" if body["step_kind"] == "rollout_id" else "Step"
     details = [f"{rows:,} rows"] if rows is not None else []
     if seconds is not None:
         details.append(f"in {seconds:.1f} s" if seconds >= 1 else f"in {seconds * 1000:.0f} ms")
+    selection = describe_selection(body)
     what = source or (f"pin {pin}" if pin is not None else "a pinned step")
-    return f"{label} {step} replays {what}{': ' if details else ''}{' '.join(details)}."
+    return f"{label} {step} replays {what}{': ' if details else ''}{' '.join(details)}{selection}."
+
+
+def describe_selection(body: Mapping[str, Any]) -> str:
+    """Returns what was done with selected samples, or that none were; "" for a plan that keeps all."""
+    text = SELECTED_TEXTS.get(str(body.get("selected_action") or ""))
+    if text is None:
+        return ""
+    version = body.get("guidance_version")
+    by = " as flagged bad" if version is None else f" by version {version} of the guidance rules"
+    return f", {text.format(count=body.get('selected') or 0)}{by}"

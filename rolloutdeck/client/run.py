@@ -23,7 +23,7 @@ from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
 from rolloutdeck.client.threads import connect_server
 from rolloutdeck.lib import log_or_print
-from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SPLITS, STEP_KINDS
+from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SELECTED_ACTIONS, SPLITS, STEP_KINDS
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import PlanRevision
@@ -172,13 +172,17 @@ class Run(RunProcess):
         *,
         step_kind: str = "global_step",
         source: str = "",
+        selected_action: str = "",
+        selected: int | None = None,
+        guidance_version: int | None = None,
     ) -> None:
         """Reports the result of a step under a plan.
 
         Also logs it as the metric `replay/replayed` (1 or 0), and prints one line for a replayed step.
 
         `outcome` is `hit` (replayed), `miss` (generated) or `refused` (generated, with a reason). `source` names the
-        pinned step in that line.
+        pinned step in that line. `selected` samples were masked, or prompts dropped or generated again, as
+        `selected_action` says, since `guidance_version` selects them; None if flags do.
         """
         body = {
             "attempt": self.attempt,
@@ -189,13 +193,16 @@ class Run(RunProcess):
             "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
             "reason": process_identity.clean_name(reason, 2000),
         }
+        if selected_action:  # an older server knows none of these fields, and sends no plan that needs them
+            numbers = {"selected": selected, "guidance_version": guidance_version}
+            body |= {"selected_action": check_choice(selected_action, "selected_action", SELECTED_ACTIONS), **numbers}
         self._enqueue(NoteItem("replay", body, label="replays"))
         values = {"replay/replayed": float(outcome == "hit")}
         if outcome == "hit":
             from rolloutdeck.client.replay_plan import describe_replayed_step
 
             values |= {"replay/load_seconds": body["seconds"]} if body["seconds"] is not None else {}
-            log_or_print("%s", describe_replayed_step(step, pin, rows, seconds, step_kind, source))
+            log_or_print("%s", describe_replayed_step(body, source))
         self.log(values, step, step_kind=step_kind)
 
     def guidance(self) -> Guidance:

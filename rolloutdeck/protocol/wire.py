@@ -18,6 +18,9 @@ ARTIFACT_ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
 PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `schedule.py`
 MISMATCH_ACTIONS = ("generate", "stop")  # what a run does if the pin of a step does not fit
 REPLAY_OUTCOMES = ("hit", "miss", "refused")
+SELECTION_SOURCES = ("flags", "rules")  # what selects samples of a pinned step: bad flags, or the guidance rules
+# What a plan does with selected samples. `exclude` is the first action that the trainer supports.
+SELECTED_ACTIONS = ("keep", "exclude", "mask", "drop", "regenerate")
 
 # Every response of a Rolloutdeck server has this header. Without it, the response came from a proxy.
 SERVER_HEADER = "X-Rolloutdeck"

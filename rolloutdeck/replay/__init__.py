@@ -9,6 +9,8 @@ from rolloutdeck.replay.placement import (
     Placement,
     RunRequirements,
     build_placements,
+    check_regenerated,
+    describe_selected,
     describe_skipped_entry,
     find_flagged_prompts,
     find_layout_steps,
@@ -18,6 +20,6 @@ from rolloutdeck.replay.pull import PlanPull, write_without_prompts
 
 __all__ = [
     "DEFAULT_PLAN", "PULL_MANIFEST", "PinnedArtifact", "Placement", "PlanEntry", "PlanFile", "PlanPull",
-    "PlanRevision", "ReplayFolder", "RunRequirements", "build_placements", "describe_skipped_entry",
-    "find_flagged_prompts", "find_layout_steps", "parse_plan", "write_without_prompts",
+    "PlanRevision", "ReplayFolder", "RunRequirements", "build_placements", "check_regenerated", "describe_selected",
+    "describe_skipped_entry", "find_flagged_prompts", "find_layout_steps", "parse_plan", "write_without_prompts",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UsageError
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay.plan import PlanEntry, PlanFile, PlanRevision
 
@@ -29,6 +29,8 @@ class RunRequirements(ABC):
     JSON of any size. A file that is not listed is a marker file: small plain JSON.
     repairable: names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`).
     excludable: names or suffixes of the files that `write_without_flagged` supports.
+    file_actions: what it can do with selected rows, the first one for a server that does not say; plug_in_actions: what
+    only a plug-in can do with them.
     repeats_prompts: the trainer fills a batch that has too few prompts by repeating prompts.
     """
 
@@ -42,6 +44,8 @@ class RunRequirements(ABC):
     shared: bool = False
     repairable: Collection[str] = ()
     excludable: Collection[str] = ()
+    file_actions: Sequence[str] = ("drop",)
+    plug_in_actions: Collection[str] = ()
     repeats_prompts: bool = False
 
     def describe_assumptions(self, given: Mapping[str, Any]) -> Mapping[str, str]:
@@ -58,7 +62,8 @@ class RunRequirements(ABC):
 
     @abstractmethod
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Writes `target` and returns a message about the change. Raises NotReplayableError, SafePickleError."""
+        """Writes `target` with `placement.action` applied to `placement.flagged_rows`, and returns a message about the
+        change. Raises NotReplayableError, SafePickleError."""
 
     @abstractmethod
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
@@ -84,7 +89,8 @@ class Placement:
     folder: path below the target folder. number: number of the folder. step: the step of the run that loads it.
     moved: the rows are replayed next to other rows than those they were generated with: at another step, or because
     some rows are excluded.
-    flagged_rows: file -> records to exclude. answers_per_prompt: if complete prompts are excluded with them.
+    flagged_rows: file -> records to exclude, as `action` says: mask or drop. answers_per_prompt: if complete prompts
+    are excluded with them. masked_rows: file -> records that a plug-in masks.
     file_names: file -> name in the folder, if it differs from the name in the artifact.
     """
 
@@ -97,6 +103,8 @@ class Placement:
     flagged_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     answers_per_prompt: int = 0
     file_names: Mapping[str, str] = field(default_factory=dict)
+    action: str = "drop"
+    masked_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def get_file_name(self, file: PlanFile) -> str:
         """Returns the name of the file in the folder."""
@@ -133,11 +141,12 @@ def find_layout_steps(plan: PlanRevision, requirements: RunRequirements, max_ste
 
 
 def build_placements(
-    plan: PlanRevision, requirements: RunRequirements, steps: Sequence[int]
+    plan: PlanRevision, requirements: RunRequirements, steps: Sequence[int], *, has_plug_in: bool = False
 ) -> tuple[list[Placement], list[str]]:
     """Returns a placement for each folder that these steps load, and a message for each entry that is skipped.
 
-    Raises UsageError if the plan says to stop at a mismatch, or if two pins need the same folder.
+    `has_plug_in`: a plug-in applies `masked_rows`. Raises UsageError if the plan says to stop at a mismatch, or if two
+    pins need the same folder.
     """
     entries = {entry.target_step: entry for entry in plan.entries}
     too_early = NotReplayableError(f"the first step of this run is {requirements.first}")
@@ -152,7 +161,7 @@ def build_placements(
             continue
         entry = entries[target]
         try:
-            for placement in _build_entry_placements(entry, requirements, step, exclude_flagged=plan.exclude_flagged):
+            for placement in _build_entry_placements(plan, entry, requirements, step, has_plug_in=has_plug_in):
                 if other := placements.get(placement.number):
                     raise UsageError(f"{other.entry} and {entry} need the same folder {placement.folder}.")
                 placements[placement.number] = placement
@@ -164,59 +173,91 @@ def build_placements(
 def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, reason: NotReplayableError) -> str:
     """Returns the message for an entry that can't be replayed. Raises UsageError if the plan stops at a mismatch."""
     message = f"Target step {entry.target_step} ({entry}) is skipped: {reason}"
+    if isinstance(reason, SelectedSamplesError):
+        return f"{message}."
     if plan.on_mismatch == "stop":
         raise UsageError(f"{message}. The plan {plan} stops at a mismatch.")
     return f"{message}."
 
 
 def _build_entry_placements(
-    entry: PlanEntry, requirements: RunRequirements, step: int, *, exclude_flagged: bool
+    plan: PlanRevision, entry: PlanEntry, requirements: RunRequirements, step: int, *, has_plug_in: bool
 ) -> list[Placement]:
     """Raises NotReplayableError, and UsageError if the files are not on the server yet."""
+    excludes = plan.exclude_flagged
     if not entry.artifacts:
         raise NotReplayableError("the pin has no replayable files")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
     selected = [(artifact, requirements.select_files(artifact.role, artifact.files)) for artifact in entry.artifacts]
     if entry.is_incompatible:
-        excludes = exclude_flagged and _count_flagged(entry)
-        detail = f", without its flagged rows ({describe_smaller_batch(requirements)})" if excludes else ""
+        is_smaller = excludes and entry.selected_count and entry.selected_action in ("", "drop")
+        smaller = f", without its {entry.selected_word} rows ({describe_smaller_batch(requirements)})"
+        detail = smaller if is_smaller else ""
         raise NotReplayableError(entry.incompatibilities + detail)
     entry.check_files_available()
-    if exclude_flagged:
-        _check_flagged(entry, requirements)
+    action = entry.selected_action or next(iter(requirements.file_actions), "")
+    if excludes:
+        check_regenerated(plan, entry, requirements.trainer)
+        _check_selected(entry, requirements, action, has_plug_in=has_plug_in)
     placements = []
     for artifact, names in selected:
-        if exclude_flagged and artifact.fully_flagged:
+        if excludes and artifact.fully_flagged:
             continue
         number = requirements.get_folder_number(source, kind, artifact.step, step)
         if number < 0:
             raise NotReplayableError(f"its prompt {artifact.step} would be placed before the first prompt")
-        flagged_rows = dict(artifact.flagged) if exclude_flagged else {}
+        selected_rows = dict(artifact.flagged) if excludes else {}
+        flagged_rows, masked_rows = selected_rows, {}
+        if action in requirements.plug_in_actions:
+            flagged_rows, masked_rows = {}, selected_rows
         moved = step != source or bool(flagged_rows)
         folder, answers = requirements.get_step_folder(number), artifact.answers_per_prompt
         files = tuple(entry.build_file(artifact, name) for name in names)
         file_names = {name: requirements.get_file_name(name, number) for name in names}
-        placements.append(Placement(folder, number, step, entry, files, moved, flagged_rows, answers, file_names))
+        rows = (flagged_rows, answers, file_names, action, masked_rows)
+        placements.append(Placement(folder, number, step, entry, files, moved, *rows))
     return placements
 
 
-def _count_flagged(entry: PlanEntry) -> int:
-    return int(entry.source.get("flagged") or 0)
+def check_regenerated(plan: PlanRevision, entry: PlanEntry, trainer: str) -> None:
+    """Raises SelectedSamplesError if the plan regenerates the step; NotReplayableError if the trainer can do nothing
+    else by default."""
+    if not entry.regenerates_step:
+        return
+    if plan.on_selected == "exclude":
+        word = entry.selected_word
+        raise NotReplayableError(f"it has {word} rows, and {trainer} can only replay a complete step by default")
+    raise SelectedSamplesError(f"{describe_selected(entry)}; the plan generates the step again")
 
 
-def _check_flagged(entry: PlanEntry, requirements: RunRequirements) -> None:
-    """Raises NotReplayableError if the flagged samples can't be excluded, or if nothing would remain."""
-    count = _count_flagged(entry)
-    if count and not requirements.excludable:
-        raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} can only replay a complete step")
+def describe_selected(entry: PlanEntry) -> str:
+    """Returns `3 of its samples are flagged bad`, or `version 2 of the guidance rules selects 3 of its samples`."""
+    count = entry.selected_count
+    if entry.guidance_version is None:
+        return f"{count} of its samples {'is' if count == 1 else 'are'} flagged bad"
+    return f"version {entry.guidance_version} of the guidance rules selects {count} of its samples"
+
+
+def _check_selected(entry: PlanEntry, requirements: RunRequirements, action: str, *, has_plug_in: bool) -> None:
+    """Raises NotReplayableError if the selected samples can't be excluded, or if nothing would remain."""
+    count, word, trainer = entry.selected_count, entry.selected_word, requirements.trainer
+    if not count:
+        return
+    if not requirements.excludable:
+        raise NotReplayableError(f"it has {word} rows, and {trainer} can only replay a complete step")
+    if action in requirements.plug_in_actions:
+        if not has_plug_in:
+            raise NotReplayableError(f"{trainer} can only {action} {word} samples with the plug-in, not with `pull`")
+    elif action not in (*requirements.file_actions, "regenerate"):
+        raise NotReplayableError(f"{trainer} cannot {action} {word} samples")
     if unplaced := int(entry.source.get("unplaced", count) or 0):
-        reason = "flagged samples can't be found in its files, so they can't be excluded"
+        reason = f"{word} samples can't be found in its files, so they can't be excluded"
         raise NotReplayableError(f"{unplaced} of its {count} {reason}")
     if all(artifact.fully_flagged for artifact in entry.artifacts):
-        raise NotReplayableError("all its prompts are flagged")
+        raise NotReplayableError(f"all its prompts are {word}")
     names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.fully_flagged]
     if not all(match_file_name(requirements.excludable, name) for name in names):
-        raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} stores a row in several files")
+        raise NotReplayableError(f"it has {word} rows, and {requirements.trainer} stores a row in several files")
 
 
 def describe_smaller_batch(requirements: RunRequirements) -> str:

@@ -10,6 +10,7 @@ from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import FactDifference, check_manifest, is_incompatible, resolve_target
 
 DEFAULT_PLAN = "default"
+PER_PROMPT_ROLE = "async_rollout"
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class PinnedArtifact:
 
     files: {relative path: {"sha256", "bytes"}}. url: its URL on the server.
     state, message: reported by the server; "" if it reports none.
-    flagged: file -> indexes (from 0) of the records that a user flagged bad.
-    fully_flagged: all prompts of the artifact have a flagged sample.
+    flagged: file -> indexes (from 0) of the records that the plan selects.
+    fully_flagged: nothing of the artifact would remain.
     """
 
     key: str
@@ -58,6 +59,8 @@ class PlanEntry:
 
     preview: {state, label, reason}, what the server expects there; {} from a server that reports none.
     outcome: {state, label, reason}, what the compared run reported; {} if it does not use the entry.
+    selected: {action, samples, prompts, guidance_version, complete}, what the plan selects and does with it; {} from an
+    older server. effect: the same prompt by prompt, in a response for the command line.
     """
 
     target_step: int
@@ -67,6 +70,35 @@ class PlanEntry:
     differences: tuple[FactDifference, ...] = ()
     preview: Mapping[str, Any] = field(default_factory=dict)
     outcome: Mapping[str, Any] = field(default_factory=dict)
+    selected: Mapping[str, Any] = field(default_factory=dict)
+    effect: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def selected_action(self) -> str:
+        """What happens to the selected samples: keep, mask, drop or regenerate; "" if the server does not say."""
+        return str(self.selected.get("action") or "")
+
+    @property
+    def selected_count(self) -> int:
+        return int(self.source.get("flagged") or 0)
+
+    @property
+    def guidance_version(self) -> int | None:
+        """The version of the rules that select the samples; None if flags do."""
+        version = self.selected.get("guidance_version")
+        return version if isinstance(version, int) else None
+
+    @property
+    def selected_word(self) -> str:
+        """What a selected sample is called."""
+        return "flagged" if self.guidance_version is None else "selected"
+
+    @property
+    def regenerates_step(self) -> bool:
+        """Whether the run must generate the step, since the plan selects samples of it. Where each prompt has files of
+        its own, only prompts are generated again."""
+        is_step = all(artifact.role != PER_PROMPT_ROLE for artifact in self.artifacts)
+        return self.selected_action == "regenerate" and bool(self.selected_count) and is_step
 
     @property
     def conflict(self) -> str:
@@ -93,7 +125,7 @@ class PlanEntry:
 
     @property
     def excluded_prompts(self) -> list[int]:
-        """The prompts that are excluded because of a flag, for trainers with files for each prompt."""
+        """The prompts that are generated again because of a selected sample, where each prompt has its own files."""
         return sorted(artifact.step for artifact in self.artifacts if artifact.fully_flagged)
 
     def build_file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
@@ -116,7 +148,11 @@ class PlanEntry:
 
 @dataclass(frozen=True)
 class PlanRevision:
-    """A revision of a plan; revision 0 without entries if there is no plan. Entries are ordered by target step."""
+    """A revision of a plan; revision 0 without entries if there is no plan. Entries are ordered by target step.
+
+    `exclude_flagged`: selected samples are not replayed as they are. `on_selected` and `selected_by` are the plan's
+    settings; `exclude` is the default of the trainer.
+    """
 
     name: str = DEFAULT_PLAN
     revision: int = 0
@@ -124,6 +160,8 @@ class PlanRevision:
     on_mismatch: str = "generate"
     exclude_flagged: bool = False
     entries: tuple[PlanEntry, ...] = ()
+    on_selected: str = "exclude"
+    selected_by: str = "flags"
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -152,6 +190,8 @@ def parse_plan(response: Any) -> PlanRevision:
             str(response["on_mismatch"]),
             bool(response["exclude_flagged"]),
             tuple(sorted(entries, key=lambda entry: entry.target_step)),
+            str(response.get("on_selected") or ("exclude" if response["exclude_flagged"] else "keep")),
+            str(response.get("selected_by") or "flags"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the server's response is not a replay plan: {type(error).__name__} {error}") from error
@@ -166,6 +206,8 @@ def _parse_entry(data: Mapping[str, Any]) -> PlanEntry:
         tuple(_parse_difference(difference) for difference in data.get("differences") or ()),
         dict(data.get("preview") or {}),
         dict(data.get("outcome") or {}),
+        dict(data.get("selected") or {}),
+        dict(data.get("effect") or {}),
     )
 
 

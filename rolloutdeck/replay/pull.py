@@ -110,15 +110,15 @@ class PlanPull:
         return self._prepared[key]
 
     def _exclude_flagged(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
-        flagged = placement.flagged_rows.get(file.name, ())
+        flagged, word = placement.flagged_rows.get(file.name, ()), placement.entry.selected_word
         if not flagged:
             return file.sha256, blob
-        tag = hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
+        tag = hashlib.sha256(repr((sorted(flagged), placement.action)).encode()).hexdigest()[:12]
         path = blob.with_name(f"{blob.name}.without-{tag}")
         try:
             message = self.requirements.write_without_flagged(placement, file, blob, path)
         except (SafePickleError, ImportError) as error:
-            raise NotReplayableError(f"{file.name} can't be replayed without its flagged rows: {error}") from error
+            raise NotReplayableError(f"{file.name} can't be replayed without its {word} rows: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
         self._report(message)
         return lib.hash_file(path), path
@@ -190,6 +190,9 @@ def write_without_prompts(
     Raises SafePickleError, ImportError (numpy), and NotReplayableError if the trainer needs another number of rows.
     """
     flagged = placement.flagged_rows[file.name]
+    word, hint = placement.entry.selected_word, "Withdraw the flags"
+    if placement.entry.guidance_version is not None:
+        hint = "Mask the samples instead"
     excluded = rewrite.exclude_prompts(source, target, flagged, placement.answers_per_prompt)
     rows, effect = requirements.facts.get("rows"), ""
     if requirements.repeats_prompts:
@@ -197,13 +200,13 @@ def write_without_prompts(
         effect = f" {smaller_batch[0].upper()}{smaller_batch[1:]}."
     elif isinstance(rows, int) and excluded.rows_left != rows:
         raise NotReplayableError(
-            f"{file.name} has {excluded.rows_left} rows without its flagged prompts, and {requirements.trainer} "
-            f"needs {rows}. Withdraw the flags, or configure that many prompts per step"
+            f"{file.name} has {excluded.rows_left} rows without its {word} prompts, and {requirements.trainer} "
+            f"needs {rows}. {hint}, or configure that many prompts per step"
         )
     prompts, all_rows = excluded.prompts + excluded.prompts_left, excluded.rows + excluded.rows_left
     return (
         f"{file.name} of {placement.entry} is replayed without {excluded.prompts} of its {prompts} prompts "
-        f"({excluded.rows} of {all_rows} rows): these prompts have {len(flagged)} flagged "
+        f"({excluded.rows} of {all_rows} rows): these prompts have {len(flagged)} {word} "
         f"{'sample' if len(flagged) == 1 else 'samples'}. All answers to a prompt are excluded, because advantages "
         f"compare them. Rolloutdeck wrote this file; its other rows are unchanged.{effect}"
     )

@@ -13,13 +13,14 @@ from rolloutdeck.trainer_api.registry import (
     list_hidden_folders,
     list_kinds,
     list_others,
+    list_selected_actions,
     list_timings,
     load_step_readers,
     load_trainer,
-    masks_flagged,
     only_trained,
     read_step,
     replays_own_prompts,
+    resolve_selected_action,
 )
 from rolloutdeck.trainer_api.timing import PHASES, TimingMetrics, map_phases
 from rolloutdeck.trainer_api.types import (
@@ -42,6 +43,7 @@ __all__ = [
     "FileHead", "FileKind", "FunctionReference", "LoadableStep", "PHASES", "SettingsIssue", "StepLocation",
     "TRAINERS", "TimingMetrics", "Trainer", "TrainerFiles", "TrainerSettings", "assume_split",
     "build_undetermined_issue", "find_loader", "find_steps", "find_writer", "first_step", "list_hidden_folders",
-    "list_kinds", "list_others", "list_timings", "load_step_readers", "load_trainer", "map_phases", "masks_flagged",
-    "match_step", "only_trained", "parse_row_step", "read_step", "replays_own_prompts",
+    "list_kinds", "list_others", "list_selected_actions", "list_timings", "load_step_readers", "load_trainer",
+    "map_phases", "match_step", "only_trained", "parse_row_step", "read_step", "replays_own_prompts",
+    "resolve_selected_action",
 ]  # fmt: skip

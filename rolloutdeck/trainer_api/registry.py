@@ -49,9 +49,17 @@ def first_step(format: str) -> int:
     return loader.first_step if (loader := find_loader(format)) else 1
 
 
-def masks_flagged(format: str) -> bool:
-    """`Trainer.masks_flagged` of the trainer that loads this format."""
-    return loader.masks_flagged if (loader := find_loader(format)) else False
+def list_selected_actions(format: str, role: str = "") -> tuple[str, ...]:
+    """Returns what a replay of such files can do with selected samples, the default first; () if it is unknown."""
+    loader = find_loader(format)
+    return (loader.selected_actions.get(role) or loader.selected_actions[""]) if loader else ()
+
+
+def resolve_selected_action(action: str, format: str, role: str = "") -> str:
+    """Returns what a plan's `on_selected` means for files of this format: one of keep, mask, drop, regenerate."""
+    if action != "exclude":
+        return action
+    return next(iter(list_selected_actions(format, role)), "drop")
 
 
 def replays_own_prompts(format: str) -> bool:

@@ -233,8 +233,13 @@ class Trainer(TrainerFiles):
     first_step: int = 1
     # A run that loads the files of `pull` never generates, and stops at a step without files.
     replays_only: bool = False
-    # Flagged rows are replayed with a zero mask. Otherwise their prompts are excluded.
-    masks_flagged: bool = False
+    # What a replay can do with samples that a plan selects (`SELECTED_ACTIONS`), by the role of the pinned files; "" is
+    # for any other role. The first action is what `exclude` means.
+    selected_actions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"": ("regenerate",)})
+    # A dropped prompt stays in the batch without a token in the loss. Otherwise the batch has fewer prompts.
+    drops_in_place: bool = False
+    # The group and index of a sample are numbers that say which row of the files it is.
+    numbers_rows: bool = False
     # Formats whose steps are replayed with their own prompts and labels, whatever prompts the run would have asked for.
     replays_own_prompts: tuple[str, ...] = ()
     # The stored steps contain only samples that were trained on, without filtered ones.

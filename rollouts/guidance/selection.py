@@ -6,7 +6,7 @@ says what was left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -63,28 +63,35 @@ class Selection:
 _selections: Cache[_CacheKey, Selection] = Cache(CacheSize.GUIDANCE_SELECTIONS)
 
 
-def select_rows(project: Project, version: RuleVersion, reader: User) -> Selection:
-    """Returns what the rules select. Labels that `reader` may not read do not count. Raises StorageUnavailableError."""
+def select_rows(project: Project, version: RuleVersion, reader: User, also: Collection[int] = ()) -> Selection:
+    """Returns what the rules select in the newest runs, and in the runs with the ids `also`. Labels that `reader` may
+    not read do not count. Raises StorageUnavailableError."""
     if not version.rules:
         return Selection()
-    runs = list(project.runs.filter(deleted_at=None).order_by("-created_at", "-pk")[: MAX_RUNS + 1])
+    ordered = project.runs.filter(deleted_at=None).order_by("-created_at", "-pk")
+    newest = list(ordered[: MAX_RUNS + 1])
+    runs, has_more = newest[:MAX_RUNS], len(newest) > MAX_RUNS
+    if older := set(also) - {run.pk for run in runs}:
+        runs = [*ordered.filter(pk__in=older)[:MAX_RUNS], *runs]
     blind = Queue.objects.blind_for(reader.pk)
-    key = (project.pk, version.rules, reader.pk, blind, tuple((run.created_at, run.version) for run in runs))
+    key = (project.pk, version.rules, reader.pk, blind, has_more, tuple((run.created_at, run.version) for run in runs))
     selection = _selections.get(key)
     if selection is None:
-        selection = compute_selection(runs, version.rules, reader, blind)
+        selection = compute_selection(runs, version.rules, reader, blind, is_complete=not has_more)
         _selections.put(key, selection)
     return selection
 
 
-def compute_selection(runs: list[Run], rules: Iterable[Rule], reader: User, blind: BlindQueues) -> Selection:
-    """`runs` are the newest ones; those over the limit are not searched."""
+def compute_selection(
+    runs: list[Run], rules: Iterable[Rule], reader: User, blind: BlindQueues, *, is_complete: bool
+) -> Selection:
+    """`is_complete`: the project has no other runs."""
     selection = Selection()
     deadline = monotonic() + SEARCH_SECONDS
     for position, rule in enumerate(rules):
-        found = RuleSelection(rule.key, is_complete=len(runs) <= MAX_RUNS)
+        found = RuleSelection(rule.key, is_complete=is_complete)
         selection.rules.append(found)
-        keys, target = find_keys(runs[:MAX_RUNS], rule, found, reader, blind, deadline), selection.prompts
+        keys, target = find_keys(runs, rule, found, reader, blind, deadline), selection.prompts
         limit = MAX_PROMPTS
         if rule.target == "response":
             target, limit = selection.responses, MAX_RESPONSES

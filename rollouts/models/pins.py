@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 
-from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, REPLAY_OUTCOMES
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, REPLAY_OUTCOMES, SELECTED_ACTIONS, SELECTION_SOURCES
 from rollouts.models.artifacts import Artifact
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
@@ -65,13 +65,18 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
 
 
 class Revision(models.Model):
-    """A saved state of a plan, immutable. Number 0 does not exist: the API returns it for an empty plan."""
+    """A saved state of a plan, immutable. Number 0 does not exist: the API returns it for an empty plan.
+
+    `on_selected` is what a replay does with the samples that `selected_by` selects: those flagged bad, or those of the
+    guidance rules.
+    """
 
     plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
     action = models.CharField(max_length=11, choices=[(action, action) for action in PLAN_ACTIONS], default="cache")
     on_mismatch = models.CharField(max_length=8, choices=[(key, key) for key in MISMATCH_ACTIONS], default="generate")
-    exclude_flagged = models.BooleanField(default=False)
+    on_selected = models.CharField(max_length=10, choices=[(key, key) for key in SELECTED_ACTIONS], default="keep")
+    selected_by = models.CharField(max_length=5, choices=[(key, key) for key in SELECTION_SOURCES], default="flags")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -116,7 +121,9 @@ class Binding(models.Model):
 class Replay(models.Model):
     """What happened at a step of a bound run: `hit` (replayed), `miss` (generated), `refused` (`reason` says why).
 
-    `seconds` is the time of loading, `saved` the time of generating the source step if it was logged.
+    `seconds` is the time of loading, `saved` the time of generating the source step if it was logged. `selected_action`
+    is what was done with the samples that the plan selects, `selected` the number of masked samples or dropped prompts,
+    and `guidance_version` the version of the rules that selected them.
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="replays")
@@ -129,6 +136,9 @@ class Replay(models.Model):
     seconds = models.FloatField(null=True, blank=True)
     saved = models.FloatField(null=True, blank=True)
     reason = models.TextField(blank=True, default="")
+    selected_action = models.CharField(max_length=10, blank=True, default="")
+    selected = models.PositiveIntegerField(null=True, blank=True)
+    guidance_version = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

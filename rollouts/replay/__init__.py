@@ -12,7 +12,8 @@ from rollouts.replay.compatibility import (
     load_run_facts,
 )
 from rollouts.replay.conflicts import find_plan_conflicts
-from rollouts.replay.exclusion import ExcludedRows, explain_refusal, find_exclusions
+from rollouts.replay.effects import EntryEffect, PromptEffect, SampleEffect, describe_effects
+from rollouts.replay.exclusion import ExcludedRows, PinExclusion, explain_refusal, find_exclusions
 from rollouts.replay.outcomes import (
     ReplayTimeline,
     ReplayTimelineStep,
@@ -24,7 +25,7 @@ from rollouts.replay.overrides import override_check, restore_check
 from rollouts.replay.plans import (
     DEFAULT_PLAN_NAME,
     PLAN_NAME_PATTERN,
-    can_mask_rows,
+    check_selected_action,
     find_current_revision,
     find_first_steps,
     find_loading_trainer,
@@ -34,10 +35,12 @@ from rollouts.replay.plans import (
     has_unknown_trainer,
     list_plan_names,
     list_revisions,
+    list_supported_actions,
     load_plan_entries,
     move_entries,
     parse_plan_name,
     pin_into_plan,
+    resolve_action,
     save_plan,
 )
 from rollouts.replay.preview import (
@@ -52,15 +55,18 @@ from rollouts.replay.preview import (
 )
 from rollouts.replay.prompts import record_step_prompts
 from rollouts.replay.ranges import MAX_RANGE_STEPS, PinnedRange, pin_range
+from rollouts.replay.selection import PlanSelector
 
 __all__ = [
-    "DEFAULT_PLAN_NAME", "EntryCompatibility", "EntryOutcome", "EntryPreview", "ExcludedRows", "MAX_RANGE_STEPS",
-    "PLAN_NAME_PATTERN", "PREVIEW_LABELS", "PinnedRange", "PlanContext", "ReplayTimeline", "ReplayTimelineStep",
-    "bind_run", "can_mask_rows", "check_entry_compatibility", "check_plan_compatibility", "count_states",
-    "explain_refusal", "find_current_revision", "find_exclusions", "find_first_steps", "find_loading_trainer",
-    "find_newest_bound_run", "find_plan_conflicts", "find_plan_entry", "find_plan_trainer", "find_revision",
-    "has_unknown_trainer", "list_plan_names", "list_revisions", "load_entry_outcomes", "load_generation_seconds",
-    "load_plan_entries", "load_replay_timeline", "load_run_facts", "move_entries", "override_check", "parse_plan_name",
-    "pin_into_plan", "pin_range", "preview_entries", "record_replay_outcome", "record_step_prompts",
-    "resolve_run_revision", "restore_check", "save_plan",
+    "DEFAULT_PLAN_NAME", "EntryCompatibility", "EntryEffect", "EntryOutcome", "EntryPreview", "ExcludedRows",
+    "MAX_RANGE_STEPS", "PLAN_NAME_PATTERN", "PREVIEW_LABELS", "PinExclusion", "PinnedRange", "PlanContext",
+    "PlanSelector", "PromptEffect", "ReplayTimeline", "ReplayTimelineStep", "SampleEffect", "bind_run",
+    "check_entry_compatibility", "check_plan_compatibility", "check_selected_action", "count_states",
+    "describe_effects", "explain_refusal", "find_current_revision", "find_exclusions", "find_first_steps",
+    "find_loading_trainer", "find_newest_bound_run", "find_plan_conflicts", "find_plan_entry", "find_plan_trainer",
+    "find_revision", "has_unknown_trainer", "list_plan_names", "list_revisions", "list_supported_actions",
+    "load_entry_outcomes", "load_generation_seconds", "load_plan_entries", "load_replay_timeline", "load_run_facts",
+    "move_entries", "override_check", "parse_plan_name", "pin_into_plan", "pin_range", "preview_entries",
+    "record_replay_outcome", "record_step_prompts", "resolve_action", "resolve_run_revision", "restore_check",
+    "save_plan",
 ]  # fmt: skip

@@ -8,14 +8,15 @@ from django.db import transaction
 from rollouts.live import notify_run_changed
 from rollouts.models import Binding, Revision, Run
 from rollouts.pins import merge_facts
-from rollouts.replay.plans import find_revision
+from rollouts.replay.plans import check_selected_action, find_revision
 
 
 @transaction.atomic
 def bind_run(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) -> Binding:
     """Binds the run to the revision `ref`, or to none, and stores the facts that the run reports.
 
-    Once the run has begun, the binding does not change, whatever `ref` is. Raises the errors of `find_revision`.
+    Once the run has begun, the binding does not change, whatever `ref` is. Raises the errors of `find_revision`, and
+    InvalidInputError if a trainer does not support what the plan does with selected samples.
     """
     row = Run.objects.select_for_update(of=("self",), no_key=True).select_related("project").get(pk=run.pk)
     if facts:
@@ -24,6 +25,8 @@ def bind_run(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) ->
     if binding and has_begun(row):
         return binding
     revision = find_revision(row.project, ref)
+    if revision:  # the files of a pin may have come after the plan was saved
+        check_selected_action(revision.on_selected, list(revision.entries.values_list("pin", flat=True)))
     binding, _ = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
     notify_run_changed(row, topics=("pins",))
     return binding

@@ -1,9 +1,11 @@
 """Checks whether a run can replay the entries of a plan: compares the facts of each pin with the facts of the run."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import FactDifference, compare_facts, is_incompatible
@@ -12,30 +14,45 @@ from rolloutdeck.trainer_config import flatten_settings, resolve_references
 from rollouts.models import Artifact, Entry, Revision, Run
 from rollouts.replay import exclusion
 from rollouts.replay.plans import load_plan_entries
+from rollouts.replay.selection import PlanSelector
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 @dataclass(frozen=True, slots=True)
 class EntryCompatibility:
-    """`artifacts` have the role that the run loads, else all roles. `excluded` are their rows flagged bad."""
+    """`artifacts` have the role that the run loads, else all roles. `excluded` are the rows that the plan selects;
+    `action` is what happens to them: one of keep, mask, drop, regenerate."""
 
     entry: Entry
     artifacts: tuple[Artifact, ...]
     differences: tuple[FactDifference, ...]
     excluded: exclusion.PinExclusion = exclusion.NO_EXCLUSION
+    action: str = "keep"
 
     @property
     def refused(self) -> bool:
         return is_incompatible(self.differences)
 
 
-def check_plan_compatibility(revision: Revision | None, facts: Mapping[str, Any]) -> list[EntryCompatibility]:
-    """Compares each entry with the facts of a run. A refusal that the project has overridden is a warning."""
+def check_plan_compatibility(
+    revision: Revision | None, facts: Mapping[str, Any], reader: User | None = None
+) -> list[EntryCompatibility]:
+    """Compares each entry with the facts of a run. A refusal that the project has overridden is a warning.
+
+    `reader`: whose view of labels counts where rules select. Raises StorageUnavailableError.
+    """
     entries = load_plan_entries(revision)
     overridden = revision.plan.project.loosened if revision else {}
-    exclusions = exclusion.find_exclusions(entry.pin for entry in entries)
-    exclude_flagged = bool(revision and revision.exclude_flagged)
+    selector = build_selector(revision, reader)
+    on_selected = selector.on_selected
+    # A plan that keeps flagged samples counts them all the same.
+    exclusions = exclusion.find_exclusions(
+        (entry.pin for entry in entries), selector if selector.selects else exclusion.DEFAULT_SELECTOR
+    )
     return [
-        check_entry_compatibility(entry, facts, overridden, exclusions.get(entry.pin_id), exclude_flagged)
+        check_entry_compatibility(entry, facts, overridden, exclusions.get(entry.pin_id), on_selected)
         for entry in entries
     ]
 
@@ -45,18 +62,24 @@ def check_entry_compatibility(
     facts: Mapping[str, Any],
     overridden: Collection[str],
     excluded: exclusion.PinExclusion | None = None,
-    exclude_flagged: bool = False,
+    on_selected: str = "keep",
 ) -> EntryCompatibility:
-    """Compares an entry with the facts of a run. With `exclude_flagged`, compares what remains of its artifact."""
+    """Compares an entry with the facts of a run. Unless selected samples are kept, compares what remains of its
+    artifact."""
     excluded = excluded or exclusion.NO_EXCLUSION
     pinned = sorted(entry.pin.artifacts.all(), key=lambda artifact: (artifact.step, artifact.pk))
     artifacts = [artifact for artifact in pinned if artifact.role == facts.get("role")] or pinned
     rows = excluded.artifacts.get(artifacts[0].pk) if artifacts else None
-    if exclude_flagged and rows and not rows.fully_flagged:
+    if on_selected != "keep" and rows and not rows.fully_flagged:
         differences = exclusion.compare_remaining_facts(artifacts[0], rows, facts, overridden)
     else:
         differences = compare_facts(artifacts[0].facts if artifacts else {}, facts, overridden)
-    return EntryCompatibility(entry, tuple(artifacts), tuple(differences), excluded)
+    action = exclusion.get_selected_action(artifacts[0], on_selected) if artifacts else on_selected
+    return EntryCompatibility(entry, tuple(artifacts), tuple(differences), excluded, action)
+
+
+def build_selector(revision: Revision | None, reader: User | None) -> PlanSelector:
+    return PlanSelector(revision.on_selected, revision.selected_by, reader) if revision else PlanSelector()
 
 
 def load_run_facts(run: Run) -> dict[str, Any]:

@@ -41,27 +41,27 @@ def find_plan_conflicts(
     overridden: Collection[str] = (),
     requested: Mapping[str, Any] | None = None,
     *,
-    exclude_flagged: bool = False,
+    on_selected: str = "keep",
 ) -> dict[int, str]:
     """Returns {target step: reason} of the entries that differ from the plan's other entries.
 
-    `requested` are the facts of a run, if one is known: the entries that fit it are the plan. With `exclude_flagged`,
-    compares what remains of each batch.
+    `requested` are the facts of a run, if one is known: the entries that fit it are the plan. Unless selected
+    samples are kept, compares what remains of each batch.
     """
     loadable = [entry for entry in entries if entry.artifacts]
-    plan = find_plan_facts([get_entry_facts(entry, None, exclude_flagged) for entry in loadable], requested or {})
+    plan = find_plan_facts([get_entry_facts(entry, None, on_selected) for entry in loadable], requested or {})
     conflicts = {}
     for entry in loadable:
-        if reason := explain_conflict(get_entry_facts(entry, plan.get("role"), exclude_flagged), plan, overridden):
+        if reason := explain_conflict(get_entry_facts(entry, plan.get("role"), on_selected), plan, overridden):
             conflicts[entry.entry.target_step] = reason
     return conflicts
 
 
-def get_entry_facts(entry: EntryCompatibility, role: Any, exclude_flagged: bool) -> Mapping[str, Any]:
+def get_entry_facts(entry: EntryCompatibility, role: Any, on_selected: str) -> Mapping[str, Any]:
     """Returns the facts of the entry's artifact with this role, else of its first one. Its role is always known."""
     artifact = next((row for row in entry.artifacts if row.role == role), entry.artifacts[0])
     facts, rows = artifact.facts, entry.excluded.artifacts.get(artifact.pk)
-    if exclude_flagged and rows and not rows.fully_flagged and artifact.role not in PADDED_ROLES:
+    if on_selected != "keep" and rows and not rows.fully_flagged and artifact.role not in PADDED_ROLES:
         facts = rows.get_remaining_facts(facts)
     return {**facts, "role": artifact.role}
 

@@ -1,37 +1,39 @@
-"""Finds the rows that a plan with `exclude_flagged` excludes from a pin's files, and the facts of the remaining rows.
+"""Finds the rows of a pin's files that a plan selects, and the facts of the rows that remain.
 
 A sample is found in a file through the dumps that were created from the file: the dump of the sample, or one that was
 merged with it. A dump with the same bytes as the file counts too if no record of it was skipped. If an artifact is one
-prompt, the samples of the trained step name it by their group. A trainer's layout excludes all answers to the prompt of
-a flagged row, so the facts lose complete prompts. If the trainer can mask rows, the rows remain and no fact changes.
+prompt, the samples of the trained step name it by their group; in some formats group and index name the row. If
+prompts are dropped, a trainer's layout excludes all answers to the prompt of a selected row, so the facts lose complete
+prompts. Masked rows remain, and no fact changes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FactDifference, compare_facts
-from rolloutdeck.trainer_api import masks_flagged, only_trained
+from rolloutdeck.trainer_api import find_loader, list_selected_actions, only_trained, resolve_selected_action
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Label, Pin, Sample, get_step_position
+from rollouts.models import Artifact, Dump, DuplicateSource, Pin, Sample
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
+from rollouts.replay.selection import PlanSelector, SelectedSamples, get_position, select_samples
 from rollouts.samples import load_bodies
 
 PADDED_ROLES = ("rollout_tq",)  # the trainer repeats prompts if a batch has fewer than requested
 SIZE_FACTS = ("rows", "prompts")
+MAX_IDS_PER_QUERY = 900
 
-StepPosition = tuple[Any, ...]
 ArtifactKey = tuple[int, str]  # run id, key
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedRows:
-    """{path: record numbers from 0} and the prompts they remove. `fully_flagged`: all prompts have a flagged sample."""
+    """{path: record numbers from 0} and the prompts that the batch loses. `fully_flagged`: nothing would remain."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
@@ -52,72 +54,101 @@ class ExcludedRows:
 
 @dataclass(frozen=True, slots=True)
 class PinExclusion:
-    """The samples of a pin that are flagged bad, those not found in its files, and the rows by artifact id."""
+    """What a plan selects of a pin: the number of samples, of those not found in its files, and the rows by artifact
+    id.
+
+    `samples` are the rules that selected each one; `prompts` is the number of their prompts. `version` is that of the
+    rules, None if flags select. `is_complete`: the search of the rules left out no sample.
+    """
 
     flagged: int = 0
     not_found: int = 0
     artifacts: Mapping[int, ExcludedRows] = field(default_factory=dict)
+    samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    prompts: int = 0
+    version: int | None = None
+    is_complete: bool = True
 
 
 NO_EXCLUSION = PinExclusion()
 
 
-def find_exclusions(pins: Iterable[Pin]) -> dict[int, PinExclusion]:
-    """Returns the exclusions of the pins with flagged samples, by pin id. The caller has prefetched `artifacts`."""
+DEFAULT_SELECTOR = PlanSelector("exclude")
+
+
+def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECTOR) -> dict[int, PinExclusion]:
+    """Returns what the plan selects of each pin, by pin id. The caller has prefetched `artifacts`.
+
+    If flags select, pins without a flagged sample have no entry. Raises StorageUnavailableError.
+    """
     artifacts = {pin: list(pin.artifacts.all()) for pin in pins}
     steps = {pin: {get_position(pin), *map(get_position, own)} for pin, own in artifacts.items()}
-    flagged = load_flagged_samples({position[0] for own in steps.values() for position in own})
-    if not flagged:
+    selection = select_samples({step for own in steps.values() for step in own}, selector)
+    selected = selection.samples
+    if not selected and selection.version is None:
         return {}
-    masked = [artifact for own in artifacts.values() for artifact in own if masks_flagged(get_format(artifact))]
-    index = FlaggedRowIndex({sample for samples in flagged.values() for sample in samples}, masked)
-    samples = {pin: {sample for step in own for sample in flagged.get(step, ())} for pin, own in steps.items()}
+    masked = [artifact for own in artifacts.values() for artifact in own if loads_dumps(artifact)]
+    index = SelectedRowIndex({sample for samples in selected.values() for sample in samples}, masked)
+    samples: dict[Pin, SelectedSamples] = {
+        pin: {sample: rules for step in own for sample, rules in selected.get(step, {}).items()}
+        for pin, own in steps.items()
+    }
     only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
     filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
-    samples = {pin: own - filtered for pin, own in samples.items()}
-    return {pin.pk: build_exclusion(own, artifacts[pin], index) for pin, own in samples.items() if own}
-
-
-def get_position(row: Pin | Artifact) -> StepPosition:
-    return tuple(get_step_position(row).values())
+    exclusions = {}
+    for pin, found in samples.items():
+        own = {sample: rules for sample, rules in found.items() if sample not in filtered}
+        if own or selection.version is not None:
+            result = build_exclusion(own, artifacts[pin], index, selector.on_selected)
+            exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
+    return exclusions
 
 
 def get_format(artifact: Artifact) -> str:
     return str(artifact.facts.get("format"))
 
 
-def load_flagged_samples(runs: Iterable[int]) -> dict[StepPosition, set[str]]:
-    """Returns the ids of the samples that are flagged bad, by the position of their step."""
-    bad = Label.objects.flags().active().filter(step__run__in=list(runs), answer=" bad ")
-    samples: dict[StepPosition, set[str]] = defaultdict(set)
-    for sample, *position in bad.values_list("sample", *(f"step__{name}" for name in STEP_POSITION)):
-        samples[tuple(position)].add(sample)
-    return samples
+def get_selected_action(artifact: Artifact, on_selected: str) -> str:
+    """Returns what the plan's setting means for the trainer that loads the artifact."""
+    return resolve_selected_action(on_selected, get_format(artifact), artifact.role)
 
 
-def find_filtered_samples(index: FlaggedRowIndex, samples: set[str]) -> set[str]:
+def loads_dumps(artifact: Artifact) -> bool:
+    """Whether the trainer's own dumps are the files that it loads, with a record for each row."""
+    return list_selected_actions(get_format(artifact))[:1] == ("mask",)
+
+
+def find_filtered_samples(index: SelectedRowIndex, samples: set[str]) -> set[str]:
     """Returns the samples that the trainer filtered out before it wrote the files, so no file contains them."""
     missing = samples - {sample for sample, *_ in index.iter_rows()} if samples else set()
     if not missing:
         return set()
     try:
-        bodies = load_bodies(list(Sample.objects.filter(pk__in=missing).select_related("dump")))
+        rows = [row for ids in chunk(missing) for row in Sample.objects.filter(pk__in=ids).select_related("dump")]
+        bodies = load_bodies(rows)
     except StorageUnavailableError:
         return set()
     return {sample for sample, body in bodies.items() if body.extras.get("filtered")}
 
 
-class FlaggedRowIndex:
-    """The rows of flagged samples in the files of artifacts, and the `groups` of the samples.
+class SelectedRowIndex:
+    """The rows of selected samples in the files of artifacts, and the `groups` of the samples.
 
     `masked` artifacts count all records of their files, also unreadable ones. Their files may be dumps themselves.
     """
 
     def __init__(self, samples: Iterable[str], masked: Iterable[Artifact] = ()) -> None:
-        rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
-        self.groups = {sample: group for sample, _, _, group in rows}
-        duplicates = DuplicateSource.objects.filter(sample__in=list(self.groups))
-        self._rows = [row[:3] for row in rows] + list(duplicates.values_list("sample", "dump", "ordinal"))
+        self.groups: dict[str, str] = {}
+        self.indices: dict[str, int | None] = {}  # in the group
+        self.prompts: dict[str, str] = {}
+        self._rows: list[tuple[str, int, int]] = []  # (sample, dump, ordinal)
+        columns = ("pk", "dump", "ordinal", "group", "index", "prompt_key")
+        for ids in chunk(samples):
+            for sample, dump, ordinal, group, number, key in Sample.objects.filter(pk__in=ids).values_list(*columns):
+                self._rows.append((sample, dump, ordinal))
+                self.groups[sample], self.indices[sample], self.prompts[sample] = group, number, group or key
+            duplicates = DuplicateSource.objects.filter(sample__in=ids)
+            self._rows += duplicates.values_list("sample", "dump", "ordinal")
         dumps = {dump for _, dump, _ in self._rows}
         from_artifacts = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)
         self._files: dict[int, tuple[ArtifactKey, str]] = {}  # dump id -> artifact and path
@@ -142,9 +173,28 @@ class FlaggedRowIndex:
             if dump in self._files:
                 yield sample, *self._files[dump], ordinal
 
+    def find_numbered_row(self, sample: str, artifact: Artifact) -> tuple[str, int] | None:
+        """Returns path and record of a sample whose group and index are the position of its row in the step."""
+        group, index = self.groups.get(sample, ""), self.indices.get(sample)
+        answers, rows = (artifact.facts.get(name) for name in ("samples_per_prompt", "rows"))
+        files = sorted(artifact.files, key=lambda name: (len(name), name))
+        if not group.isdigit() or index is None or not isinstance(answers, int) or not isinstance(rows, int):
+            return None
+        row, rows_per_file = int(group) * answers + index, rows // max(1, len(files))
+        return (files[row // rows_per_file], row % rows_per_file) if rows_per_file and row < rows else None
 
-def build_exclusion(samples: set[str], artifacts: Iterable[Artifact], index: FlaggedRowIndex) -> PinExclusion:
-    """Returns the exclusion of a pin with these flagged samples."""
+
+def chunk(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yields lists that fit into one query."""
+    ordered = list(ids)
+    for start in range(0, len(ordered), MAX_IDS_PER_QUERY):
+        yield ordered[start : start + MAX_IDS_PER_QUERY]
+
+
+def build_exclusion(
+    samples: SelectedSamples, artifacts: Iterable[Artifact], index: SelectedRowIndex, on_selected: str
+) -> PinExclusion:
+    """Returns what the plan selects of a pin with these selected samples."""
     by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     prompts: dict[int, set[str]] = defaultdict(set)
@@ -155,17 +205,30 @@ def build_exclusion(samples: set[str], artifacts: Iterable[Artifact], index: Fla
             records[artifact.pk][path].add(record)
             prompts[artifact.pk].add(get_prompt_id(artifact, index.groups[sample], path, record))
     for artifact in by_key.values():
+        if numbers_rows(artifact):
+            for sample in samples:
+                if place := index.find_numbered_row(sample, artifact):
+                    located.add(sample)
+                    records[artifact.pk][place[0]].add(place[1])
+                    prompts[artifact.pk].add(index.groups[sample])
         if artifact.role == PER_PROMPT_ROLE:
             own = {sample for sample in samples if is_of_prompt(index.groups.get(sample), artifact)}
             if own:
                 located |= own
                 prompts[artifact.pk].add("")
     excluded = {
-        artifact.pk: build_excluded_rows(artifact, records[artifact.pk], prompts[artifact.pk])
+        artifact.pk: build_excluded_rows(
+            artifact, records[artifact.pk], prompts[artifact.pk], get_selected_action(artifact, on_selected)
+        )
         for artifact in by_key.values()
         if artifact.pk in prompts
     }
-    return PinExclusion(len(samples), len(samples - located), excluded)
+    prompt_count = len({index.prompts[sample] for sample in samples if sample in index.prompts})
+    return PinExclusion(len(samples), len(samples.keys() - located), excluded, samples, prompt_count)
+
+
+def numbers_rows(artifact: Artifact) -> bool:
+    return bool((loader := find_loader(get_format(artifact))) and loader.numbers_rows)
 
 
 def get_prompt_id(artifact: Artifact, group: str, path: str, record: int) -> str:
@@ -180,13 +243,16 @@ def is_of_prompt(group: str | None, artifact: Artifact) -> bool:
     return feed_index is not None and int(feed_index[1]) == artifact.step
 
 
-def build_excluded_rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> ExcludedRows:
+def build_excluded_rows(
+    artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str], action: str
+) -> ExcludedRows:
     ordered = {path: tuple(sorted(numbers)) for path, numbers in sorted(records.items())}
-    if masks_flagged(get_format(artifact)):
+    if action == "mask":
         return ExcludedRows(ordered, 0, sum(map(len, ordered.values())) == artifact.facts.get("rows"))
-    known = artifact.facts.get("prompts")
+    known, loader = artifact.facts.get("prompts"), find_loader(get_format(artifact))
     fully_flagged = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
-    return ExcludedRows(ordered, len(prompts), fully_flagged)
+    stays = action == "regenerate" or bool(loader and loader.drops_in_place)
+    return ExcludedRows(ordered, 0 if stays else len(prompts), fully_flagged)
 
 
 def compare_remaining_facts(
@@ -201,10 +267,31 @@ def compare_remaining_facts(
     return [pinned.get(difference.fact, difference) for difference in differences]
 
 
-def explain_refusal(excluded: PinExclusion, artifacts: Iterable[int]) -> str:
-    """Returns why the artifacts of a pin cannot be replayed without the flagged samples. Empty if they can."""
-    if excluded.not_found:
-        return _("flagged samples not found in its files: {count}").format(count=excluded.not_found)
-    rows = [excluded.artifacts.get(pk) for pk in artifacts]
+def explain_refusal(
+    excluded: PinExclusion, artifacts: Sequence[Artifact], on_selected: str = "exclude", selected_by: str = "flags"
+) -> str:
+    """Returns why the artifacts of a pin cannot be replayed without what is selected. Empty if they can."""
+    by_rules = selected_by == "rules"
+    rows = [excluded.artifacts.get(artifact.pk) for artifact in artifacts]
     fully_flagged = bool(rows) and all(row is not None and row.fully_flagged for row in rows)
-    return _("all its prompts have samples flagged bad") if fully_flagged else ""
+    if excluded.flagged and regenerates_step(artifacts, on_selected):
+        text = _("{count} of its samples are flagged bad; the plan generates the step again")
+        if by_rules:
+            text = _("the rules select {count} of its samples; the plan generates the step again")
+        return text.format(count=excluded.flagged)
+    if excluded.not_found:
+        text = _("flagged samples not found in its files: {count}")
+        if by_rules:
+            text = _("selected samples not found in its files: {count}")
+        return text.format(count=excluded.not_found)
+    if not fully_flagged:
+        return ""
+    return _("the rules select all its prompts") if by_rules else _("all its prompts have samples flagged bad")
+
+
+def regenerates_step(artifacts: Iterable[Artifact], on_selected: str) -> bool:
+    """Whether a selected sample makes the run generate the complete step. Files per prompt regenerate only a prompt."""
+    return any(
+        artifact.role != PER_PROMPT_ROLE and get_selected_action(artifact, on_selected) == "regenerate"
+        for artifact in artifacts
+    )

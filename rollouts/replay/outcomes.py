@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS, resolve_target
+from rolloutdeck.protocol import REPLAY_OUTCOMES, SELECTED_ACTIONS, STEP_KINDS, resolve_target
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import FILES_ATTEMPT_PATTERN, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer
@@ -38,10 +38,14 @@ def record_replay_outcome(
     rows: int | None = None,
     seconds: float | None = None,
     reason: str | None = None,
+    selected_action: str | None = None,
+    selected: int | None = None,
+    guidance_version: int | None = None,
 ) -> tuple[Replay, bool]:
     """Stores what happened at a step, or updates it. Returns the row and whether it is new.
 
-    Without `pin`, the pin is the one of the run's plan. Raises InvalidInputError and NotFoundError.
+    `selected` samples were masked, or prompts dropped or generated again, as `selected_action` says. Without `pin`, the
+    pin is the one of the run's plan. Raises InvalidInputError and NotFoundError.
     """
     outcome = parse_choice(outcome, "outcome", REPLAY_OUTCOMES, default="")
     if not outcome:
@@ -57,6 +61,9 @@ def record_replay_outcome(
         "seconds": parse_seconds(seconds),
         "reason": clean_reason(reason),
         "saved": saved,
+        "selected_action": parse_choice(selected_action, "selected_action", ("", *SELECTED_ACTIONS), default=""),
+        "selected": parse_integer(selected, "selected", maximum=2**31 - 1),
+        "guidance_version": parse_integer(guidance_version, "guidance_version", maximum=2**31 - 1),
     }
     run_attempt = get_or_create_attempt(run, attempt)
     kind = parse_choice(step_kind, "step_kind", STEP_KINDS, default="global_step")
@@ -149,6 +156,9 @@ class ReplayTimelineStep:
     seconds: float | None = None
     saved: float | None = None
     reason: str = ""
+    selected_action: str = ""
+    selected: int | None = None
+    guidance_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +214,5 @@ def build_timeline_step(kind: str, step: int, row: Replay | None, plan: BoundPla
     if row is None:
         pin = plan.get_pin(step)
         return ReplayTimelineStep(step, kind, "planned" if pin else "none", pin)
-    return ReplayTimelineStep(step, kind, STATES[row.outcome], row.pin, row.rows, row.seconds, row.saved, row.reason)
+    numbers = row.rows, row.seconds, row.saved, row.reason, row.selected_action, row.selected, row.guidance_version
+    return ReplayTimelineStep(step, kind, STATES[row.outcome], row.pin, *numbers)

@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS
-from rolloutdeck.trainer_api import find_loader, first_step, masks_flagged
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, SELECTED_ACTIONS, SELECTION_SOURCES
+from rolloutdeck.trainer_api import find_loader, first_step, list_selected_actions, resolve_selected_action
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.live import notify_topics
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_PLAN_NAME = "default"
 PLAN_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
 MAX_ENTRIES = 10_000
+SETTINGS = ("action", "on_mismatch", "on_selected", "selected_by")  # of a revision, next to its entries
 
 
 def find_current_revision(project: Project, name: str = DEFAULT_PLAN_NAME) -> Revision | None:
@@ -85,18 +86,21 @@ def save_plan(
     if_match: int,
     action: str,
     on_mismatch: str = "generate",
-    exclude_flagged: bool = False,
+    on_selected: str = "keep",
+    selected_by: str = "flags",
     entries: Sequence[tuple[Pin, int]] = (),
 ) -> Revision:
     """Saves a new revision after number `if_match` (0 if the plan has none). `entries` are (pin, target step).
 
     A repeated save, after a lost response, returns the revision of the first one. Raises OutdatedError if another
-    revision was saved meanwhile, InvalidInputError and NotFoundError for invalid entries.
+    revision was saved meanwhile, InvalidInputError and NotFoundError for invalid entries, and InvalidInputError if the
+    trainer of a pin does not support `on_selected`.
     """
     settings = {
         "action": parse_choice(action, "action", PLAN_ACTIONS, default="cache"),
         "on_mismatch": parse_choice(on_mismatch, "on_mismatch", MISMATCH_ACTIONS, default="generate"),
-        "exclude_flagged": exclude_flagged,
+        "on_selected": parse_choice(on_selected, "on_selected", SELECTED_ACTIONS, default="keep"),
+        "selected_by": parse_choice(selected_by, "selected_by", SELECTION_SOURCES, default="flags"),
     }
     plan = lock_plan(project, parse_plan_name(name))
     targets = check_entries(project, entries)
@@ -190,10 +194,37 @@ def find_first_steps(ids: Collection[int]) -> dict[int, int]:
     return {pin: first_step(format_name) for pin, format_name in formats if isinstance(format_name, str)}
 
 
-def can_mask_rows(ids: Collection[int]) -> bool:
-    """Whether the trainers that load these pins can give flagged rows no weight."""
-    formats = list_formats(ids)
-    return bool(formats) and all(map(masks_flagged, formats))
+def list_supported_actions(ids: Collection[int]) -> list[str]:
+    """Returns what all trainers that load these pins can do with selected samples, keep first, the default second."""
+    supported = [list_selected_actions(name, role) for name, role in list_roles(ids)]
+    known = [actions for actions in supported if actions]
+    shared = [action for action in (known[0] if known else ()) if all(action in actions for actions in known)]
+    return ["keep", *shared] if known else [action for action in SELECTED_ACTIONS if action != "exclude"]
+
+
+def resolve_action(on_selected: str, ids: Collection[int]) -> str:
+    """Returns what the setting means for the first known trainer of these pins."""
+    name, role = next(iter(list_roles(ids)), ("", ""))
+    return resolve_selected_action(on_selected, name, role)
+
+
+def check_selected_action(action: str, ids: Collection[int]) -> None:
+    """Raises InvalidInputError if the trainer that loads one of these pins does not support the action."""
+    if action in ("keep", "exclude"):
+        return
+    for name, role in list_roles(ids):
+        supported, loader = list_selected_actions(name, role), find_loader(name)
+        if loader and supported and action not in supported:
+            text = _("{trainer} ({role}) cannot {action} selected samples. It supports: {supported}.")
+            known = ", ".join(("keep", *supported))
+            message = text.format(trainer=loader.name, role=role, action=action, supported=known)
+            raise InvalidInputError(message, "on_selected")
+
+
+def list_roles(ids: Collection[int]) -> list[tuple[str, str]]:
+    """Returns format and role of these pins' files, each pair once, as far as the formats are known."""
+    pairs = Artifact.objects.filter(pins__in=ids).values_list("facts__format", "role").order_by().distinct()
+    return sorted((name, role) for name, role in pairs if isinstance(name, str) and name)
 
 
 def find_plan_trainer(revision: Revision | None) -> str:
@@ -219,13 +250,14 @@ def list_formats(ids: Collection[int]) -> list[str]:
 
 
 def serialize_revision(revision: Revision) -> dict[str, Any]:
-    settings = {name: getattr(revision, name) for name in ("action", "on_mismatch", "exclude_flagged")}
+    settings = {name: getattr(revision, name) for name in SETTINGS}
     return {**settings, "targets": dict(revision.entries.values_list("target_step", "pin"))}
 
 
 def create_revision(
     plan: ReplayPlan, number: int, by: User, settings: dict[str, Any], targets: Mapping[int, int]
 ) -> Revision:
+    check_selected_action(settings.get("on_selected", "keep"), list(targets.values()))
     revision = Revision.objects.create(plan=plan, number=number, user=by, **settings)
     ordered = sorted(targets.items())
     Entry.objects.bulk_create(Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in ordered)

@@ -100,7 +100,8 @@ class PlanContext:
 
     run: Run | None = None
     overridden: Mapping[str, object] = field(default_factory=dict)
-    exclude_flagged: bool = False
+    on_selected: str = "keep"
+    selected_by: str = "flags"
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -109,7 +110,7 @@ def preview_entries(
 ) -> dict[int, EntryPreview]:
     """Returns the preview of each entry by its target step. The entries were compared with the facts of the run."""
     overridden = list(context.overridden)
-    conflicts = find_plan_conflicts(entries, overridden, context.facts, exclude_flagged=context.exclude_flagged)
+    conflicts = find_plan_conflicts(entries, overridden, context.facts, on_selected=context.on_selected)
     compared = load_comparisons(entries[:MAX_COMPARED_ENTRIES], context.run)
     previews = {}
     for entry in entries:
@@ -142,8 +143,8 @@ def explain_unusable(entry: EntryCompatibility, context: PlanContext) -> str:
     for state, reason in UNUSABLE_STATES.items():
         if state in states and (state == Artifact.State.UNSAFE or states == {state}):
             return _(reason)
-    if context.exclude_flagged and Artifact.State.READY in states:
-        refusal = exclusion.explain_refusal(entry.excluded, [artifact.pk for artifact in entry.artifacts])
+    if context.on_selected != "keep" and Artifact.State.READY in states:
+        refusal = exclusion.explain_refusal(entry.excluded, entry.artifacts, context.on_selected, context.selected_by)
         if refusal:
             return refusal
     if context.run is None:

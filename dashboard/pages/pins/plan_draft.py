@@ -12,13 +12,26 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
-from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, SELECTED_ACTIONS, SELECTION_SOURCES
 from rollouts.models import Revision
 from rollouts.replay import find_first_steps
 
 MAX_DRAFT_ENTRIES = 500
 MAX_STEP = 10**15
+# What a plan does with selected samples.
+ACTION_WORDS = {
+    "keep": N_("keep"),
+    "exclude": N_("exclude"),
+    "mask": N_("mask"),
+    "drop": N_("drop the prompt"),
+    "regenerate": N_("regenerate"),
+}
+SELECTION_CHANGES = {
+    "flags": N_("samples flagged bad: {action}"),
+    "rules": N_("samples that the guidance rules select: {action}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,8 @@ class PlanDraft:
     base: int = 0
     action: str = "cache"
     on_mismatch: str = "generate"
-    exclude_flagged: bool = False
+    on_selected: str = "keep"
+    selected_by: str = "flags"
     entries: tuple[DraftEntry, ...] = ()
 
     @classmethod
@@ -52,7 +66,8 @@ class PlanDraft:
             return cls()
         rows = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
         entries = tuple(DraftEntry(pin, str(target), min(1, target)) for target, pin in rows)
-        return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, entries)
+        selection = revision.on_selected, revision.selected_by
+        return cls(revision.number, revision.action, revision.on_mismatch, *selection, entries)
 
     @classmethod
     def from_query(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
@@ -72,8 +87,12 @@ class PlanDraft:
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
         action = action if action in PLAN_ACTIONS else "cache"
         mismatch = mismatch if mismatch in MISMATCH_ACTIONS else "generate"
-        excludes_flagged = bool(query.get("exclude_flagged"))
-        return cls(int(query.get("base", "0")), action, mismatch, excludes_flagged, tuple(entries[:MAX_DRAFT_ENTRIES]))
+        selected, source = query.get("on_selected", ""), query.get("selected_by", "")
+        if selected not in SELECTED_ACTIONS:
+            selected = "exclude" if query.get("exclude_flagged") else "keep"  # in links of earlier versions
+        source = source if source in SELECTION_SOURCES else "flags"
+        base, rows = int(query.get("base", "0")), tuple(entries[:MAX_DRAFT_ENTRIES])
+        return cls(base, action, mismatch, selected, source, rows)
 
     def remove_entries(self, positions: str) -> PlanDraft:
         """Returns the draft without the entries at these positions: numbers with commas between them."""
@@ -96,7 +115,7 @@ class PlanDraft:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments of `save_plan` that the draft has next to its entries."""
-        return {"action": self.action, "on_mismatch": self.on_mismatch, "exclude_flagged": self.exclude_flagged}
+        return {name: getattr(self, name) for name in ("action", "on_mismatch", "on_selected", "selected_by")}
 
     @property
     def pin_targets(self) -> list[tuple[int, int]]:
@@ -131,7 +150,8 @@ class PlanDraft:
     def to_query(self) -> str:
         """The draft as parameters of a URL."""
         pairs = [("base", str(self.base)), ("action", self.action), ("on_mismatch", self.on_mismatch)]
-        pairs += [("exclude_flagged", "1")] if self.exclude_flagged else []
+        pairs += [("on_selected", self.on_selected)] if self.on_selected != "keep" else []
+        pairs += [("selected_by", self.selected_by)] if self.selected_by != "flags" else []
         for entry in self.entries:
             pairs += [("pin", str(entry.pin)), ("target", entry.target)]
         return urlencode(pairs)
@@ -157,8 +177,8 @@ def describe_draft_changes(before: PlanDraft, after: PlanDraft, names: dict[int,
     if before.on_mismatch != after.on_mismatch:
         text = _("if a pin is incompatible: {before} → {after}")
         yield text.format(before=before.on_mismatch, after=after.on_mismatch)
-    if before.exclude_flagged != after.exclude_flagged:
-        yield _("samples flagged bad are excluded") if after.exclude_flagged else _("samples flagged bad are included")
+    if (before.on_selected, before.selected_by) != (after.on_selected, after.selected_by):
+        yield _(SELECTION_CHANGES[after.selected_by]).format(action=_(ACTION_WORDS[after.on_selected]))
     old, new = ({step: pin for pin, step in draft.pin_targets} for draft in (before, after))
     for step in sorted({*old, *new}):
         was, now = (names.get(pins.get(step, 0)) or _("a pin") for pins in (old, new))

@@ -1,7 +1,9 @@
 """The context of the plan next to the pins: the draft, its preview, its compatibility with a run, and the revisions."""
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.db.models import Max
@@ -16,10 +18,15 @@ from dashboard.pages.pins.pin_list import PinRow
 from dashboard.pages.pins.plan_draft import MAX_DRAFT_ENTRIES, PlanDraft, describe_draft_changes
 from dashboard.pages.pins.plan_drawing import build_plan_drawing
 from dashboard.pages.pins.plan_lines import PlanLine, group_lines
+from dashboard.pages.pins.plan_selection import build_selection_context
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import load_trainer
 from rollouts import replay
+from rollouts.errors import StorageUnavailableError
 from rollouts.models import Entry, Pin, Project, Revision, Run
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 NO_RUN = "none"  # in the URL: compare with no run, though one uses the plan
 MAX_OFFERED_RUNS = 40
@@ -39,8 +46,8 @@ ACTIONS = {
 class PlanPageState:
     """What the URL of the page asks for: a plan, a draft of it, and the run that the plan is compared with."""
 
-    def __init__(self, query: QueryDict, project: Project) -> None:
-        self.project = project
+    def __init__(self, query: QueryDict, project: Project, reader: User | None = None) -> None:
+        self.project, self.reader = project, reader
         name = query.get("plan", "").strip() or choose_plan_name(project)
         self.plan = name if replay.PLAN_NAME_PATTERN.match(name) else replay.DEFAULT_PLAN_NAME
         problem = _("A plan name must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
@@ -110,6 +117,7 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
         "history": load_revision_rows(page),
         "headers": {"HX-Replace-Url": page.build_link()} if panel else {},
         **preview,
+        **build_selection_context(page.project, page.draft, [entry.pin for entry in draft.entries], entries),
         **build_incompatible_context(page, previews),
         **build_conflict_context(page, names),
     }
@@ -158,10 +166,16 @@ def check_draft_entries(page: PlanPageState, run: Run | None) -> list[replay.Ent
     related = Pin.objects.select_related("run__project", "attempt").prefetch_related("artifacts__run")
     pins = related.filter(project=page.project).in_bulk(set(targets.values()))
     facts = replay.load_run_facts(run) if run else {}
-    exclude, overrides = page.draft.exclude_flagged, page.project.loosened
-    flagged = replay.find_exclusions(pins.values()) if exclude else {}
+    on_selected, overrides = page.draft.on_selected, page.project.loosened
+    selector = replay.PlanSelector(on_selected, page.draft.selected_by, page.reader)
+    selected: dict[int, replay.PinExclusion] = {}
+    if selector.selects:
+        try:
+            selected = replay.find_exclusions(pins.values(), selector)
+        except StorageUnavailableError as error:
+            page.message = page.message or str(error)
     results = {
-        pk: replay.check_entry_compatibility(Entry(pin=pin), facts, overrides, flagged.get(pk), exclude_flagged=exclude)
+        pk: replay.check_entry_compatibility(Entry(pin=pin), facts, overrides, selected.get(pk), on_selected)
         for pk, pin in pins.items()
     }
     return [
@@ -178,7 +192,7 @@ def preview_draft(
     targets = {result.entry.target_step: result.entry.pin_id for result in entries}
     outcomes = replay.load_entry_outcomes(outcome_run, page.draft.action, targets) if outcome_run else {}
     facts = replay.load_run_facts(run) if run else {}
-    context = replay.PlanContext(run, page.project.loosened, page.draft.exclude_flagged, facts)
+    context = replay.PlanContext(run, page.project.loosened, page.draft.on_selected, page.draft.selected_by, facts)
     return replay.preview_entries(entries, context, outcomes)
 
 
@@ -215,7 +229,6 @@ def build_preview_context(
         "drawing": build_plan_drawing(preview.segments, outcome.segments if outcome else {}, flags, restarts),
         "outcome": outcome,
         "savings": plan_outcome.estimate_savings([pins[pin].pin for pin, _ in page.draft.pin_targets if pin in pins]),
-        "masks_rows": replay.can_mask_rows(listed),
         "replays_only": replays_only,
         "actions": [(action, _(meaning)) for action, meaning in actions.items()],
     }

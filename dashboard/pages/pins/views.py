@@ -63,7 +63,7 @@ def visible_projects_with_pins(request: HttpRequest) -> QuerySet[Project]:
 
 
 def build_pins_context(request: HttpRequest, project: Project, panel: str) -> dict[str, Any]:
-    page = PlanPageState(request.GET, project)
+    page = PlanPageState(request.GET, project, common.get_signed_in_user(request))
     role = project.role_of(request.user)
     targets: dict[int, list[int]] = {}
     for pin, step in page.saved.pin_targets:

@@ -9,23 +9,38 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError
 from rolloutdeck.lib import ServerClient, Settings, download_file, logger
-from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
+from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision, check_regenerated
 from rolloutdeck.trainers.common import patching
 
 
 def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> None:
     """Raises NotReplayableError with the reason if the pin can't be replayed.
 
-    `unit` is set if flagged samples can't be excluded from the pin, e.g. "a step of TRL".
+    `unit` is set if by default the trainer excludes no samples from the pin, e.g. "a step of TRL". Raises
+    SelectedSamplesError if the plan generates a step with selected samples again.
     """
     if entry.is_incompatible:
         raise NotReplayableError(entry.incompatibilities)
-    if unit and plan.exclude_flagged and entry.source.get("flagged"):
-        raise NotReplayableError(f"the plan leaves out what is flagged, and {unit} is replayed whole or not at all")
+    if not plan.exclude_flagged or not entry.selected_count:
+        return
+    if unit and (plan.on_selected == "exclude" or not entry.selected_action):
+        word = entry.selected_word
+        raise NotReplayableError(f"the plan leaves out what is {word}, and {unit} is replayed whole or not at all")
+    check_regenerated(plan, entry, unit)
+
+
+def describe_selection(entry: PlanEntry, count: int, action: str = "") -> dict[str, Any]:
+    """Returns the arguments of `report_replay` for a step of which `count` samples were masked, or prompts dropped or
+    generated again; {} for a plan that keeps all samples."""
+    action = action or entry.selected_action
+    if action in ("", "keep"):
+        return {}
+    return {"selected_action": action, "selected": count, "guidance_version": entry.guidance_version}
 
 
 @contextmanager
@@ -58,11 +73,17 @@ def report_not_replayed(
 
     Raises ReplayStoppedError if the plan's action on a mismatch is to stop.
     """
-    outcome, reason = "refused" if isinstance(error, NotReplayableError) else "miss", str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
+    by_plan = isinstance(error, SelectedSamplesError)
+    outcome = "refused" if isinstance(error, NotReplayableError) and not by_plan else "miss"
     label = "Rollout" if step_kind == "rollout_id" else "Step"
     if run is not None:
-        run.report_replay(step, outcome, pin=entry.pin if entry else None, reason=reason, step_kind=step_kind)
-        logger.warning("%s %d is not replayed (%s): %s", label, step, outcome, reason)
-    if may_stop and plan.on_mismatch == "stop":
+        selected = describe_selection(entry, 1, "regenerate") if by_plan and entry else {}
+        run.report_replay(step, outcome, entry.pin if entry else None, reason=reason, step_kind=step_kind, **selected)
+        if by_plan:
+            logger.info("%s %d is generated again: %s", label, step, reason)
+        else:
+            logger.warning("%s %d is not replayed (%s): %s", label, step, outcome, reason)
+    if may_stop and not by_plan and plan.on_mismatch == "stop":
         message = f"The replay plan {plan} says to stop where a pin can't be replayed."
         raise patching.ReplayStoppedError(f"{message} {label} {step}: {reason}")

@@ -34,6 +34,7 @@ class CureRequirements(RunRequirements):
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
     first: int = 0
     excludable: Collection[str] = (".json",)
+    file_actions: Sequence[str] = ("mask",)
     model: str
     dataset: str
     separate: bool | None = None

@@ -72,7 +72,7 @@ TRAINER = Trainer(
     instructions="Add these to ROLL's YAML, with folders that the machine running `rolloutdeck watch` sees:",
     first_step=0,
     replays_only=True,
-    masks_flagged=True,
+    selected_actions={"": ("mask",)},  # it generates nothing
     watch_tree="/shared/rl/{project}/{run}",
     setting_names=(
         "exp_name",

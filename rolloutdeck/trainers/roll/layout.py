@@ -37,6 +37,7 @@ class RollRequirements(RunRequirements):
     first: int = 0
     shared: bool = True
     excludable: Collection[str] = (".pkl",)
+    file_actions: Sequence[str] = ("mask",)
     agents: bool
 
     def get_step_folder(self, step: int) -> PurePosixPath:
@@ -57,7 +58,8 @@ class RollRequirements(RunRequirements):
         rewrite.zero_rows(source, target, "response_mask", flagged)
         rows = "row" if len(flagged) == 1 else "rows"
         return (
-            f"{file.name} of {placement.entry} is replayed with response_mask 0 in its {len(flagged)} flagged {rows}: "
+            f"{file.name} of {placement.entry} is replayed with response_mask 0 in its {len(flagged)} "
+            f"{placement.entry.selected_word} {rows}: "
             "they count in the rewards of their group and in nothing else. All other bytes are the pinned ones."
         )
 

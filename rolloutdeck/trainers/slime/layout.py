@@ -40,6 +40,7 @@ class SlimeRequirements(RunRequirements):
     first: int = 0
     shared: bool = True
     excludable: Collection[str] = (".pt",)
+    file_actions: Sequence[str] = ("mask",)
     forge: bool = False
 
     def get_step_folder(self, step: int) -> PurePosixPath:
@@ -60,8 +61,9 @@ class SlimeRequirements(RunRequirements):
         total = rewrite.mask_samples(source, target, flagged)
         return (
             f"{file.name} of {placement.entry}: {len(flagged)} of its {total} samples "
-            f"{'is' if len(flagged) == 1 else 'are'} flagged and trained with no weight (remove_sample); rewards are "
-            "still compared with theirs. The file is written by Rolloutdeck; everything else in it is as pinned."
+            f"{'is' if len(flagged) == 1 else 'are'} {placement.entry.selected_word} and trained with no weight "
+            "(remove_sample); rewards are still compared with theirs. The file is written by Rolloutdeck; everything "
+            "else in it is as pinned."
         )
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:

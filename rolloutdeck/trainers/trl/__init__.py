@@ -58,6 +58,9 @@ TRAINER = Trainer(
     # An eval overwrites the file of its step, and no column states the split of a row.
     guess_split=assume_split("train", "TRL writes the rows of an eval into the train file of its step"),
     loads=("trl-rollout",),
+    selected_actions={"": ("regenerate", "mask", "drop")},
+    drops_in_place=True,
+    numbers_rows=True,
     setting_names=(
         "output_dir", "trainer", "log_completions", "logging_steps", "model_name_or_path", "learning_rate", "max_steps",
         "eval_strategy", "num_generations", "per_device_train_batch_size", "callbacks", "log_history", "GRPOConfig()",

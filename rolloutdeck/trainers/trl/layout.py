@@ -33,6 +33,8 @@ class TrlRequirements(RunRequirements):
 
     trainer: str = "TRL"
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
+    excludable: Collection[str] = (".json",)
+    file_actions: Sequence[str] = ("mask", "drop")
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath(f"step_{step:06d}")
@@ -44,7 +46,19 @@ class TrlRequirements(RunRequirements):
         return expected
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        raise NotReplayableError("a step of TRL is replayed whole or not at all")
+        """Gives rows an `env_mask` of zeros: TRL then has no token of them in its loss, and all else as before."""
+        document = json.loads(source.read_bytes())
+        answers = placement.answers_per_prompt
+        masked = list_masked_rows(placement.action, placement.flagged_rows[file.name], answers, len(document["rows"]))
+        document["rows"] = mask_rows(document["rows"], masked)
+        target.write_text(json.dumps(document), "utf-8")
+        total, word = len(document["rows"]), placement.entry.selected_word
+        count = len(placement.flagged_rows[file.name])
+        return (
+            f"{file.name} of {placement.entry} is replayed with env_mask 0 in {len(masked)} of its {total} rows, of "
+            f"which {count} {'is' if count == 1 else 'are'} {word}: they count in the rewards of their group and not "
+            "in the loss. Rolloutdeck wrote this file; everything else in it is as pinned."
+        )
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         folder = json.dumps(root, ensure_ascii=False)
@@ -64,6 +78,30 @@ class TrlRequirements(RunRequirements):
             condition,
             "Some steps have other numbers than when they were generated: their prompts must be the same there.",
         ]
+
+
+def list_masked_rows(action: str, selected: Collection[int], answers: int, rows: int) -> set[int]:
+    """Returns the rows of a file without a token in the loss: the selected ones, or with `drop` all `answers` to their
+    prompts, which are neighbours. Raises NotReplayableError."""
+    if any(not 0 <= row < rows for row in selected):
+        raise NotReplayableError(f"a selected row is not one of the {rows} rows of the file")
+    if action == "mask":
+        return set(selected)
+    if not answers:
+        raise NotReplayableError("the number of responses to a prompt is not known, so no prompt can be dropped")
+    prompts = {row // answers for row in selected}
+    return {row for row in range(rows) if row // answers in prompts}
+
+
+def mask_rows(rows: Sequence[Mapping[str, Any]], masked: Collection[int]) -> list[dict[str, Any]]:
+    """Returns the rows; those that are `masked` have no token in the loss. TRL needs a mask for all rows then."""
+    if not masked:
+        return [dict(row) for row in rows]
+    full = [row.get("env_mask") or [1] * len(row["completion_ids"]) for row in rows]
+    return [
+        {**row, "env_mask": [0] * len(own) if index in masked else own}
+        for index, (row, own) in enumerate(zip(rows, full, strict=True))
+    ]
 
 
 def read_requirements(settings: TrainerSettings) -> TrlRequirements:

@@ -106,6 +106,8 @@ TRAINER = Trainer(
     guess_split=guess_split,
     loads=("gen_batch", "tq_batch", "single_file"),
     replays_own_prompts=("tq_batch",),
+    # Fully async has files for each prompt.
+    selected_actions={"": ("drop", "mask", "regenerate"), "async_rollout": ("regenerate",)},
     instructions=(
         "Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:"
     ),

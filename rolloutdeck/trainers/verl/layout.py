@@ -155,6 +155,7 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
         repairable=(GEN,) if role == "rollout" and not v2 else (),
         # In 0.8 the labels of the rows are in a separate file.
         excludable=() if v2 else (GEN, TQ),
+        plug_in_actions=() if v2 else ("mask",),
         # V1 repeats prompts until its batch is full; V0 fails on a batch of another size.
         repeats_prompts=role == "rollout_tq",
         inner=shape["inner"] if role == "rollout_tq" else 0,

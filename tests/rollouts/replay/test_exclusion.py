@@ -93,14 +93,14 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
     assert result.artifacts[artifact.pk].fully_flagged and result.not_found == 0
-    assert exclusion.explain_refusal(result, [artifact.pk]) == "all its prompts have samples flagged bad"
-    assert exclusion.explain_refusal(result, [artifact.pk, -1]) == ""
+    assert exclusion.explain_refusal(result, [artifact]) == "all its prompts have samples flagged bad"
+    assert exclusion.explain_refusal(result, [artifact, Artifact(pk=-1)]) == ""
 
 
 def check_pin(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
     entry, result = Entry(pin=pin), exclusion.find_exclusions([pin]).get(pin.pk)
     differences = compatibility.check_entry_compatibility(
-        entry, facts, more.pop("loosened", ()), result, **{"exclude_flagged": True, **more}
+        entry, facts, more.pop("loosened", ()), result, **{"on_selected": "exclude", **more}
     ).differences
     return {
         difference.fact: (difference.pinned, difference.asking, difference.verdict)
@@ -117,7 +117,7 @@ def test_a_trainer_that_takes_whole_batches_refuses_a_batch_that_became_shorter(
     flag(samples(run)[5], owner)
     assert check_pin(pin, ASKING) == {"rows": (28, 32, "refuse"), "prompts": (7, 8, "refuse")}
     assert check_pin(pin, {**ASKING, "rows": 28, "prompts": 7}) == {}
-    assert check_pin(pin, ASKING, exclude_flagged=False) == {}
+    assert check_pin(pin, ASKING, on_selected="keep") == {}
 
 
 def test_a_trainer_that_repeats_prompts_is_only_warned_of_a_batch_that_became_shorter(run: Run, owner: User) -> None:
@@ -163,7 +163,9 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[1], owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert result == exclusion.PinExclusion(1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)})
+    assert result == exclusion.PinExclusion(
+        1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}, prompts=1
+    )
     assert result.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
     for sample in (samples(run)[0], samples(run)[2]):
         flag(sample, owner)

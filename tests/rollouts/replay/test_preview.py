@@ -54,7 +54,7 @@ def look(
         project, "default", by, if_match=last.number if last else 0, action="cache", entries=entries, **settings
     )
     compared = compatibility.check_plan_compatibility(revision, compatibility.load_run_facts(run) if run else {})
-    context = preview.PlanContext(run, project.loosened, revision.exclude_flagged)
+    context = preview.PlanContext(run, project.loosened, revision.on_selected)
     return preview.preview_entries(compared, context)
 
 
@@ -167,9 +167,11 @@ def test_a_batch_without_its_flagged_prompts_conflicts_with_full_ones(source: Ru
     rows = {compared[0].artifacts[0].pk: preview.exclusion.ExcludedRows({}, 1)}
     smaller = replace(compared[0], excluded=preview.exclusion.PinExclusion(1, 0, rows))
     for exclude, state in ((True, "conflict"), (False, "unknown")):
-        shown = preview.preview_entries([smaller, *compared[1:]], preview.PlanContext(exclude_flagged=exclude))
+        shown = preview.preview_entries(
+            [smaller, *compared[1:]], preview.PlanContext(on_selected="exclude" if exclude else "keep")
+        )
         assert states(shown) == {1: state, 2: "unknown", 3: "unknown"}
-    [alone] = preview.preview_entries([smaller], preview.PlanContext(exclude_flagged=True)).values()
+    [alone] = preview.preview_entries([smaller], preview.PlanContext(on_selected="exclude")).values()
     assert alone.state == "unknown"  # the next run may ask for so few prompts
 
 

@@ -140,6 +140,36 @@ def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_t
     assert reason(product, "clean", 1) == why
 
 
+@pytest.mark.parametrize("action", ["mask", "drop"])
+def test_selected_rows_are_replayed_without_a_token_in_the_loss(
+    product: Product, source: Training, tmp_path: Path, action: str
+) -> None:
+    run, other = run_of(product, "source"), {"on_selected": action, "selected_by": "rules"}
+    samples = product.get(f"samples/?run={run}&step=2&split=train")["results"]
+    (second,) = [item for item in samples if (item["group"], item["index"]) == ("1", 0)]
+    call_api(product, "POST", "flags/", {"sample": second["id"], "label": "bad", "reason": "language-mix"})
+    rules = [{"key": "mix", "query": "reason:language-mix", "action": "mask", "target": "response"}]
+    current = product.get("projects/default/guidance/")["version"]
+    body = {"rules": rules, "baseline": "trainer", "base_version": current}
+    version = call_api(product, "PUT", "projects/default/guidance/", body)["version"]
+    planned(product, f"{action}ed", run, {2: 2}, **other)
+    result = training(product, tmp_path, f"{action}ed", "replay", "other", plan=f"{action}ed")
+    count = max(int(item["index"]) for item in samples) + 1
+    expected = {count} if action == "mask" else set(range(count, 2 * count))
+    found, pinned = generation(result, 2), generation(source, 2)
+    rows = zip(found["mask"], found["ids"], strict=True)  # padding has a mask of 1
+    assert {index for index, (mask, ids) in enumerate(rows) if not any(mask[: len(ids)])} == expected
+    assert {**found, "mask": 0, "generated": 0} == {**pinned, "mask": 0, "generated": 0}
+    assert outcome(result, 2)[2:4] == outcome(source, 2)[2:4] and outcome(result, 2)[0] != outcome(source, 2)[0]
+    until(lambda: events(product, f"{action}ed"), 60)
+    (event,) = product.get(f"runs/{run_of(product, f'{action}ed')}/replays/")["results"]
+    assert (event["outcome"], event["selected_action"], event["selected"]) == ("hit", action, 1)
+    assert event["guidance_version"] == version
+    what = {"mask": "1 samples masked", "drop": "1 prompts dropped"}[action]
+    text = result.done.stderr + result.done.stdout
+    assert f"{what} by version {version} of the guidance rules." in text
+
+
 def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(
     product: Product, source: Training, tmp_path: Path
 ) -> None:

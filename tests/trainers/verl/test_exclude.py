@@ -129,3 +129,46 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
     assert result.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
     until(lambda: len(events(product, "fed-again")) == 2)
     assert events(product, "fed-again") == [(2, "refused", None), (3, "hit", 2)]
+
+
+def rule(product: Product, query: str, **values: str) -> int:
+    """Saves a rule as the project's guidance and returns the version."""
+    current = product.get("projects/default/guidance/")["version"]
+    rules = [{"key": "hack", "query": query, "action": "drop", "target": "prompt", **values}]
+    body = {"rules": rules, "baseline": "trainer", "base_version": current}
+    return int(call_api(product, "PUT", "projects/default/guidance/", body)["version"])
+
+
+def advantages(found: Training, step: int) -> dict[str, list[list[float]]]:
+    """The advantages of a step by the ids of their responses, in V0 and V1."""
+    seen = found.json("seen.json")[step - 1]
+    rows = seen["rows"] if "rows" in seen else [row for key, row in seen.items() if not key.startswith("pad")]
+    result: dict[str, list[list[float]]] = {}
+    for row in rows:
+        result.setdefault(str(row.get("ids", row.get("responses"))), []).append(row["advantages"])
+    return result
+
+
+@pytest.mark.parametrize("trainer", ["v0", "v1"])
+def test_a_masked_sample_has_no_advantage_and_all_others_have_theirs(
+    product: Product, source: Training, queued: Training, tmp_path: Path, trainer: str
+) -> None:
+    name, script, target = {"v0": ("source", "v0.py", 1), "v1": ("queued", "v1.py", 2)}[trainer]
+    run = run_of(product, name)
+    flag(product, run, "wrong 2")
+    version = rule(product, "is:flagged", action="mask", target="response")
+    found = {}
+    for action in ("keep", "mask"):
+        plan = f"{trainer}-{action}"
+        planned(product, plan, run, {target: 1}, on_selected=action, selected_by="rules")
+        found[action] = training(product, script, plan, tmp_path / action, "other", ROLLOUTDECK_PLAN=plan)
+        until(lambda plan=plan: events(product, plan))
+        assert [outcome for _, outcome, _ in events(product, plan)] == ["hit"]
+    kept, masked = (advantages(found[action], target) for action in ("keep", "mask"))
+    changed = {ids for ids in kept if kept[ids] != masked[ids]}
+    assert len(changed) == 1 and kept.keys() == masked.keys()
+    assert all(not any(row) for row in masked[changed.pop()])
+    (event,) = product.get(f"runs/{run_of(product, f'{trainer}-mask')}/replays/")["results"]
+    assert (event["selected_action"], event["selected"], event["guidance_version"]) == ("mask", 1, version)
+    line = f"1 samples masked by version {version} of the guidance rules."
+    assert line in found["mask"].done.stderr + found["mask"].done.stdout

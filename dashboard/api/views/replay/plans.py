@@ -1,7 +1,9 @@
 """Replay plans of a project, and the revision that a run is bound to."""
 
+from __future__ import annotations
+
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -21,6 +23,9 @@ from rollouts import replay
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_integer
 from rollouts.models import Binding, Pin, Project, Revision, Run
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 ETAG_PATTERN = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 MAX_PREVIEW_STEPS = 10_000
@@ -47,7 +52,10 @@ class ProjectPlan(ApiView):
             "plan": "Its name, `default` by default.",
             "action": "cache (default), repeat or repeat_last: what happens after the last target.",
             "on_mismatch": "generate (default) or stop: what a run does at a step whose pin is incompatible.",
-            "exclude_flagged": "true: prompts with a sample flagged bad are not replayed.",
+            "on_selected": "What a replay does with selected samples: keep (default), mask, drop (their prompts), "
+            "regenerate, or exclude: the trainer's default of these.",
+            "selected_by": "flags (default): samples flagged bad. rules: those that the guidance rules select.",
+            "exclude_flagged": "true: the same as on_selected=exclude. Ignored if on_selected is there.",
             "entries": "[{pin, target_step}], one for each target.",
         },
     }
@@ -56,6 +64,7 @@ class ProjectPlan(ApiView):
         """The newest revision, or `revision`. Its number is the ETag.
 
         Each entry has a `preview`: will_replay, unknown, conflict or will_generate. `run` compares the entries with it.
+        `effect` says what happens to the samples that the plan selects, for at most 200 prompts of all entries.
         """
         query = self.parse_query()
         project = permissions.project_or_404(request, slug)
@@ -68,7 +77,8 @@ class ProjectPlan(ApiView):
         run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
             raise NotFoundError(f"The run {run.uid} does not belong to {project.slug}.", "run")
-        return build_plan_response(project, name, revision, run, query.integer("steps", maximum=MAX_PREVIEW_STEPS))
+        steps = query.integer("steps", maximum=MAX_PREVIEW_STEPS)
+        return build_plan_response(project, name, revision, self.user, run, steps)
 
     def put(self, request: Request, slug: str) -> Response:
         """Save the plan as a new revision; 412 if another one was saved after the revision of `If-Match`."""
@@ -83,10 +93,11 @@ class ProjectPlan(ApiView):
             if_match=parse_if_match(request),
             action=data.get("action") or "cache",
             on_mismatch=data.get("on_mismatch") or "generate",
-            exclude_flagged=data.boolean("exclude_flagged"),
+            on_selected=data.get("on_selected") or ("exclude" if data.boolean("exclude_flagged") else "keep"),
+            selected_by=data.get("selected_by") or "flags",
             entries=parse_entries(project, data.get("entries", [])),
         )
-        return build_plan_response(project, name, revision)
+        return build_plan_response(project, name, revision, self.user)
 
 
 def parse_if_match(request: Request) -> int:
@@ -113,21 +124,26 @@ def parse_entries(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
 
 
 def build_plan_response(
-    project: Project, name: str, revision: Revision | None, run: Run | None = None, steps: int | None = None
+    project: Project,
+    name: str,
+    revision: Revision | None,
+    reader: User,
+    run: Run | None = None,
+    steps: int | None = None,
 ) -> Response:
     facts = replay.load_run_facts(run) if run else {}
     entries = replay.load_plan_entries(revision)
     targets = [entry.target_step for entry in entries]
     first = min(replay.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
     preview = range(first, (max(targets, default=0) if steps is None else steps) + 1)[:MAX_PREVIEW_STEPS]
-    compared = replay.check_plan_compatibility(revision, facts)
+    compared = replay.check_plan_compatibility(revision, facts, reader)
     previews = preview_plan(revision, compared, run, facts)
     plan = {
         **serialize_plan_revision(name, revision),
         "project": project.slug,
         "plans": replay.list_plan_names(project),
         "loosened": project.loosened,
-        "entries": serialize_previews(serialize_plan_entries(compared), previews),
+        "entries": serialize_previews(serialize_plan_entries(compared), previews, replay.describe_effects(compared)),
         "preview_counts": replay.count_states(previews.values()),
         "strip": resolve_targets(revision.action if revision else "cache", targets, preview),
     }
@@ -144,7 +160,7 @@ def preview_plan(
     """{target step: preview}."""
     if revision is None:
         return {}
-    context = replay.PlanContext(run, revision.plan.project.loosened, revision.exclude_flagged, facts)
+    context = replay.PlanContext(run, revision.plan.project.loosened, revision.on_selected, revision.selected_by, facts)
     targets = {row.entry.target_step: row.entry.pin_id for row in compared}
     outcomes = replay.load_entry_outcomes(run, revision.action, targets) if run else {}
     return replay.preview_entries(compared, context, outcomes)
@@ -168,7 +184,9 @@ class RunPlan(ApiView):
         self.parse_query()
         run = permissions.run_or_404(request, uid)
         binding = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-        return Response(serialize_run_plan(run, binding.revision if binding else None, replay.load_run_facts(run)))
+        return Response(
+            serialize_run_plan(run, binding.revision if binding else None, replay.load_run_facts(run), self.user)
+        )
 
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and return what it has to load. A run that has started keeps its binding."""
@@ -179,19 +197,19 @@ class RunPlan(ApiView):
             raise InvalidInputError("`facts` must be an object.", "facts")
         if not data.boolean("bind", True):
             all_facts = {**replay.load_run_facts(run), **(facts or {})}
-            return Response(serialize_run_plan(run, replay.resolve_run_revision(run, ref), all_facts))
+            return Response(serialize_run_plan(run, replay.resolve_run_revision(run, ref), all_facts, self.user))
         binding = replay.bind_run(run, ref, facts)
         run.refresh_from_db()
-        return Response(serialize_run_plan(run, binding.revision, replay.load_run_facts(run)))
+        return Response(serialize_run_plan(run, binding.revision, replay.load_run_facts(run), self.user))
 
 
-def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any]) -> dict[str, Any]:
+def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any], reader: User) -> dict[str, Any]:
     return {
         **serialize_plan_revision(revision.plan.name if revision else replay.DEFAULT_PLAN_NAME, revision),
         "run": run.uid,
         "facts": facts,
         **serialize_binding(run),
-        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts)),
+        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts, reader)),
     }
 
 

@@ -33,6 +33,9 @@ class Replays(ApiView):
             "rows": "Number of loaded rows.",
             "seconds": "Time to load them.",
             "reason": "Why it was refused or generated.",
+            "selected_action": "What was done with the samples that the plan selects: mask, drop or regenerate.",
+            "selected": "Number of samples masked, or of prompts dropped or generated again.",
+            "guidance_version": "Version of the guidance rules that selected them.",
             "wire": "Protocol version of the client.",
         },
     }
@@ -62,5 +65,8 @@ class Replays(ApiView):
             rows=data.get("rows"),
             seconds=data.get("seconds"),
             reason=data.get("reason"),
+            selected_action=data.get("selected_action"),
+            selected=data.get("selected"),
+            guidance_version=data.get("guidance_version"),
         )
         return Response(serialize_replay(event), status=201 if created else 200)

@@ -18,7 +18,13 @@ from rolloutdeck.lib import Settings
 from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
-from rolloutdeck.trainers.common import catch_errors, check_pinned_step, download_pinned_file, report_not_replayed
+from rolloutdeck.trainers.common import (
+    catch_errors,
+    check_pinned_step,
+    describe_selection,
+    download_pinned_file,
+    report_not_replayed,
+)
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin.guidance import start_guidance
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
@@ -72,7 +78,7 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
     skip_prompts(args, data_source)
     seconds = time.monotonic() - start
     exclusion = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
-    details = {"step_kind": STEP_KIND, "source": str(entry)}
+    details = {"step_kind": STEP_KIND, "source": str(entry), **describe_selection(entry, len(flagged))}
     session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, exclusion, **details)
     return build_output(samples)
 

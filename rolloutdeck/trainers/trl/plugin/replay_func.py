@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.replay import PlanEntry, PlanRevision
+from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.trainers import common
+from rolloutdeck.trainers.trl.layout import list_masked_rows, mask_rows
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import build_trainer_facts
 from rolloutdeck.trainers.trl.plugin.processes import broadcast_from_main
@@ -62,11 +63,29 @@ class PinnedStep:
         if source is None:
             raise NotReplayableError(f"the pin has no {name}")
         with common.download_pinned_file(self.entry, source, name) as path:
-            return step_files.read_generation(path)
+            generation = step_files.read_generation(path)
+        masked = self._list_masked_rows(source, name, len(generation.rows))
+        return step_files.StoredGeneration(mask_rows(generation.rows, masked), generation.tools)
+
+    def _list_masked_rows(self, source: PinnedArtifact, name: str, rows: int) -> set[int]:
+        """Returns the rows of a file that the plan masks, or drops with their prompts. Raises NotReplayableError."""
+        entry = self.entry
+        if not self.plan.exclude_flagged or not entry.selected_count:
+            return set()
+        if unplaced := int(entry.source.get("unplaced") or 0):
+            reason = f"{unplaced} of its {entry.selected_word} samples can't be found in its files"
+            raise NotReplayableError(f"{reason}, so they can't be excluded")
+        if source.fully_flagged:
+            raise NotReplayableError(f"all its prompts are {entry.selected_word}")
+        selected = source.flagged.get(name, ())
+        return list_masked_rows(entry.selected_action, selected, source.answers_per_prompt, rows)
 
     def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:
         if run := find_reporting_run(trainer):
-            run.report_replay(self.number, "hit", self.entry.pin, rows, seconds, source=str(self.entry))
+            entry = self.entry
+            name = "prompts" if entry.selected_action == "drop" else "samples"
+            selection = common.describe_selection(entry, int(entry.selected.get(name) or 0))
+            run.report_replay(self.number, "hit", entry.pin, rows, seconds, source=str(entry), **selection)
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:
         common.report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)

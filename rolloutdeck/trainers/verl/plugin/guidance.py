@@ -1,4 +1,5 @@
-"""Guidance rules in verl: masks and weights rows of a trained batch, where verl computes its advantages.
+"""Guidance rules in verl: masks and weights rows of a trained batch, where verl computes its advantages. Rows that a
+replay plan masks get advantage 0 here too, also in a training that follows no rules.
 
 verl compares the rows of a group by their uid. If masked rows do not count in the baseline, each has a uid of its own
 while verl computes, so that it is alone in its group. A dropped row is a masked one: without any token in the loss, it
@@ -8,23 +9,32 @@ before, so the action `reward` has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.protocol import GuidanceRules
+from rolloutdeck.protocol import NO_GUIDANCE, GuidanceRules
 from rolloutdeck.trainers.common import MatchedRows, catch_errors, follows_guidance, match_rows, once_logger
-from rolloutdeck.trainers.verl.plugin import rows
+from rolloutdeck.trainers.verl.plugin import masks, rows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 UID = "uid"
 
 
 class GuidedBatch:
-    """A batch and what applies to its rows. `data` is verl's, with padded tensors."""
+    """A batch and what applies to its rows. `data` is verl's, with padded tensors. `session` is None in a training that
+    follows no rules; `masked` are the rows that a replay plan masks."""
 
-    def __init__(self, session: VerlSession, trainer: Any, rules: GuidanceRules, matched: MatchedRows) -> None:
+    def __init__(
+        self,
+        session: VerlSession | None,
+        trainer: Any,
+        rules: GuidanceRules,
+        matched: MatchedRows,
+        masked: Collection[int] = (),
+    ) -> None:
         self.session, self.step, self.rules, self.matched = session, int(trainer.global_steps), rules, matched
+        self.masked = masked
         self.data: Any = None
 
     @contextmanager
@@ -41,12 +51,13 @@ class GuidedBatch:
     def _set_own_uids(self) -> Any:
         """Returns the uids that were replaced, None if none were."""
         original = self.data.non_tensor_batch.get(UID)
-        if original is None or not any(row is not None and row.is_masked for row in self.matched):
+        masked = {index for index, row in enumerate(self.matched) if row is not None and row.is_masked}
+        masked.update(self.masked)
+        if original is None or not masked:
             return None
         uids = original.copy()
-        for index, row in enumerate(self.matched):
-            if row is not None and row.is_masked:
-                uids[index] = f"{uids[index]}-masked-{index}"
+        for index in masked:
+            uids[index] = f"{uids[index]}-masked-{index}"
         self.data.non_tensor_batch[UID] = uids
         return original
 
@@ -54,15 +65,18 @@ class GuidedBatch:
     def apply(self, data: Any) -> None:
         """Changes the advantages and reports the step."""
         tokens = data.batch["response_mask"].sum(-1).tolist()
-        if any(row is not None and row.weight != 1 for row in self.matched):
+        if self.masked or any(row is not None and row.weight != 1 for row in self.matched):
             advantages = data.batch["advantages"].clone()  # those of GRPO are its returns too
             for index, row in enumerate(self.matched):
                 if row is not None:
                     advantages[index] = 0.0 if row.is_masked else advantages[index] * row.weight
+            for index in self.masked:
+                advantages[index] = 0.0
             data.batch["advantages"] = advantages
         pairs = zip(self.matched, tokens, strict=True)
         affected = [(row.rules, int(count)) for row, count in pairs if row is not None]
-        self.session.tally.report(self.session.run, self.step, self.rules, affected)
+        if self.session is not None:
+            self.session.tally.report(self.session.run, self.step, self.rules, affected)
 
 
 @catch_errors
@@ -80,27 +94,31 @@ def find_guidance(trainer: Any) -> tuple[VerlSession, GuidanceRules] | None:
 
 @catch_errors
 def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
-    """Returns what applies to a batch of V0; None if its rows have no texts or the training follows no rules."""
-    found = find_guidance(trainer) if data is not None and "prompts" in list(data.batch.keys()) else None
-    if found is None:
+    """Returns what applies to a batch of V0; None if no rule and no plan can apply to it."""
+    if data is None:
         return None
+    masked = masks.take_padded_rows(data)
+    found = find_guidance(trainer) if "prompts" in list(data.batch.keys()) else None
+    if found is None:
+        return build_masked_batch(trainer, masked, len(data))
     session, rules = found
     with session.measure_blocking():
         prompts, responses = data.batch["prompts"], data.batch["responses"]
         groups = [str(uid) for uid in rows.read_column(data.non_tensor_batch.get(UID), len(data))]
         matched = match_token_rows(trainer, rules, groups, prompts, responses)
-    batch = GuidedBatch(session, trainer, rules, matched)
+    batch = GuidedBatch(session, trainer, rules, matched, masked)
     batch.data = data
     return batch
 
 
 @catch_errors
 def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
-    """Returns what applies to a batch of V1; None if the training follows no rules. The texts are read from the queue
+    """Returns what applies to a batch of V1; None if no rule and no plan applies. The texts are read from the queue
     only if there are rules. Rows that fill up a batch select nothing."""
+    masked = masks.find_jagged_rows(meta)
     found = find_guidance(trainer)
     if found is None:
-        return None
+        return build_masked_batch(trainer, masked, len(meta.keys))
     session, rules = found
     matched: MatchedRows = [None] * len(meta.keys)
     if rules.prompts or rules.responses:
@@ -114,7 +132,12 @@ def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
             found_rows = match_token_rows(trainer, rules, keys, prompts, responses)
         for index, row in zip(own, join_sessions(keys, found_rows), strict=True):
             matched[index] = row
-    return GuidedBatch(session, trainer, rules, matched)
+    return GuidedBatch(session, trainer, rules, matched, masked)
+
+
+def build_masked_batch(trainer: Any, masked: Collection[int], rows: int) -> GuidedBatch | None:
+    """Returns a batch of which only a replay plan masks rows; None if it masks none."""
+    return GuidedBatch(None, trainer, NO_GUIDANCE, [None] * rows, masked) if masked else None
 
 
 def match_token_rows(

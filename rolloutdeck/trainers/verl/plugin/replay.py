@@ -26,8 +26,9 @@ from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
-from rolloutdeck.trainers.common import catch_errors, report_not_replayed
+from rolloutdeck.trainers.common import catch_errors, describe_selection, report_not_replayed
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
+from rolloutdeck.trainers.verl.plugin import masks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
 FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
@@ -37,12 +38,13 @@ FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes fla
 class LoadedStep:
     """A step that is replayed. `batches`: file below `folder` -> what verl's loader would have returned for it.
 
-    `repairs`: the differences from the pinned bytes, one sentence each.
+    `repairs`: the differences from the pinned bytes, one sentence each. `masked`: the number of masked rows.
     """
 
     folder: Path
     batches: Mapping[Path, Any]
     repairs: Sequence[str] = ()
+    masked: int = 0
 
     @property
     def rows(self) -> int:
@@ -102,7 +104,10 @@ class VerlReplay:
             self.report_not_replayed(step, error)
             return None
         pin, repairs, seconds = placement.entry.pin, " ".join(loaded.repairs), time.monotonic() - start
-        details = {"step_kind": self.step_kind, "source": str(placement.entry)}
+        entry, count = placement.entry, loaded.masked
+        if entry.selected_action == "drop":
+            count = int(entry.selected.get("prompts") or 0)
+        details = {"step_kind": self.step_kind, "source": str(entry), **describe_selection(entry, count)}
         self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, repairs, **details)
         return loaded
 
@@ -111,7 +116,9 @@ class VerlReplay:
         if self.placements is not None:
             return self.placements[step]
         try:
-            placements, skipped = replay.build_placements(self.plan, self.requirements, [step])
+            if entry := self.plan.resolve(step):
+                replay.check_regenerated(self.plan, entry, "verl")
+            placements, skipped = replay.build_placements(self.plan, self.requirements, [step], has_plug_in=True)
         except UsageError as error:
             raise NotReplayableError(str(error)) from error
         if not placements:
@@ -131,8 +138,11 @@ class VerlReplay:
         from rolloutdeck.trainers.verl.plugin.load_batch import load_native_batch
 
         step_folder, names = self.root / placement.folder, [file.name for file in placement.files]
-        files = [step_folder / name for name in names if PurePosixPath(name).name in self.requirements.formats]
-        return LoadedStep(step_folder, {file: load_native_batch(file) for file in files}, tuple(pull.repaired))
+        files = [name for name in names if PurePosixPath(name).name in self.requirements.formats]
+        batches = {name: load_native_batch(step_folder / name) for name in files}
+        masked = masks.mark_rows(batches, placement.masked_rows)
+        loaded = {step_folder / name: batch for name, batch in batches.items()}
+        return LoadedStep(step_folder, loaded, tuple(pull.repaired), masked)
 
     def report_not_replayed(self, step: int, error: Exception, *, may_stop: bool = True) -> None:
         """Reports a step that is generated. Raises ReplayStoppedError if the plan says to stop."""

@@ -94,7 +94,7 @@ def list_entries(plan: str) -> list[tuple[int, int]]:
 
 def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper: User) -> None:
     entries = [(pin, step) for step in (1, 2, 3, 4)]
-    settings = {"action": "repeat", "on_mismatch": "stop", "exclude_flagged": True}
+    settings = {"action": "repeat", "on_mismatch": "stop", "on_selected": "exclude"}
     plans.save_plan(pin.project, "default", keeper, if_match=0, entries=entries, **settings)
     page = squeeze(body(signed, "/pins/"))
     assert re.findall(r'class="pick" name="pick" value="(\d)"', page) == ["0", "1", "2", "3"]
@@ -106,7 +106,7 @@ def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper
         (4, pin.pk),
     ]
     moved = plans.find_current_revision(pin.project, "default-2")
-    assert moved and (moved.action, moved.on_mismatch, moved.exclude_flagged) == ("repeat", "stop", True)
+    assert moved and (moved.action, moved.on_mismatch, moved.on_selected) == ("repeat", "stop", "exclude")
     signed.post("/pins/plan/", form)  # a second click
     assert plans.list_plan_names(pin.project) == ["default", "default-2"]
     response = signed.post("/pins/plan/", saving(2, (pin.pk, 1), do="move"))

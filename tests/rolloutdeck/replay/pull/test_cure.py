@@ -68,7 +68,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     program, test = rows[1], rows[6]
     flag(owner, program, test)
-    steps(owner, exclude_flagged=True)
+    steps(owner, on_selected="exclude")
     capsys.readouterr()
     assert cure_plan("pull", *NEXT) == 0
     message = capsys.readouterr().err

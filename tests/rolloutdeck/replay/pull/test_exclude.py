@@ -39,7 +39,7 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
     pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     indexed(old, line(generation(step=1)))
-    plan(owner, (pinned(old, 1, owner), 3), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner), 3), on_selected="exclude")
     assert pull() == 0
     sample = rows(old)[0]
     builders.flag_row(sample, owner)
@@ -51,7 +51,7 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
 def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), on_selected="exclude")
     flag(old, owner, 0, 9)
     assert pull("--set", "trainer.use_v1=true") == 0
     message = capsys.readouterr().err
@@ -69,7 +69,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
 def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner), 1), on_selected="exclude")
     flag(old, owner, 5, 6)
     assert pull() == 2
     message = capsys.readouterr().err
@@ -85,11 +85,11 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
 def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_has(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), exclude_flagged=True)
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), on_selected="exclude")
     flag(old, owner, 1)
     assert pull() == 2
     assert "has 2 rows without its flagged prompts, and V0 needs 32" in capsys.readouterr().err
-    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), exclude_flagged=True)
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), on_selected="exclude")
     assert pull() == 0
     message = capsys.readouterr().err
     assert "Target step 1 (step 3 of grpo-1) is skipped: gen_batch.dp has 2 rows" in message
@@ -100,7 +100,7 @@ def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2)
-    plan(owner, *entries, exclude_flagged=True, on_mismatch="stop")
+    plan(owner, *entries, on_selected="exclude", on_mismatch="stop")
     flag(old, owner, 1)
     assert pull("--skip-conflicts") == 2
     assert "The plan default@1 stops at a mismatch." in capsys.readouterr().err
@@ -120,14 +120,14 @@ def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
 def test_a_step_of_which_every_prompt_is_flagged_is_generated(
     pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner), 1), on_selected="exclude")
     flag(old, owner, *range(0, 32, 4))
     assert pull() == 2
     assert "is skipped: all its prompts are flagged" in capsys.readouterr().err
 
 
 def test_a_second_pull_follows_the_flags(pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path) -> None:
-    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), on_selected="exclude")
     flag(old, owner, 0)
     assert pull("--set", "trainer.use_v1=true") == 0
     assert len(left(tmp_path / "into")) == 28

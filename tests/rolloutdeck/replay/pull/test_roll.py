@@ -72,7 +72,7 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
 ) -> None:
     rows = Sample.objects.filter(step__split="train", visible=True).order_by("ordinal")
     flag(owner, rows[3], rows[9])
-    plan(owner, (pinned(1, owner), 0), exclude_flagged=True)
+    plan(owner, (pinned(1, owner), 0), on_selected="exclude")
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=1") == 0
     message = capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_a_plan_that_goes_round_is_laid_out_for_the_whole_run_and_taken_back(
 def test_flagged_samples_keep_their_place_and_train_nothing(
     slime: RunCommand, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(0), 0), (pinned(2), 1), exclude_flagged=True)
+    plan(owner, (pinned(0), 0), (pinned(2), 1), on_selected="exclude")
     flag(owner, 0, 5, 9)
     capsys.readouterr()
     assert slime("pull", *SHAPE) == 0
@@ -151,7 +151,7 @@ def test_flagged_samples_keep_their_place_and_train_nothing(
 def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
     slime: RunCommand, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(0), 0), (pinned(1), 1), exclude_flagged=True)
+    plan(owner, (pinned(0), 0), (pinned(1), 1), on_selected="exclude")
     flag(owner, 0, *range(32))
     capsys.readouterr()
     assert slime("pull", *SHAPE) == 0

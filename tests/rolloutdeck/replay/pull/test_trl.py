@@ -100,7 +100,7 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     indexed(old, line(generation(step=1)))
     sample = rows(old)[0]
     builders.flag_row(sample, owner)
-    plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
+    plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), on_selected="exclude")
     assert pull("--trainer", "trl", "--skip-conflicts") == 2
     message = capsys.readouterr().err
     assert "it has flagged rows, and TRL can only replay a complete step" in message

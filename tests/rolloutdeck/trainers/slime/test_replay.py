@@ -112,7 +112,7 @@ def test_without_a_plan_that_was_asked_for_no_server_is(
 
 
 def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(0, owner), 0), exclude_flagged=True)
+    plan(owner, (pin(0, owner), 0), on_selected="exclude")
     own = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
     flag(owner, *own)
     result, pinned_rows = roll(0), dumped("0.pt")

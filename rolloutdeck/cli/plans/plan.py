@@ -18,6 +18,7 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.plans.entries import has_outcome, print_entries
 from rolloutdeck.cli.plans.prompts import send_step_prompts
+from rolloutdeck.cli.plans.selection import describe_setting, print_effects
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
@@ -54,7 +55,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _has_problem(entry: PlanEntry) -> bool:
-    """Whether the entry is known not to be replayed, or was not replayed."""
+    """Whether the entry is known not to be replayed, or was not replayed; not if the plan wants the step again."""
+    if entry.regenerates_step:
+        return False
     if has_outcome(entry):
         return str(entry.outcome["state"]) != "replayed"
     return entry.is_incompatible or entry.preview.get("state") in ("conflict", "will_generate")
@@ -111,10 +114,10 @@ def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
         print(f"Plan {plan.name} replays nothing.")
         print_message("Pin a step on its page and give it a target step in the plan.")
         return
-    flagged = ", without flagged samples" if plan.exclude_flagged else ""
     mismatch = "generate" if plan.on_mismatch == "generate" else "stop"
-    print(f"Plan {plan}: {plan.action}, {mismatch} if a pin cannot be replayed{flagged}.")
+    print(f"Plan {plan}: {plan.action}, {mismatch} if a pin cannot be replayed{describe_setting(plan)}.")
     print_entries(plan.entries, has_run=has_run)
+    print_effects(plan.entries)
     _print_timeline(plan, steps)
     _print_differences([(entry.target_step, difference) for entry in plan.entries for difference in entry.differences])
 

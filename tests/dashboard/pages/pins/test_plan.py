@@ -209,7 +209,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     )
     first = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
-    assert "the trainer does not learn from them" in page and "the prompt and all its responses are skipped" not in page
+    assert "slime does not support here: drop the prompt." in page
     assert "Plan preview: steps 0 to" in page and (count_segments(page, "unknown"), count_segments(page, "none")) == (
         1,
         3,

@@ -1,0 +1,153 @@
+"""Samples of pinned steps that flags or the guidance rules select: which they are, and what a plan does with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.errors import InvalidInputError
+from rollouts.guidance import save_guidance, selection
+from rollouts.models import Artifact, Entry, Pin, Project, Run, Sample
+from rollouts.pins import pins
+from rollouts.replay import bindings, compatibility, effects, exclusion, plans
+from rollouts.replay.selection import PlanSelector
+from tests.rollouts.support.artifacts import registered
+from tests.rollouts.support.push import indexed, line
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+
+TRL = {"format": "trl-rollout", "serialisation": "json", "rows": 8, "prompts": 2, "samples_per_prompt": 4}
+SCORES = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
+
+
+def kept(run: Run, by: User, step: int = 1, files: int = 1) -> Pin:
+    """A pinned step of TRL: two prompts with four responses each, `p0`'s first one right, all of `p1`."""
+    rows = [
+        {"prompt": f"p{at // 4}", "response": f"{at} of {step}", "score": score, "group": str(at // 4), "index": at % 4}
+        for at, score in enumerate(SCORES)
+    ]
+    indexed(run, b"".join(map(line, rows)), step=step, source=f"call:{step}", format="native")
+    names = {f"rollout-{call}.json": b'{"call": %d}' % call for call in range(files)}
+    registered(run, step, names, role="rollout", facts=TRL)
+    return pins.pin_step(run, step, by)[0]
+
+
+def sample(run: Run, position: int, step: int = 1) -> Sample:
+    return Sample.objects.get(step__run=run, step__step=step, group=str(position // 4), index=position % 4)
+
+
+def save_rules(project: Project, by: User, *rules: dict[str, Any]) -> int:
+    rows = [{"key": f"rule{at}", "query": "is:flagged", "action": "mask", **rule} for at, rule in enumerate(rules)]
+    return save_guidance(project, by, rows, "").number
+
+
+def select(pin: Pin, by: User, on_selected: str = "mask", selected_by: str = "rules") -> exclusion.PinExclusion:
+    return exclusion.find_exclusions([pin], PlanSelector(on_selected, selected_by, by)).get(
+        pin.pk, exclusion.NO_EXCLUSION
+    )
+
+
+def test_rules_select_prompts_or_responses_and_the_plan_says_what_happens(
+    run: Run, project: Project, owner: User
+) -> None:
+    pin = kept(run, owner)
+    builders.flag_row(sample(run, 5), owner)
+    version = save_rules(project, owner, {"target": "response", "action": "mask"}, {"action": "weight", "value": 2})
+    found = select(pin, owner)
+    (rows,) = found.artifacts.values()
+    assert (found.flagged, found.prompts, found.version, found.not_found) == (1, 1, version, 0)
+    assert (rows.records, rows.fully_flagged) == ({"rollout-0.json": (5,)}, False)
+    assert found.samples == {sample(run, 5).pk: ("rule0",)}
+    save_rules(project, owner, {"action": "drop"}, {"query": "score>2"})
+    found = select(pin, owner, "drop")
+    assert found.samples == dict.fromkeys((sample(run, at).pk for at in range(4, 8)), ("rule0",))
+    (rows,) = found.artifacts.values()
+    assert (rows.prompts, rows.fully_flagged) == (0, False), "TRL keeps the rows of a dropped prompt"
+    save_rules(project, owner, {"query": "score<2", "action": "drop"})
+    assert next(iter(select(pin, owner, "drop").artifacts.values())).fully_flagged
+    assert select(pin, owner, selected_by="flags").samples == {sample(run, 5).pk: ("flagged bad",)}
+
+
+def test_rules_search_the_pinned_run_however_old_it_is(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = kept(run, owner)
+    builders.flag_row(sample(run, 5), owner)
+    save_rules(project, owner, {"target": "response"})
+    monkeypatch.setattr(selection, "MAX_RUNS", 1)
+    builders.run(project, "newer")
+    found = select(pin, owner)
+    assert (found.flagged, found.is_complete) == (1, False)
+
+
+def test_a_step_of_several_generations_has_its_rows_in_several_files(run: Run, owner: User) -> None:
+    pin = kept(run, owner, files=2)
+    for position in (2, 5):
+        builders.flag_row(sample(run, position), owner)
+    (rows,) = select(pin, owner, selected_by="flags").artifacts.values()
+    assert rows.records == {"rollout-0.json": (2,), "rollout-1.json": (1,)}
+
+
+def describe(pin: Pin, by: User, on_selected: str, limit: int = 200) -> effects.EntryEffect:
+    found = select(Pin.objects.prefetch_related("artifacts").get(pk=pin.pk), by, on_selected, "flags")
+    entry = compatibility.check_entry_compatibility(Entry(pin=pin, target_step=3), {}, (), found, on_selected)
+    return effects.describe_effects([entry], limit)[3]
+
+
+def test_the_effect_says_what_remains_of_each_prompt(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    for position in (0, 4, 5):
+        builders.flag_row(sample(run, position), owner)
+    found = describe(pin, owner, "mask")
+    assert (found.text, found.rules, found.without_difference) == (
+        "3 samples of 2 prompts masked", {"flagged bad": 3}, 1,
+    )  # fmt: skip
+    first, second = found.prompts
+    assert (first.text, first.note, first.mean, first.remaining_mean, first.change) == (
+        "1 of 4 masked", "the remaining scores are equal", 0.25, 0.0, -0.25,
+    )  # fmt: skip
+    assert (second.text, second.note) == ("2 of 4 masked", "equal scores, before and after")
+    assert [bool(item.rules) for item in second.samples] == [True, True, False, False]
+    for position in (6, 7):
+        builders.flag_row(sample(run, position), owner)
+    assert describe(pin, owner, "mask").prompts[1].note == "nothing remains"
+    cut = describe(pin, owner, "drop", limit=1)
+    assert (cut.text, cut.left_off) == ("2 prompts dropped, with 5 selected samples", 1)
+    assert (cut.prompts[0].text, cut.prompts[0].note) == ("dropped: 1 of 4 selected", "")
+
+
+def test_a_plan_that_regenerates_does_not_replay_a_step_with_a_selected_sample(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    builders.flag_row(sample(run, 0), owner)
+    artifacts = list(pin.artifacts.all())
+    reason = exclusion.explain_refusal(select(pin, owner, "regenerate", "flags"), artifacts, "regenerate")
+    assert reason == "1 of its samples are flagged bad; the plan generates the step again"
+    assert describe(pin, owner, "regenerate").regenerates_step
+    assert exclusion.explain_refusal(select(pin, owner, "mask", "flags"), artifacts, "mask") == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "role", "action", "supported"),
+    [
+        ({"format": "slime-rollout"}, "rollout", "drop", "keep, mask, regenerate"),
+        ({"format": "roll-mock"}, "rollout", "regenerate", "keep, mask"),
+        ({"format": "gen_batch"}, "async_rollout", "mask", "keep, regenerate"),
+    ],
+)
+def test_what_a_trainer_does_not_support_is_refused_when_the_plan_is_saved_or_bound(
+    run: Run, project: Project, owner: User, facts: dict[str, Any], role: str, action: str, supported: str
+) -> None:
+    artifact = registered(run, 1, role=role, facts={"rows": 1})
+    pin = pins.pin_step(run, 1, owner)[0]
+    values: dict[str, Any] = {"action": "cache", "entries": [(pin, 1)], "on_selected": action}
+    revision = plans.save_plan(project, "default", owner, if_match=0, **values)
+    Artifact.objects.filter(pk=artifact.pk).update(facts=facts)
+    with pytest.raises(InvalidInputError, match=f"cannot {action} selected samples. It supports: {supported}."):
+        plans.save_plan(project, "default", owner, if_match=1, **values)
+    with pytest.raises(InvalidInputError, match=supported):
+        bindings.bind_run(builders.run(project, "next"), str(revision))
+    assert plans.list_supported_actions([pin.pk]) == supported.split(", ")
+    assert plans.save_plan(project, "default", owner, if_match=1, **{**values, "on_selected": "exclude"})

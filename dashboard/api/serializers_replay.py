@@ -152,7 +152,9 @@ def serialize_preview(row: EntryPreview) -> dict[str, Any]:
     outcome = row.outcome
     return {
         "preview": pick_fields(row, "state", "label", "reason"),
-        "outcome": pick_fields(outcome, "state", "label", "reason", "replayed", "reported") if outcome else None,
+        "outcome": pick_fields(outcome, "state", "label", "reason", "replayed", "reported", "selection")
+        if outcome
+        else None,
     }
 
 

@@ -23,7 +23,7 @@ def request_plan(client: RunClient, name: str, facts: Mapping[str, Any], bind: b
     return parse_plan(response.json())
 
 
-SELECTED_TEXTS = {"mask": "{count} samples masked", "drop": "{count} prompts dropped"}
+SELECTED_TEXTS = {"mask": ("sample", "masked"), "drop": ("prompt", "dropped")}
 
 
 def describe_replayed_step(body: Mapping[str, Any], source: str) -> str:
@@ -40,9 +40,9 @@ def describe_replayed_step(body: Mapping[str, Any], source: str) -> str:
 
 def describe_selection(body: Mapping[str, Any]) -> str:
     """Returns what was done with selected samples, or that none were; "" for a plan that keeps all."""
-    text = SELECTED_TEXTS.get(str(body.get("selected_action") or ""))
-    if text is None:
+    words = SELECTED_TEXTS.get(str(body.get("selected_action") or ""))
+    if words is None:
         return ""
-    version = body.get("guidance_version")
+    count, version = int(body.get("selected") or 0), body.get("guidance_version")
     by = " as flagged bad" if version is None else f" by version {version} of the guidance rules"
-    return f", {text.format(count=body.get('selected') or 0)}{by}"
+    return f", {count:,} {words[0]}{'' if count == 1 else 's'} {words[1]}{by}"

@@ -19,7 +19,7 @@ from rollouts.guidance.versions import RuleVersion
 from rollouts.lib import Cache, CacheSize
 from rollouts.models import BlindQueues, Project, Queue, Run, Sample
 from rollouts.query import TimeBudget, find_samples
-from rollouts.samples import load_texts
+from rollouts.samples import TEXT_PROPERTY_BITS, load_texts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -49,11 +49,13 @@ class RuleSelection:
 
 @dataclass(slots=True)
 class Selection:
-    """`prompts` are {prompt key: positions of rules}; `responses` {"prompt key/response key": positions of rules}."""
+    """`prompts` are {prompt key: positions of rules}; `responses` {"prompt key/response key": positions of rules};
+    `samples` {sample id: positions of rules} of the rules about responses, also for samples without a text."""
 
     rules: list[RuleSelection] = field(default_factory=list)
     prompts: dict[str, list[int]] = field(default_factory=dict)
     responses: dict[str, list[int]] = field(default_factory=dict)
+    samples: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -91,7 +93,10 @@ def compute_selection(
     for position, rule in enumerate(rules):
         found = RuleSelection(rule.key, is_complete=is_complete)
         selection.rules.append(found)
-        keys, target = find_keys(runs, rule, found, reader, blind, deadline), selection.prompts
+        samples: list[str] = []
+        keys, target = find_keys(runs, rule, found, reader, blind, deadline, samples), selection.prompts
+        for sample in samples:
+            selection.samples.setdefault(sample, []).append(position)
         limit = MAX_PROMPTS
         if rule.target == "response":
             target, limit = selection.responses, MAX_RESPONSES
@@ -105,10 +110,16 @@ def compute_selection(
 
 
 def find_keys(
-    runs: list[Run], rule: Rule, found: RuleSelection, reader: User, blind: BlindQueues, deadline: float
+    runs: list[Run],
+    rule: Rule,
+    found: RuleSelection,
+    reader: User,
+    blind: BlindQueues,
+    deadline: float,
+    matches: list[str],
 ) -> list[str]:
     """Returns the keys that the rule selects, each once, those of the newest runs first. No text is searched after the
-    `deadline`; then the rule is not complete."""
+    `deadline`; then the rule is not complete. Adds the samples that match a rule about responses to `matches`."""
     keys: dict[str, None] = {}
     answered = False
     for run in runs:
@@ -125,6 +136,7 @@ def find_keys(
                 samples = list(result.samples.order_by("-step__step", "pk")[: MAX_RESPONSES + 1])
                 found.samples += len(samples)
                 found.is_complete &= len(samples) <= MAX_RESPONSES
+                matches += [sample.pk for sample in samples[:MAX_RESPONSES]]
                 keys |= dict.fromkeys(build_response_keys(samples[:MAX_RESPONSES]))
         except InvalidInputError as error:  # this run has no such key
             found.problem = found.problem or str(error)
@@ -137,6 +149,12 @@ def find_keys(
 
 
 def build_response_keys(samples: list[Sample]) -> list[str]:
+    samples = [sample for sample in samples if has_text(sample)]
     texts = load_texts(samples)
     known = [sample for sample in samples if sample.pk in texts]
     return [f"{sample.prompt_key}{KEY_SEPARATOR}{compute_response_key(texts[sample.pk][1])}" for sample in known]
+
+
+def has_text(sample: Sample) -> bool:
+    """Whether the response was recorded as text. All others would seem to have the same, empty response."""
+    return not sample.facets & TEXT_PROPERTY_BITS["no-text"]

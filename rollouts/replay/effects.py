@@ -14,6 +14,7 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 
 from rollouts.models import Sample, Step
 from rollouts.replay.compatibility import EntryCompatibility
@@ -66,6 +67,11 @@ class PromptEffect:
         return self.remaining_mean - self.mean
 
     @property
+    def has_lost_difference(self) -> bool:
+        """Whether masks leave no different scores."""
+        return self.action == "mask" and self.had_difference and not self.has_difference
+
+    @property
     def note(self) -> str:
         """What the masks leave of the prompt, if it matters."""
         if self.action != "mask":
@@ -105,15 +111,19 @@ class EntryEffect:
 
     @property
     def text(self) -> str:
-        """`3 samples of 2 prompts masked`."""
+        """`masked: 3 samples of 2 prompts`."""
+        samples = ngettext("{count} sample", "{count} samples", self.samples).format(count=f"{self.samples:,}")
+        prompts = ngettext("{count} prompt", "{count} prompts", self.prompt_count).format(
+            count=f"{self.prompt_count:,}"
+        )
         texts = {
-            "mask": _("{samples} samples of {prompts} prompts masked"),
-            "drop": _("{prompts} prompts dropped, with {samples} selected samples"),
-            "regenerate": _("generated again: {samples} samples of {prompts} prompts are selected"),
+            "mask": _("masked: {samples} of {prompts}"),
+            "drop": _("dropped: {prompts} with {samples} selected"),
+            "regenerate": _("generated again: {prompts} with {samples} selected"),
         }
-        texts["step"] = _("the step is generated again: {samples} samples of {prompts} prompts are selected")
+        texts["step"] = _("the step is generated again: {samples} of {prompts} selected")
         text = texts["step" if self.regenerates_step else self.action]
-        return text.format(samples=f"{self.samples:,}", prompts=f"{self.prompt_count:,}")
+        return text.format(samples=samples, prompts=prompts)
 
 
 def describe_effects(entries: Sequence[EntryCompatibility], limit: int = MAX_PROMPTS) -> dict[int, EntryEffect]:
@@ -144,7 +154,7 @@ def describe_entry(entry: EntryCompatibility, limit: int) -> EntryEffect:
         len(counts),
         dict(rules.most_common()),
         tuple(prompts),
-        sum(prompt.had_difference and not prompt.has_difference for prompt in prompts),
+        sum(prompt.has_lost_difference for prompt in prompts),
         excluded.version,
         excluded.is_complete,
         regenerates_step(entry.artifacts, entry.action),

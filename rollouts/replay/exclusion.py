@@ -275,9 +275,9 @@ def explain_refusal(
     rows = [excluded.artifacts.get(artifact.pk) for artifact in artifacts]
     fully_flagged = bool(rows) and all(row is not None and row.fully_flagged for row in rows)
     if excluded.flagged and regenerates_step(artifacts, on_selected):
-        text = _("{count} of its samples are flagged bad; the plan generates the step again")
+        text = _("samples flagged bad: {count}; the plan generates the step again")
         if by_rules:
-            text = _("the rules select {count} of its samples; the plan generates the step again")
+            text = _("samples that the rules select: {count}; the plan generates the step again")
         return text.format(count=excluded.flagged)
     if excluded.not_found:
         text = _("flagged samples not found in its files: {count}")

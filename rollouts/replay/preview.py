@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 
 from rolloutdeck.protocol import REFUSE_FACTS, resolve_target
 from rolloutdeck.trainer_api import find_loader, replays_own_prompts
@@ -48,13 +49,15 @@ MAX_COMPARED_ENTRIES = 500  # entries whose prompts are compared
 class EntryOutcome:
     """What happened at the steps of a run that an entry covers. `reason` is the one of the last step without replay.
 
-    `replayed` of `reported` steps were replayed; with the actions that repeat, an entry covers many steps.
+    `replayed` of `reported` steps were replayed; with the actions that repeat, an entry covers many steps. `selection`:
+    what was done with selected samples in the last of them.
     """
 
     state: str
     reason: str = ""
     replayed: int = 0
     reported: int = 0
+    selection: str = ""
 
     @property
     def label(self) -> str:
@@ -255,7 +258,24 @@ def summarize_reports(rows: Sequence[Replay]) -> EntryOutcome:
     replayed = sum(row.outcome == "hit" for row in ordered)
     missed = [row for row in ordered if row.outcome == "refused"] or [row for row in ordered if row.outcome == "miss"]
     shown = missed[-1] if missed else ordered[-1]
-    return EntryOutcome(OUTCOME_STATES[shown.outcome], shown.reason if missed else "", replayed, len(ordered))
+    reason = shown.reason if missed else ""
+    return EntryOutcome(OUTCOME_STATES[shown.outcome], reason, replayed, len(ordered), describe_selection(shown))
+
+
+def describe_selection(row: Replay) -> str:
+    """Returns `2 samples masked by version 3 of the rules`; "" for a plan that keeps all samples."""
+    count = row.selected or 0
+    match row.selected_action:
+        case "mask":
+            text = ngettext("{count} sample masked", "{count} samples masked", count)
+        case "drop":
+            text = ngettext("{count} prompt dropped", "{count} prompts dropped", count)
+        case _:
+            return ""
+    text = text.format(count=f"{count:,}")
+    if row.guidance_version is None:
+        return text
+    return _("{change} by version {version} of the rules").format(change=text, version=row.guidance_version)
 
 
 def find_newest_bound_run(project: Project, plan: str) -> Run | None:

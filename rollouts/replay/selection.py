@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rolloutdeck.protocol import KEY_SEPARATOR, compute_response_key
-from rollouts.guidance import RuleVersion, Selection, load_guidance, select_rows
+from rollouts.guidance import RuleVersion, Selection, has_text, load_guidance, select_rows
 from rollouts.models import STEP_POSITION, Artifact, Label, Pin, Project, Sample, Step, get_step_position
 from rollouts.samples import load_texts
 
@@ -85,13 +85,16 @@ def select_by_rules(version: RuleVersion, selection: Selection, positions: Colle
     acting = {index for index, rule in enumerate(version.rules) if rule.action in RULE_ACTIONS}
     prompts = keep_rules(selection.prompts, acting)
     responses = keep_rules(selection.responses, acting)
+    matched = keep_rules(selection.samples, acting)
     compared = {key.partition(KEY_SEPARATOR)[0] for key in responses}
     found = StepSelection(defaultdict(dict), version.number, is_complete=is_complete(selection, acting))
     with_texts: list[tuple[Sample, StepPosition]] = []
-    for sample, position in iter_samples(sorted({*prompts, *compared}), positions):
+    for sample, position in iter_samples("pk", sorted(matched), positions):
+        add_rules(found.samples[position], sample.pk, version, matched[sample.pk])
+    for sample, position in iter_samples("prompt_key", sorted({*prompts, *compared}), positions):
         if indices := prompts.get(sample.prompt_key):
             add_rules(found.samples[position], sample.pk, version, indices)
-        if sample.prompt_key in compared:
+        if sample.prompt_key in compared and has_text(sample):
             with_texts.append((sample, position))
     found.is_complete &= len(with_texts) <= MAX_TEXTS
     texts = load_texts([sample for sample, _ in with_texts[:MAX_TEXTS]]) if with_texts else {}
@@ -117,13 +120,14 @@ def add_rules(samples: SelectedSamples, sample: str, version: RuleVersion, indic
         samples[sample] = tuple(dict.fromkeys((*samples.get(sample, ()), *keys)))
 
 
-def iter_samples(prompts: Sequence[str], positions: Collection[StepPosition]) -> Iterator[tuple[Sample, StepPosition]]:
-    """Yields the visible samples of these steps with one of these prompts."""
+def iter_samples(
+    name: str, keys: Sequence[str], positions: Collection[StepPosition]
+) -> Iterator[tuple[Sample, StepPosition]]:
+    """Yields the visible samples of these steps whose field `name` has one of these keys."""
     wanted, runs = set(positions), {position[0] for position in positions}
-    for start in range(0, len(prompts), MAX_KEYS_PER_QUERY):
-        keys = prompts[start : start + MAX_KEYS_PER_QUERY]
-        rows = Sample.objects.visible().filter(prompt_key__in=keys, step__run__in=list(runs)).select_related("step")
-        for sample in rows:
+    for start in range(0, len(keys), MAX_KEYS_PER_QUERY):
+        part = {f"{name}__in": keys[start : start + MAX_KEYS_PER_QUERY]}
+        for sample in Sample.objects.visible().filter(step__run__in=list(runs), **part).select_related("step"):
             position = get_position(sample.step)
             if position in wanted:
                 yield sample, position

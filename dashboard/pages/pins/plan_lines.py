@@ -56,7 +56,7 @@ class PlanLine:
         preview, outcome, pin = self.preview, self.outcome, self.row.pin
         return (
             pin.run_id, pin.attempt_id, pin.split, pin.step_kind, self.row.state.label,
-            preview and preview.label, outcome and (outcome.state, outcome.reason),
+            preview and preview.label, outcome and (outcome.state, outcome.reason, outcome.selection),
         )  # fmt: skip
 
 

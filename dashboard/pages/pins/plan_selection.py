@@ -20,6 +20,7 @@ from rollouts.models import Pin, Project
 
 MAX_RULE_NAMES = 3
 MAX_STEPS = 60
+MAX_NAME_CHARS = 14
 SQUARE, SQUARE_GAP = 12, 2
 FLAGGED_RULE = "flagged bad"  # in the place of rules
 SOURCE_WORDS = {"flags": N_("samples flagged bad"), "rules": N_("samples that the guidance rules select")}
@@ -53,7 +54,8 @@ class PromptRow:
 
     @property
     def name(self) -> str:
-        return self.effect.group or self.effect.prompt_key[:8]
+        name = self.effect.group or self.effect.prompt_key
+        return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…"
 
     @property
     def rules(self) -> str:

@@ -61,7 +61,8 @@ def _describe(entry: PlanEntry, *, has_run: bool) -> tuple[str, str, str, str]:
     files = next((state for state in STATES_BY_READINESS if state in states), "none")
     label = describe_preview(entry, has_run=has_run)[0]
     if has_outcome(entry):
-        return files, f"was: {label}", str(entry.outcome.get("label", "")), str(entry.outcome.get("reason", ""))
+        parts = [str(entry.outcome.get(name) or "") for name in ("reason", "selection")]
+        return files, f"was: {label}", str(entry.outcome.get("label", "")), "; ".join(filter(None, parts))
     return files, label, str(entry.outcome.get("label", "")), ""
 
 

@@ -13,6 +13,7 @@ from rollouts.models import Artifact, Entry, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, compatibility, effects, exclusion, plans
 from rollouts.replay.selection import PlanSelector
+from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.rollouts.support.artifacts import registered
 from tests.rollouts.support.push import indexed, line
 from tests.support import builders
@@ -71,6 +72,14 @@ def test_rules_select_prompts_or_responses_and_the_plan_says_what_happens(
     assert select(pin, owner, selected_by="flags").samples == {sample(run, 5).pk: ("flagged bad",)}
 
 
+def test_samples_without_a_text_are_not_taken_for_equal_responses(run: Run, project: Project, owner: User) -> None:
+    pin = kept(run, owner)
+    Sample.objects.update(facets=TEXT_PROPERTY_BITS["no-text"])
+    builders.flag_row(sample(run, 5), owner)
+    save_rules(project, owner, {"target": "response"})
+    assert list(select(pin, owner).samples) == [sample(run, 5).pk]
+
+
 def test_rules_search_the_pinned_run_however_old_it_is(
     run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +112,7 @@ def test_the_effect_says_what_remains_of_each_prompt(run: Run, owner: User) -> N
         builders.flag_row(sample(run, position), owner)
     found = describe(pin, owner, "mask")
     assert (found.text, found.rules, found.without_difference) == (
-        "3 samples of 2 prompts masked", {"flagged bad": 3}, 1,
+        "masked: 3 samples of 2 prompts", {"flagged bad": 3}, 1,
     )  # fmt: skip
     first, second = found.prompts
     assert (first.text, first.note, first.mean, first.remaining_mean, first.change) == (
@@ -115,7 +124,7 @@ def test_the_effect_says_what_remains_of_each_prompt(run: Run, owner: User) -> N
         builders.flag_row(sample(run, position), owner)
     assert describe(pin, owner, "mask").prompts[1].note == "nothing remains"
     cut = describe(pin, owner, "drop", limit=1)
-    assert (cut.text, cut.left_off) == ("2 prompts dropped, with 5 selected samples", 1)
+    assert (cut.text, cut.left_off) == ("dropped: 2 prompts with 5 samples selected", 1)
     assert (cut.prompts[0].text, cut.prompts[0].note) == ("dropped: 1 of 4 selected", "")
 
 
@@ -124,7 +133,7 @@ def test_a_plan_that_regenerates_does_not_replay_a_step_with_a_selected_sample(r
     builders.flag_row(sample(run, 0), owner)
     artifacts = list(pin.artifacts.all())
     reason = exclusion.explain_refusal(select(pin, owner, "regenerate", "flags"), artifacts, "regenerate")
-    assert reason == "1 of its samples are flagged bad; the plan generates the step again"
+    assert reason == "samples flagged bad: 1; the plan generates the step again"
     assert describe(pin, owner, "regenerate").regenerates_step
     assert exclusion.explain_refusal(select(pin, owner, "mask", "flags"), artifacts, "mask") == ""
 

@@ -165,7 +165,7 @@ def test_selected_rows_are_replayed_without_a_token_in_the_loss(
     (event,) = product.get(f"runs/{run_of(product, f'{action}ed')}/replays/")["results"]
     assert (event["outcome"], event["selected_action"], event["selected"]) == ("hit", action, 1)
     assert event["guidance_version"] == version
-    what = {"mask": "1 samples masked", "drop": "1 prompts dropped"}[action]
+    what = {"mask": "1 sample masked", "drop": "1 prompt dropped"}[action]
     text = result.done.stderr + result.done.stdout
     assert f"{what} by version {version} of the guidance rules." in text
 

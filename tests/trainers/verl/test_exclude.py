@@ -170,5 +170,5 @@ def test_a_masked_sample_has_no_advantage_and_all_others_have_theirs(
     assert all(not any(row) for row in masked[changed.pop()])
     (event,) = product.get(f"runs/{run_of(product, f'{trainer}-mask')}/replays/")["results"]
     assert (event["selected_action"], event["selected"], event["guidance_version"]) == ("mask", 1, version)
-    line = f"1 samples masked by version {version} of the guidance rules."
+    line = f"1 sample masked by version {version} of the guidance rules."
     assert line in found["mask"].done.stderr + found["mask"].done.stdout

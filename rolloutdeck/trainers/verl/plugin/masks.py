@@ -17,11 +17,11 @@ MARK = "rolloutdeck_masked"
 def mark_rows(batches: Mapping[str, Any], rows: Mapping[str, Collection[int]]) -> int:
     """Marks the `rows` of each file in its loaded batch. Returns their number. Raises NotReplayableError."""
     for name, numbers in rows.items():
-        batch = batches.get(name)
-        if numbers and batch is None:
-            raise NotReplayableError(f"{name} has samples to mask and is not replayed")
         if not numbers:
             continue
+        if name not in batches:
+            raise NotReplayableError(f"{name} has samples to mask and is not replayed")
+        batch = batches[name]
         count = len(batch["keys"]) if isinstance(batch, dict) else len(batch)
         if max(numbers) >= count:
             raise NotReplayableError(f"{name} has {count} rows, and row {max(numbers)} is to be masked")

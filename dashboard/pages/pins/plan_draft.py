@@ -24,7 +24,7 @@ MAX_STEP = 10**15
 ACTION_WORDS = {
     "keep": N_("keep"),
     "exclude": N_("exclude"),
-    "mask": N_("mask"),
+    "mask": N_("mask the samples"),
     "drop": N_("drop the prompt"),
     "regenerate": N_("regenerate"),
 }

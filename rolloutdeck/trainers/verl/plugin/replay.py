@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck import replay
-from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UsageError
 from rolloutdeck.lib import ServerClient, Settings, logger
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
@@ -32,6 +32,8 @@ from rolloutdeck.trainers.verl.plugin import masks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
 FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
+
+SELECTED_REASON = "the plan selects an answer to this prompt, and generates such prompts again"
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ class VerlReplay:
         Raises ReplayStoppedError.
         """
         if step in self.flagged:
-            self.report_not_replayed(step, NotReplayableError(FLAGGED_REASON), may_stop=False)
+            is_wanted = self.plan.on_selected == "regenerate"
+            error = SelectedSamplesError(SELECTED_REASON) if is_wanted else NotReplayableError(FLAGGED_REASON)
+            self.report_not_replayed(step, error, may_stop=False)
             return None
         start = time.monotonic()
         try:

@@ -161,6 +161,23 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(api: Api
     assert api("GET", "runs/u2/replay-plan/").json() == data
 
 
+def test_a_plan_says_what_happens_to_selected_samples_and_a_report_what_did(api: ApiClient, run: Run) -> None:
+    ready(run)
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    entries = [{"pin": pin, "target_step": 1}]
+    old = plan(api, '"0"', entries=entries, exclude_flagged=True).json()
+    assert (old["on_selected"], old["selected_by"], old["exclude_flagged"]) == ("exclude", "flags", True)
+    new = plan(api, '"1"', entries=entries, on_selected="mask", selected_by="rules", exclude_flagged=False).json()
+    assert (new["on_selected"], new["selected_by"], new["exclude_flagged"]) == ("mask", "rules", True)
+    [entry] = new["entries"]
+    selected = {"action": "mask", "samples": 0, "prompts": 0, "guidance_version": 0, "complete": True}
+    assert (entry["selected"], entry["effect"]) == (selected, None)
+    assert plan(api, '"2"', entries=entries, on_selected="zero").json()["error"]["field"] == "on_selected"
+    report = {"attempt": "a", "step": 1, "outcome": "hit", "selected_action": "mask", "selected": 2}
+    event = api("POST", "runs/u1/replays/", {**report, "guidance_version": 4}).json()
+    assert (event["selected_action"], event["selected"], event["guidance_version"]) == ("mask", 2, 4)
+
+
 def test_only_asking_binds_nothing(api: ApiClient, run: Run) -> None:
     ready(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})

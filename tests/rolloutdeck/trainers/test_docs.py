@@ -20,7 +20,7 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CON
 FOLDERS = ("rolloutdeck", "rollouts", "workers", "dashboard", "templates", "static", "tests", "scripts", "examples")
 NO_PATH = re.compile(r"rolloutdeck/(_server|generated|trained|left_out/)")  # in the wheel only; names of metrics
 MAX_LINE = 160  # of Markdown source; a row of a table may be longer
-COLUMNS = "trainer metrics|train samples|eval samples|tokens|images|live|pin|replay|exclude flagged|guidance"
+COLUMNS = "trainer metrics|train samples|eval samples|tokens|images|live|pin|replay|selected samples|guidance"
 REASONS = ("not written", "no loader")  # explained above the table; every other cell has a link
 LINK = re.compile(r"\[[^]]+\]\(([^)\s]+)\)")
 

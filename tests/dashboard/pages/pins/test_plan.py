@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rolloutdeck.protocol import compatibility
+from rollouts.guidance import save_guidance
 from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
@@ -226,7 +227,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     remote_artifact(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
     later = pins.pin_step(run, 8, keeper)[0]
     page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
-    assert "Plan preview: steps 1 to" in page and "the prompt and all its responses are skipped" in page
+    assert "Plan preview: steps 1 to" in page and "does not support here" not in page
     page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
     assert page.count("enter a step number") == 1
 
@@ -329,6 +330,11 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     page = body(signed, f"{link}&exclude_flagged=1")
     assert page.count("INCOMPATIBLE</span>") == 2 and count_segments(page, "miss") == 1
     assert re.search(r"prompts.*?>7<.*?>8<", page, re.DOTALL)
+    assert "dropped: 1 of 4 selected" in page and "flagged bad 1" in page
+    save_guidance(project, keeper, [{"key": "odd", "query": "is:flagged", "action": "mask", "target": "response"}], "")
+    masked = body(signed, f"{link}&on_selected=mask&selected_by=rules")
+    assert "INCOMPATIBLE" not in masked and "1 of 4 masked" in masked
+    assert re.search(r"masked: 1 sample of 1 prompt\b.*?odd 1", masked, re.DOTALL)
 
 
 def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:

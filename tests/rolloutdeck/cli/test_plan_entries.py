@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.plans.entries import print_entries
+from rolloutdeck.cli.plans.selection import print_effects
 from rolloutdeck.replay import PlanEntry
 
 UNKNOWN = {"state": "unknown", "label": "unknown: depends on the prompts"}
@@ -35,3 +36,12 @@ def test_another_outcome_is_another_line(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step", "1-2", "3", "4"]
     assert "was: unknown" in lines[1] and "its prompts differ" in lines[2] and "was:" not in lines[3]
+
+
+def test_the_effect_on_selected_samples_is_printed_for_the_first_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    prompt = {"group": "7", "text": "1 of 4 masked", "note": "nothing remains", "mean": 0.25, "rules": ["hack"]}
+    effect = {"text": "masked: 25 samples of 25 prompts", "rules": {"hack": 25}, "guidance_version": 3, "left_off": 2}
+    print_effects([entry(1, 1), entry(2, 2, effect={**effect, "prompts": [prompt] * 23})])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "step 2: masked: 25 samples of 25 prompts (version 3 of the rules: hack 25)"
+    assert lines[1:] == ["  prompt 7: 1 of 4 masked, mean score 0.25, nothing remains, by hack"] * 20 + ["  and 5 more"]

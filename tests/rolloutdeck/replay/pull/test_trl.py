@@ -107,6 +107,21 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     assert "rows: 8 pinned, 4 requested" in message
 
 
+@pytest.mark.parametrize("action", ["mask", "drop"])
+def test_selected_rows_get_a_mask_of_zeros_in_the_file(
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, action: str
+) -> None:
+    body = b"".join(line({"prompt": "p", "response": str(at), "group": "1", "index": at}) for at in (0, 1))
+    indexed(old, body, step=1, format="native")
+    builders.flag_row(rows(old)[1], owner)
+    plan(owner, (pinned(old, 1, owner), 1), on_selected=action)
+    assert pull("--trainer", "trl") == 0
+    stored = [json.loads((tmp_path / f"into/step_000001/rollout-{call}.json").read_bytes())["rows"] for call in (0, 1)]
+    zeros = {(call, at) for call in (0, 1) for at in (0, 1) if stored[call][at].get("env_mask") == [0, 0]}
+    assert zeros == ({(1, 1)} if action == "mask" else {(1, 0), (1, 1)})
+    assert "env_mask" not in stored[0][0], "files without a selected row are unchanged"
+
+
 def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
     one_call = {
         "per_device_train_batch_size": 4,

@@ -24,10 +24,16 @@ TRL = {"format": "trl-rollout", "serialisation": "json", "rows": 8, "prompts": 2
 SCORES = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
 
 
-def kept(run: Run, by: User, step: int = 1, files: int = 1) -> Pin:
+def kept(run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at} of {step}") -> Pin:
     """A pinned step of TRL: two prompts with four responses each, `p0`'s first one right, all of `p1`."""
     rows = [
-        {"prompt": f"p{at // 4}", "response": f"{at} of {step}", "score": score, "group": str(at // 4), "index": at % 4}
+        {
+            "prompt": f"p{at // 4}",
+            "response": response.format(at=at, step=step),
+            "score": score,
+            "group": str(at // 4),
+            "index": at % 4,
+        }
         for at, score in enumerate(SCORES)
     ]
     indexed(run, b"".join(map(line, rows)), step=step, source=f"call:{step}", format="native")
@@ -73,7 +79,7 @@ def test_rules_select_prompts_or_responses_and_the_plan_says_what_happens(
 
 
 def test_samples_without_a_text_are_not_taken_for_equal_responses(run: Run, project: Project, owner: User) -> None:
-    pin = kept(run, owner)
+    pin = kept(run, owner, response="")
     Sample.objects.update(facets=TEXT_PROPERTY_BITS["no-text"])
     builders.flag_row(sample(run, 5), owner)
     save_rules(project, owner, {"target": "response"})
@@ -124,7 +130,7 @@ def test_the_effect_says_what_remains_of_each_prompt(run: Run, owner: User) -> N
         builders.flag_row(sample(run, position), owner)
     assert describe(pin, owner, "mask").prompts[1].note == "nothing remains"
     cut = describe(pin, owner, "drop", limit=1)
-    assert (cut.text, cut.left_off) == ("dropped: 2 prompts with 5 samples selected", 1)
+    assert (cut.text, cut.left_off, cut.without_difference) == ("dropped: 2 prompts with 5 samples selected", 1, 0)
     assert (cut.prompts[0].text, cut.prompts[0].note) == ("dropped: 1 of 4 selected", "")
 
 

@@ -23,7 +23,14 @@ from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
 from rolloutdeck.client.threads import connect_server
 from rolloutdeck.lib import log_or_print
-from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SELECTED_ACTIONS, SPLITS, STEP_KINDS
+from rolloutdeck.protocol import (
+    ARTIFACT_ROLES,
+    GUIDANCE_METRICS,
+    REPLAY_OUTCOMES,
+    SELECTED_ACTIONS,
+    SPLITS,
+    STEP_KINDS,
+)
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import PlanRevision
@@ -237,9 +244,9 @@ class Run(RunProcess):
         They are the metrics `guidance/version`, `guidance/samples`, `guidance/tokens` and, for the samples of each
         rule, `guidance/rule/KEY`.
         """
-        values = {"guidance/version": version, "guidance/samples": samples, "guidance/tokens": tokens}
-        counts = {f"guidance/rule/{key}": count for key, count in (rules or {}).items()}
-        self.log({**values, **counts}, step, step_kind=step_kind)
+        counts = {f"rule/{key}": count for key, count in (rules or {}).items()}
+        values = {"version": version, "samples": samples, "tokens": tokens, **counts}
+        self.log({GUIDANCE_METRICS + name: value for name, value in values.items()}, step, step_kind=step_kind)
 
     @guard_call
     def lose(self, reason: str, count: int = 1) -> None:

@@ -7,6 +7,7 @@ responses only. A trainer compares the keys of its rows with them: no text is se
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +17,9 @@ GUIDANCE_TARGETS: Final = ("prompt", "response")
 GUIDANCE_BASELINES: Final = ("trainer", "exclude")
 MAX_RULES: Final = 100  # a server sends fewer
 KEY_SEPARATOR: Final = "/"
+GUIDANCE_FIELD: Final = "guidance"  # of a recorded row: the keys of the rules that selected it
+GUIDANCE_METRICS: Final = "guidance/"  # prefix of the metrics: version, samples, tokens, rule/KEY
+RULE_KEY: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
 
 _Indices = Mapping[str, Sequence[int]]
 
@@ -75,6 +79,17 @@ class GuidanceRules:
 
 
 NO_GUIDANCE: Final = GuidanceRules()
+
+
+def format_rule_keys(keys: Sequence[str]) -> str:
+    """Returns the value of the field `guidance` of a row."""
+    return ", ".join(keys)
+
+
+def parse_rule_keys(value: Any) -> tuple[str, ...]:
+    """Returns the keys in the field `guidance`; () for anything else, such as a column of a data set."""
+    keys = tuple(value.split(", ")) if isinstance(value, str) else ()
+    return keys if len(keys) <= MAX_RULES and all(map(RULE_KEY.fullmatch, keys)) else ()
 
 
 def parse_guidance(data: Any) -> GuidanceRules:

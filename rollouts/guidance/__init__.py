@@ -6,9 +6,16 @@ Invariant: a version never changes. A trainer gets keys of prompts and responses
 
 from rollouts.guidance.rules import MAX_RULES, Rule, parse_rules
 from rollouts.guidance.selection import RuleSelection, Selection, has_text, select_rows
-from rollouts.guidance.versions import NO_RULES, RuleVersion, list_guidance, load_guidance, save_guidance
+from rollouts.guidance.versions import (
+    NO_RULES,
+    RuleVersion,
+    list_guidance,
+    load_guidance,
+    load_rules_by_version,
+    save_guidance,
+)
 
 __all__ = [
     "MAX_RULES", "NO_RULES", "Rule", "RuleSelection", "RuleVersion", "Selection", "has_text", "list_guidance",
-    "load_guidance", "parse_rules", "save_guidance", "select_rows",
+    "load_guidance", "load_rules_by_version", "parse_rules", "save_guidance", "select_rows",
 ]  # fmt: skip

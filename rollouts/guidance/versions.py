@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +56,12 @@ def list_guidance(project: Project) -> list[RuleVersion]:
     """Returns the stored versions, newest first."""
     rows = project.guidance_versions.select_related("created_by").order_by("-number")
     return [read_version(row) for row in rows[:MAX_VERSIONS_LISTED]]
+
+
+def load_rules_by_version(project: Project, numbers: Iterable[int]) -> dict[int, dict[str, Rule]]:
+    """Returns {version: {key: rule}}, without versions that do not exist. One query."""
+    rows = project.guidance_versions.filter(number__in=set(numbers)).select_related("created_by")
+    return {row.number: {rule.key: rule for rule in read_version(row).rules} for row in rows}
 
 
 def save_guidance(project: Project, by: User, rules: Any, baseline: Any, *, base: int | None = None) -> RuleVersion:

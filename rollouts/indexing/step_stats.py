@@ -10,7 +10,7 @@ import numpy.typing as npt
 import orjson
 from django.utils import timezone
 
-from rollouts.metrics import find_generated_count
+from rollouts.metrics import find_generated_count, find_step_guidance
 from rollouts.models import Label, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
@@ -66,6 +66,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
     stats: dict[str, Any] = {
         "samples": len(rows),
         "generated": find_generated_count(step),
+        "guidance": find_step_guidance(step),
         "trajectories": len(final),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(truncated) if truncated else None,

@@ -7,6 +7,7 @@ Invariant: the order is attempt, step, arrival, never a client's clock. A NaN is
 from rollouts.metrics.blocks import MIN_ROWS_TO_COMPACT, compact_metric_rows
 from rollouts.metrics.chart_layout import ChartLayout, arrange_charts
 from rollouts.metrics.downsample import downsample_points
+from rollouts.metrics.guided_steps import find_step_guidance, parse_step_guidance
 from rollouts.metrics.sample_curves import load_sparklines, sum_properties
 from rollouts.metrics.series import (
     Curve,
@@ -24,7 +25,7 @@ from rollouts.metrics.template_shares import load_template_shares
 __all__ = [
     "ChartLayout", "Curve", "MIN_ROWS_TO_COMPACT", "StepTimes", "TimeBin", "add_time_axis", "append_points",
     "arrange_charts", "bin_step_times", "compact_metric_rows", "downsample_points",
-    "find_generated_count", "list_metric_names", "list_recent_metric_names", "load_curves", "load_last_values",
-    "load_sparklines", "load_step_times", "load_template_shares",
+    "find_generated_count", "find_step_guidance", "list_metric_names", "list_recent_metric_names", "load_curves",
+    "load_last_values", "load_sparklines", "load_step_times", "load_template_shares", "parse_step_guidance",
     "sum_properties",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from django.db.models.functions import RowNumber
 
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_INT64
-from rollouts.metrics import blocks, sample_curves
+from rollouts.metrics import blocks, guided_steps, sample_curves
 from rollouts.metrics.attempts import AttemptIndex, AttemptPoints
 from rollouts.metrics.blocks import BLOCK_COLUMNS, METRIC_ROW_COLUMNS, TIME_METRIC, MetricRowTuple, PointArrays
 from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
@@ -62,6 +62,7 @@ def append_points(run: Run, attempt: Attempt, points: Iterable[MetricPoint]) -> 
         if (count := to_count(point.values.get(GENERATED_COUNT_METRIC))) is not None:
             train_steps = Step.objects.filter(run=run, attempt=attempt, split="train", step_kind=point.step_kind)
             train_steps.filter(step=point.step).update(generated=count)
+    guided_steps.store_guidance(run, attempt, steps)
     return len(rows)
 
 

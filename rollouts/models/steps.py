@@ -47,6 +47,7 @@ class Step(models.Model):
     samples = models.PositiveIntegerField(default=0)
     trajectories = models.PositiveIntegerField(default=0)
     generated = models.PositiveIntegerField(null=True, blank=True, help_text="as reported by the trainer")
+    guidance = models.JSONField(null=True, blank=True, help_text="what guidance rules did, as reported by the trainer")
     groups = models.PositiveIntegerField(default=0)
     score_mean = models.FloatField(null=True, blank=True)
     score_min = models.FloatField(null=True, blank=True)

@@ -17,7 +17,7 @@ NAME_FIELDS: Final = (
 PROPERTY_NAMES: Final = (
     "answer-mismatch", "other-answer", "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none",
     "final", "intermediate", "trunc?", "repetition", "language-mix", "garbled", "empty", "duplicate", "tokens", "tool",
-    "filtered", "pinned", "reused", "labelled", "disagreed", "unseen", "seen", "fine", "flagged-by-others",
+    "filtered", "guided", "pinned", "reused", "labelled", "disagreed", "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING_NAMES: Final = ("marker", "score", "text", "label")
 LABEL_NAMES: Final = ("label", "author", "label-source")  # the name fields about labels

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 from django.db import connection
 
+from rolloutdeck.protocol import GUIDANCE_FIELD, parse_rule_keys
 from rollouts.models import Sample
 from rollouts.samples import text_properties
 from rollouts.samples.answer_check import MAX_STORED_CHARS, AnswerChecker, differs
@@ -56,7 +57,7 @@ FILLABLE = [
 ]  # fmt: skip
 EXPECTED, ANSWER, PARTS = (FIELD_POSITIONS[name] for name in ("expected", "answer", "parts"))
 OTHER_ANSWER_BIT = TEXT_PROPERTY_BITS["other-answer"]
-MERGED_BITS = TEXT_PROPERTY_BITS["tokens"] | TEXT_PROPERTY_BITS["tool"] | TEXT_PROPERTY_BITS["filtered"]
+MERGED_BITS = sum(TEXT_PROPERTY_BITS[name] for name in ("tokens", "tool", "filtered", "guided"))
 
 TRAIT_FIELDS = ("has_marker", "has_ending")  # of ResponseScan
 TAIL_CHARS = 200
@@ -191,6 +192,7 @@ def scan_records(records: Sequence[Record], differing_answers: Sequence[bool]) -
         "tokens": [record.response_ids is not None for record in records],
         "tool": [text_properties.has_tool_call(record.response, record.messages) for record in records],
         "filtered": [record.extras.get("filtered") == 1 for record in records],
+        "guided": [bool(parse_rule_keys(record.extras.get(GUIDANCE_FIELD))) for record in records],
         "other-answer": differing_answers,
     }
     for name, flags in has_property.items():

@@ -252,7 +252,7 @@ def measure_rows(table: pa.Table) -> list[int]:
 INDEX_ROW_COLUMNS = [
     "id", "prompt_key", "prompt", "response", "score", *TEXTS, *INTEGERS, "truncated", "response_ids", "advantages",
     "messages", "timing", "metrics", "more", "num.acc", "num.filtered", "num.response_length", "num.trainer_version",
-    "num.staleness", "num.duration",
+    "num.staleness", "num.duration", "str.guidance",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, 
 tool          calls a tool, in its messages or in its text (trainers flatten calls and results into text)
 tokens        its token ids were recorded
 no-text       only its tokens were recorded
+guided        a guidance rule selected it in the training: the trainer logged (`guidance`) which ones
 filtered      the trainer logged (`filtered`) that it dropped the sample and did not train on it
 other-answer  the last answer in the text differs from the ground truth, see `answer_check.py`. With a correct result,
               which follows from the rule of the project, the sample is an answer mismatch
@@ -33,7 +34,7 @@ from rollouts.samples.garbled import find_garbled
 # Stored in the database. Only append to them.
 TEXT_PROPERTY_BITS: dict[str, int] = {
     "trunc?": 1, "repetition": 2, "language-mix": 4, "empty": 8, "duplicate": 16, "no-marker": 32, "tokens": 64,
-    "no-text": 128, "tool": 256, "filtered": 512, "other-answer": 1024, "garbled": 2048,
+    "no-text": 128, "tool": 256, "filtered": 512, "other-answer": 1024, "garbled": 2048, "guided": 4096,
 }  # fmt: skip
 
 
@@ -75,6 +76,7 @@ PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
     PropertyDescription("empty", N_("Empty"), N_("only white space")),
     PropertyDescription("tool", N_("Tool calls"), N_("calls a tool")),
     PropertyDescription("filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")),
+    PropertyDescription("guided", N_("Guidance rule"), N_("selected by a guidance rule in the training")),
     PropertyDescription("duplicate", N_("Duplicate"), N_("same text as another response in the group")),
     PropertyDescription(
         "zerovar", N_("Zero-variance groups"), N_("all responses have the same score: no gradient"), "groups"

@@ -24,6 +24,7 @@ MARKS = (
     ("duplicate", N_("DUP"), "plain", N_("same text as another response in the group")),
     ("no-marker", N_("NO ANSWER"), "bad", N_("no answer marker")),
     ("filtered", N_("FILTERED"), "plain", N_("dropped by the trainer's filter, not trained on")),
+    ("guided", N_("RULE"), "plain", N_("selected by a guidance rule in the training")),
     (
         "no-text",
         N_("NO TEXT"),
@@ -42,13 +43,14 @@ SAMPLE_COLUMNS = ("group", "n", "adv", "len", "staleness", "duration", "source",
 @dataclass(slots=True)
 class SampleRow:
     """`snippet` is set if a query searches the text. `viewed_label` is empty if the user has not viewed the sample.
-    `is_ok`: the user has marked it as OK."""
+    `is_ok`: the user has marked it as OK. `names_rules`: its guidance rules are shown next to the marks."""
 
     sample: Sample
     flags: int = 0
     viewed_label: str = ""
     is_ok: bool = False
     snippet: Snippet | None = None
+    names_rules: bool = False
 
     @property
     def group(self) -> str:
@@ -82,7 +84,7 @@ class SampleRow:
         marks += [
             (kind, _(description), _(mark))
             for name, mark, kind, description in MARKS
-            if self.sample.facets & TEXT_PROPERTY_BITS[name]
+            if self.sample.facets & TEXT_PROPERTY_BITS[name] and not (name == "guided" and self.names_rules)
         ]
         if not self.sample.final:
             marks.append(("plain", _("not the last sample of its trajectory"), _("MID")))

@@ -53,8 +53,9 @@ def build_loaded_pane_context(
     )
     return {
         "sample": sample,
-        "head": SampleRow(sample),
+        "head": SampleRow(sample, names_rules=bool(data.rules)),
         "replayed": data.replay,
+        "rule_marks": data.rules,
         "body": body,
         "siblings": data.siblings,
         "group_link": GroupLinks(sample.step.run, state).link(sample),

@@ -1,4 +1,4 @@
-"""What the pages of a sample show besides its row: body, labels, group, prompt history, replay."""
+"""What the pages of a sample show besides its row: body, labels, group, prompt history, replay, rules."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from dashboard.pages.pins import ReplayLabel, load_replay_labels
 from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
+from dashboard.pages.sample.rule_marks import RuleMark, load_rule_marks
 from rollouts.models import Label, Sample, StepTemplate, add_templates, join_concurrent_steps
 from rollouts.samples import SampleBody, load_bodies
 
@@ -35,6 +36,7 @@ class RelatedData:
     history: list[PromptStep]
     replay: ReplayLabel | None
     shared_edge: SharedEdge | None
+    rules: list[RuleMark]
 
 
 def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -> dict[str, RelatedData]:
@@ -43,7 +45,7 @@ def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -
     bodies, labels = load_bodies(samples), load_labels_by_sample(samples, reader)
     groups, scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
-    edges = load_shared_edges(samples)
+    edges, rules = load_shared_edges(samples), load_rule_marks(samples, bodies)
     related: dict[str, RelatedData] = {}
     for sample in samples:
         if body := bodies.get(sample.pk):
@@ -57,6 +59,7 @@ def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -
                 history,
                 replays.get(sample.step_id),
                 edges.get((sample.step_id, sample.opening or sample.ending)),
+                rules.get(sample.pk, []),
             )
     return related
 

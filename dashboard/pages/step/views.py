@@ -120,6 +120,7 @@ def build_result_context(
             "chips": build_result_chips(result), "sorts": build_sort_menu(result),
             "is_evaluating": bool(result.totals and result.totals.rules != {run.project.rule}),
             "part_choices": build_part_choices(parts, url_state),
+            "guided_link": url_state.link(q="is:guided", sel=""),
             "alike_link": url_state.link(top="" if url_state.top else "alike", sel="") or "?",
             "alike_count": count_templates(row_versions, run.version) if result.row else 0,
             "alike": build_alike_rows(row_versions, run.version, url_state) if result.row and url_state.top else None,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.protocol import GuidanceRules
+from rolloutdeck.protocol import GuidanceRules, format_rule_keys
 from rolloutdeck.trainers.common import (
     GuidanceTally,
     MatchedRows,
@@ -124,7 +124,7 @@ class NemoGuidance:
         """Returns for each row of the logged step the keys of its rules; [] if the step has other rows."""
         if len(self.matched) != rows:
             return []
-        return [None if row is None else ", ".join(row.rules) for row in self.matched]
+        return [None if row is None else format_rule_keys(row.rules) for row in self.matched]
 
 
 @catch_errors

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rolloutdeck.client import Run
+from rolloutdeck.protocol import GUIDANCE_FIELD
 from rolloutdeck.trainers.common import (
     EXIT_SECONDS,
     TokenSelection,
@@ -32,7 +33,6 @@ NemoRow = dict[str, Any]
 
 TOKEN_KEYS = {"advantages": "advantages", "logprobs": "generation_logprobs", "prev_logprobs": "prev_logprobs"}
 PADDED_KEYS = ("token_ids", "token_loss_mask", *TOKEN_KEYS.values())
-GUIDANCE_KEY = "guidance"  # of a row: the guidance rules that select it
 MAPPED_KEYS = ("content", "rewards", "input_lengths", "idx", *PADDED_KEYS)
 
 
@@ -118,7 +118,7 @@ def record_batch(
         if guidance is not None and split == "train":
             guidance.report(step)
             marks = guidance.list_marks(len(batch["content"]))
-            batch |= {GUIDANCE_KEY: marks} if any(marks) else {}
+            batch |= {GUIDANCE_FIELD: marks} if any(marks) else {}
 
         def job() -> None:
             session.run.log_samples(build_nemo_rows(batch, session.selection, split, step), step, split)

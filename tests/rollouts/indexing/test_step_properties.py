@@ -99,6 +99,7 @@ def test_index_rows_do_not_depend_on_how_many_dumps_the_step_has(run: Run) -> No
         answer(23, messages=[{"role": "user", "content": "q"}, tool_call]),
         answer(24, messages=[{"role": "tool", "content": "7"}]), answer(25, "<tool_call>add</tool_call>\nAnswer: 1"),
         answer(26, filtered=True), answer(27, filtered=False), answer(28, filtered=1.0),
+        answer(39, guidance="bad, half"),
         answer(29, response_ids=[5, 6, 7], advantages=[0.1, 0.1, 0.1]), answer(30, response_length=12),
         answer(31, acc=True), answer(32, acc=0.0), answer(33, rewards={"acc": 1.0, "filtered": 1.0}),
         answer(34, truncated=True), answer(35, finish_reason="length"), answer(36, trajectory="t", turn=0),

@@ -49,6 +49,9 @@ def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: li
         found = guided(script, tmp_path / baseline, baseline)
         responses = {row["response"]: row["advantages"][0] for step in (1, 2) for row in found.rows("train", step)}
         assert len(responses) == 8 and all(responses[name] == 0 for name in MASKED)
+        marks = {row["response"]: row.get("guidance") for step in (1, 2) for row in found.rows("train", step)}
+        expected = {**dict.fromkeys(MASKED, "skip"), "wrong 4": "again", **dict.fromkeys(HALVED, "half")}
+        assert {name: mark for name, mark in marks.items() if mark} == expected
         changed = [(new, old) for new, old in zip(list_rows(found), list_rows(plain), strict=True) if new != old]
         assert len(changed) == (6 if baseline == "exclude" else 5)
         for new, old in changed:

@@ -97,8 +97,9 @@ def match_rollout(args: Any, step: int, samples: Sequence[Any]) -> MatchedRows:
         return []
     session = get_slime_session(args)
     rules = session.run.guidance().rules
-    session.guided = GuidedRollout(session, step, rules, samples, match_samples(rules, samples))
-    return session.guided.matched
+    matched = match_samples(rules, samples)
+    session.guided = GuidedRollout(session, step, rules, samples, matched)
+    return matched
 
 
 def match_samples(rules: GuidanceRules, samples: Sequence[Any]) -> MatchedRows:
@@ -113,7 +114,8 @@ def _prepare(args: Any, samples: Sequence[Any]) -> GuidedRollout | None:
     if not is_guided(args):
         return None
     session = get_slime_session(args)
-    guided, session.guided = session.guided, None
+    guided: GuidedRollout | None = session.guided
+    session.guided = None
     if guided is None or not guided.has(samples):
         rules = session.run.guidance().rules
         guided = GuidedRollout(session, find_rollout_id(args), rules, samples, match_samples(rules, samples))

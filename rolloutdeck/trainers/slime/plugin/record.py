@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.protocol import GUIDANCE_FIELD, format_rule_keys
 from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin import guidance
@@ -27,7 +28,6 @@ SEND_SETTING = "rolloutdeck_send_dumps"
 LIVE_SECONDS = 5.0  # between two uploads of samples of an unfinished rollout
 MAX_LIVE_SAMPLES = 4096  # samples that wait for the next upload
 UNFINISHED = ("pending", "aborted")
-GUIDANCE_KEY = "guidance"  # of a row: the guidance rules that select it
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, An
             row["filtered"] = True
         for row, found in zip(rows, matched, strict=False):  # the filtered ones follow
             if found is not None:
-                row[GUIDANCE_KEY] = ", ".join(found.rules)
+                row[GUIDANCE_FIELD] = format_rule_keys(found.rules)
         slime_rows.add_sample_tokens(rows, [*trained, *filtered], session.selection, "train", step)
         _log_samples(session, rows, step, "train")
         computed_metrics = collect_rollout_metrics(args, trained, seconds)

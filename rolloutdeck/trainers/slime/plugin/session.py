@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rolloutdeck.client import Run
 from rolloutdeck.trainers.common import EXIT_SECONDS, GuidanceTally, TrainerSession, get_session, open_trainer_run
-
-if TYPE_CHECKING:
-    from rolloutdeck.trainers.slime.plugin.guidance import GuidedRollout
 
 SECRET_ARGUMENTS = ("wandb_key",)
 
@@ -21,7 +18,7 @@ class SlimeSession(TrainerSession):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.tally = GuidanceTally()
-        self.guided: GuidedRollout | None = None  # of the rollout whose rewards slime is about to normalise
+        self.guided: Any = None  # the GuidedRollout whose rewards slime is about to normalise
 
 
 def get_slime_session(args: Any) -> SlimeSession:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.protocol import NO_GUIDANCE, GuidanceRules
+from rolloutdeck.protocol import GUIDANCE_FIELD, NO_GUIDANCE, GuidanceRules, format_rule_keys
 from rolloutdeck.trainers.common import (
     GuidanceTally,
     MatchedRows,
@@ -27,7 +27,7 @@ from rolloutdeck.trainers.common import (
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
 
 GENERATE_METHOD, REWARD_METHOD = "_generate_and_score_completions", "_calculate_rewards"
-COLUMN = "guidance"  # what reward functions get, and the column of a recorded row with the rules that selected it
+COLUMN = GUIDANCE_FIELD  # what reward functions get, and the column of a recorded row with the rules that selected it
 LOSS_SIZE = "num_items_in_batch"  # of GRPO, whose loss may be a mean over the tokens of the batch
 
 
@@ -167,7 +167,7 @@ class TrlGuidance:
             advantages[index] = 0.0 if row.is_masked else advantages[index] * row.weight
             if row.dropped and LOSS_SIZE in batch:  # RLOO compares whole sequences: its advantage of 0 is enough
                 mask[index] = 0
-            self._inputs[index].setdefault(COLUMN, ", ".join(row.rules))
+            self._inputs[index].setdefault(COLUMN, format_rule_keys(row.rules))
         batch["advantages"], batch["completion_mask"] = advantages, mask
 
     @catch_errors

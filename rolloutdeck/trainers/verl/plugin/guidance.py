@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.protocol import NO_GUIDANCE, GuidanceRules
+from rolloutdeck.protocol import GUIDANCE_FIELD, NO_GUIDANCE, GuidanceRules, format_rule_keys
 from rolloutdeck.trainers.common import MatchedRows, catch_errors, follows_guidance, match_rows, once_logger
 from rolloutdeck.trainers.verl.plugin import masks, rows
+from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 UID = "uid"
@@ -23,7 +24,7 @@ UID = "uid"
 
 class GuidedBatch:
     """A batch and what applies to its rows. `data` is verl's, with padded tensors. `session` is None in a training that
-    follows no rules; `masked` are the rows that a replay plan masks."""
+    follows no rules; `masked` are the rows that a replay plan masks. Its rows have `keys`."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class GuidedBatch:
         rules: GuidanceRules,
         matched: MatchedRows,
         masked: Collection[int] = (),
+        keys: Sequence[str] = (),
     ) -> None:
         self.session, self.step, self.rules, self.matched = session, int(trainer.global_steps), rules, matched
-        self.masked = masked
+        self.masked, self.keys = masked, list(keys)
         self.data: Any = None
 
     @contextmanager
@@ -76,6 +78,8 @@ class GuidedBatch:
         pairs = zip(self.matched, tokens, strict=True)
         affected = [(row.rules, int(count)) for row, count in pairs if row is not None]
         if self.session is not None:
+            marks = [None if row is None else format_rule_keys(row.rules) for row in self.matched]
+            self.session.marked = (self.step, self.keys, marks)
             self.session.tally.report(self.session.run, self.step, self.rules, affected)
 
 
@@ -106,7 +110,7 @@ def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
         prompts, responses = data.batch["prompts"], data.batch["responses"]
         groups = [str(uid) for uid in rows.read_column(data.non_tensor_batch.get(UID), len(data))]
         matched = match_token_rows(trainer, rules, groups, prompts, responses)
-    batch = GuidedBatch(session, trainer, rules, matched, masked)
+    batch = GuidedBatch(session, trainer, rules, matched, masked, groups)
     batch.data = data
     return batch
 
@@ -132,12 +136,30 @@ def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
             found_rows = match_token_rows(trainer, rules, keys, prompts, responses)
         for index, row in zip(own, join_sessions(keys, found_rows), strict=True):
             matched[index] = row
-    return GuidedBatch(session, trainer, rules, matched, masked)
+    return GuidedBatch(session, trainer, rules, matched, masked, meta.keys)
 
 
 def build_masked_batch(trainer: Any, masked: Collection[int], rows: int) -> GuidedBatch | None:
     """Returns a batch of which only a replay plan masks rows; None if it masks none."""
     return GuidedBatch(None, trainer, NO_GUIDANCE, [None] * rows, masked) if masked else None
+
+
+def list_marks(session: VerlSession, step: int, keys: Sequence[str]) -> list[str | None]:
+    """Returns the keys of the rules for each row of a trained batch, which may have the rows in another order if its
+    keys differ; [] if no rules were applied to this batch."""
+    marked_step, marked_keys, marks = session.marked
+    if marked_step != step or not any(marks):
+        return []
+    if list(keys) == marked_keys:
+        return marks
+    by_key = dict(zip(marked_keys, marks, strict=True))
+    return [by_key.get(key) for key in keys] if len(by_key) == len(marks) else []
+
+
+def add_marks(target: Sequence[VerlRow], marks: Sequence[str | None]) -> None:
+    for row, mark in zip(target, marks, strict=False):
+        if mark:
+            row.setdefault(GUIDANCE_FIELD, mark)
 
 
 def match_token_rows(

@@ -36,6 +36,7 @@ class VerlSession(TrainerSession):
         self._blocked_seconds = 0.0  # for which the training waited for Rolloutdeck since the last log
         self._last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})  # (step, generated, excluded)
         self.tally = GuidanceTally()
+        self.marked: tuple[int, list[str], list[str | None]] = (-1, [], [])  # (step, keys of rows, their rules)
         self._tokenizers: dict[int, Any] = {}
 
     def tokenizer(self, original: Any) -> Any:

@@ -192,10 +192,12 @@ def log_trained_batch(
     with session.measure_blocking():
         batch, tokenizer = PaddedRows(proto, extras or None), session.tokenizer(trainer.tokenizer)
         max_tokens = trainer.config["data"].get("max_response_length")
+        marks = guidance.list_marks(session, step, batch.groups())
 
     def log_rows() -> None:
         rows = batch.rows(max_tokens)
         batch.add_texts(rows, tokenizer)
+        guidance.add_marks(rows, marks)
         add_trainer_version(rows, trainer_version)
         groups = batch.groups() or [row["prompt"] for row in rows]
         batch.add_tokens(rows, session.selection.select_rows(groups, "train", step))

@@ -126,10 +126,12 @@ def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selecti
         batch = JaggedRows(transfer_queue, meta)
         batch.read_tokens(selection.select_rows(batch.groups(), split, step))
         max_tokens = trainer.config["data"].get("max_response_length")
+        marks = guidance.list_marks(session, step, batch.keys) if split == "train" else []
 
     def log_rows() -> None:
         batch_rows = batch.rows(max_tokens)
         batch.add_texts(batch_rows, tokenizer)
+        guidance.add_marks(batch_rows, marks)
         if split == "train":
             rows.add_trainer_version(batch_rows, step - 1)  # the step updates the weights that the step before it wrote
         session.run.log_samples(batch_rows, step=step, split=split, columns="native")

@@ -188,8 +188,9 @@ def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
         raise OperationalError("could not connect to db.internal as rolloutdeck")
 
     monkeypatch.setattr(health.connection, "cursor", away)
-    answer = ApiClient(api.client)("GET", "/healthz")
-    assert (answer.status_code, answer.json()["status"]) == (503, "down")
+    answer = ApiClient(api.client)("GET", "/readyz?parts=database")
+    assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+    assert ApiClient(api.client)("GET", "/healthz").status_code == 200, "a restart would not help"
     assert "internal" not in answer.content.decode()
     assert "db.internal" in caplog.text
 

@@ -43,6 +43,14 @@ def test_a_missing_worker_is_named() -> None:
     assert Client().get("/healthz").status_code == 200
 
 
+def test_a_load_balancer_asks_only_for_what_pages_need() -> None:
+    liveness.connect_redis().delete(liveness.KEY)
+    response = Client().get("/readyz?parts=database,storage")
+    assert (response.status_code, response.json()) == (200, {"status": "ok", "database": "ok", "storage": "ok"})
+    wrong = Client().get("/readyz?parts=database,disk")
+    assert wrong.status_code == 400 and "Known: database, storage, redis, worker." in wrong.json()["error"]["message"]
+
+
 def test_redis_without_an_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RedisError

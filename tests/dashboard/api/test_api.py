@@ -219,8 +219,8 @@ def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
 
 def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, settings: Any) -> None:
     text = api("GET", "/metrics").content.decode()
-    assert 'rolloutdeck_dumps{state="indexed"} 2\n' in text
-    assert "rolloutdeck_samples 8\n" in text
+    assert 'rolloutdeck_dumps{state="indexed"} 2.0\n' in text
+    assert "rolloutdeck_samples 8.0\n" in text
     settings.PUBLIC_URL = "https://deck.example.org"
     assert ApiClient(api.client)("GET", "/metrics").status_code == 401
     assert api("GET", "/metrics").status_code == 200

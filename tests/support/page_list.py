@@ -30,6 +30,7 @@ PAGES = (
     ListedPage("rescores", "/runs/{run}/rescores/", phone=True),
     ListedPage("rescore", "/runs/{run}/rescores/{rescore}/", phone=True),
     ListedPage("export", "/export/?run={run}&q=score>=0", phone=True),
+    ListedPage("export", "/export/?project={project}&q=score>=0"),
     ListedPage("context", "/runs/{run}/context/"),
     ListedPage("context", "/runs/{configured}/context/?against={run}", phone=True),
     ListedPage("step", "/runs/{run}/steps/latest/", phone=True),

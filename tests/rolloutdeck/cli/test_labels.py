@@ -10,6 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
+from rolloutdeck.cli.review.estimates import REASONS
+from rollouts.agreement import Reason
 from rollouts.models import Label, Project, Sample
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -23,6 +25,10 @@ RUBRIC = {
     ],
     "guidelines": "Read it all.",
 }
+
+
+def test_each_reason_of_the_server_has_a_text() -> None:
+    assert set(REASONS) == set(Reason)
 
 
 def test_a_rubric_is_set_and_labels_are_stored_and_listed(
@@ -69,6 +75,7 @@ def test_a_rubric_is_set_and_labels_are_stored_and_listed(
 
     status, check, count = run("reward-check", "--threshold", "0.5", "--steps", "1", "--than", "1")
     assert status == 0 and "correct = yes, score >= 0.5" in check and "1 more chosen by hand" in check
-    assert "wrong, of the rewarded: - -> - (few-samples)" in check and "0 suspected reward hacks" in count
+    assert "wrong, of the rewarded: - -> - (fewer than 20 labelled samples)" in check
+    assert "0 suspected reward hacks" in count
     assert json.loads(run("reward-check", "--json")[1])["hand_picked"] == 1
     assert "Give steps as 41-80." in run("reward-check", "--steps", "new")[2]

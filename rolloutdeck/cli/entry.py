@@ -102,8 +102,8 @@ def _add_samples(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--project", default="", help="all runs of a project; default: ROLLOUTDECK_PROJECT")
-    add("--run", action="append", default=[], metavar="RUN", help="name or id; repeatable")
+    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    add("--run", action="append", default=[], metavar="RUN", help="name or id; repeatable; default: all runs")
     add("--out", type=Path, required=True, metavar="DIR", help="a new folder for the data and its card")
     add("--layout", choices=EXPORT_LAYOUTS, default="samples", help="default: samples")
     add("--format", choices=("jsonl", "parquet", "csv"), default="jsonl", help="default: jsonl")

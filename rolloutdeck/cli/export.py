@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
         download_archive(server, query, file)
         names = extract_archive(file, folder)
     print_card(folder / CARD)
-    print_message(f"Wrote {' and '.join(names)} to {folder}. Open it with datasets.load_dataset({str(folder)!r}).")
+    print_message(f"Wrote {' and '.join(names)} to {folder}. {describe_use(folder, names)}")
     return 0
 
 
@@ -82,6 +82,13 @@ def extract_archive(file: BinaryIO, folder: Path) -> list[str]:
         message = "The export is not complete: the server stopped while it sent it. Its log says why"
         raise UsageError(f"{message} ({error}).") from error
     return names
+
+
+def describe_use(folder: Path, names: Sequence[str]) -> str:
+    """How to open the folder. `load_dataset` raises an exception without a message if there are no rows."""
+    if any((folder / name).stat().st_size for name in names if name != CARD):
+        return f"Open it with datasets.load_dataset({str(folder)!r})."
+    return "It has no rows; the counts say what was left out."
 
 
 def print_card(path: Path) -> None:

@@ -43,7 +43,10 @@ def main(args: argparse.Namespace) -> int:
 
 def describe_step(step: str, rows: Sequence[JsonObject]) -> str:
     """Names the step that `--step latest` found."""
-    return f", step {rows[0]['step']} (--step all for the run)" if step == "latest" and rows else ""
+    if step != "latest":
+        return ""
+    found = f"step {rows[0]['step']}" if rows else "newest step"
+    return f", {found} (--step all for the run)"
 
 
 def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(format_sentence(response.error_message))
     if token.get("project_created"):
         print_message(f"Created project {project}.")
-    created = f"Created token {args.name} for project {project} with the scopes {', '.join(scopes)}."
+    created = f"Created token {args.name} for project {project} on {server.url} with the scopes {', '.join(scopes)}."
     expiry = f"expires on {token['expires_at'][:10]}" if token.get("expires_at") else "does not expire"
     print_message(f"{created} It is shown only once and {expiry}.")
     print_message("For a trainer, set ROLLOUTDECK_TOKEN, or save the token in a file and set ROLLOUTDECK_TOKEN_FILE.")

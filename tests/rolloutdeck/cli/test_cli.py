@@ -233,7 +233,7 @@ def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Co
     status, out, err = command("token", "create", "ci", "--project", "math", *scopes)
     assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
     assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
-    assert "Created project" not in err and "does not expire" in err
+    assert "Created project" not in err and "does not expire" in err and f" on {deck.url} " in err
 
 
 def test_a_token_expires_after_the_days_that_one_names(deck: Deck, command: Command) -> None:
@@ -285,6 +285,12 @@ def test_samples_can_be_read_whole_or_as_json(answering: Deck, command: Command)
     out = command("samples", "--run", "grpo", "--text")[1]
     assert "6*7?" in out and "it is\n42" in out and "\x1b" not in out
     assert json.loads(command("samples", "--run", "grpo", "--json")[1]) == SAMPLE
+
+
+def test_no_match_in_the_newest_step_says_that_only_this_step_was_read(answering: Deck, command: Command) -> None:
+    answering.answers["samples/"] = {"results": [], "next": None, "count": 0}
+    assert "newest step (--step all for the run)" in command("samples", "--run", "grpo")[2]
+    assert "--step" not in command("samples", "--run", "grpo", "--step", "all")[2]
 
 
 def test_a_run_name_of_two_projects_asks_for_the_project(answering: Deck, command: Command) -> None:

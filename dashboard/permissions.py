@@ -78,11 +78,11 @@ def authenticate_token(header: str) -> Token:
     token = Token.find(secret.strip())
     if token is None and (expired := Token.find_expired(secret.strip())):
         raise AuthenticationFailed(
-            f"The token {expired.name!r} expired on {expired.expires_at:%Y-%m-%d}. Create another one: "
-            "`rolloutdeck token create`."
+            f"The token {expired.name!r} expired on {expired.expires_at:%Y-%m-%d}. "
+            "Create another one in the settings of a project."
         )
     if token is None:
-        raise AuthenticationFailed("This token is unknown or revoked. Create one: `rolloutdeck token create`.")
+        raise AuthenticationFailed("This token is unknown or revoked. Create one in the settings of a project.")
     count_token_request(token)
     return token
 

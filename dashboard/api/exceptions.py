@@ -16,6 +16,10 @@ from rollouts.storage import is_disk_full
 
 log = logging.getLogger(__name__)
 
+NO_TOKEN_MESSAGE = (
+    "This needs a token. Set ROLLOUTDECK_TOKEN, or send `Authorization: Bearer <token>`. "
+    "Create one in the settings of a project."
+)
 STATUS_BY_CODE = {
     "not_found": 404,
     "conflict": 409,
@@ -47,6 +51,8 @@ def describe_exception(error: BaseException) -> tuple[int, dict[str, Any]] | Non
             return 404, build_error_body("not_found", str(error) or "Not found.")
         case PermissionDenied():
             return 403, build_error_body("permission_denied", str(error) or "You may not do this.")
+        case exceptions.NotAuthenticated():
+            return error.status_code, build_error_body(error.default_code, NO_TOKEN_MESSAGE)
         case exceptions.APIException():
             return error.status_code, build_error_body(*get_first_error(error))
         case RequestDataTooBig():

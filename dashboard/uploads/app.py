@@ -130,7 +130,7 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     uid, key, sha256 = parse_upload_path(path)
     if not headers.get("authorization"):
-        raise exceptions.NotAuthenticated("Send `Authorization: Bearer <token>`.")
+        raise exceptions.NotAuthenticated
     token = permissions.authenticate_token(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")

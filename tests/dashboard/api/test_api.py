@@ -146,6 +146,8 @@ def test_a_token_is_shown_once_works_and_ends_when_revoked(api: ApiClient, proje
     assert new("GET", "runs/").status_code == 401
     Token.objects.update(revoked_at=None, expires_at=timezone.now())
     assert new("GET", "runs/").status_code == 401
+    without = ApiClient(api.client)("GET", "runs/")
+    assert without.status_code == 401 and "Set ROLLOUTDECK_TOKEN" in without.json()["error"]["message"]
 
 
 def test_making_a_token_makes_the_project(api: ApiClient, owner: User) -> None:

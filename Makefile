@@ -87,6 +87,7 @@ $(BIN)/python:
 # First, so that no other package selects the version of torch. Without torch everything except the demo works. Few of
 # its thousands of modules are imported, so they are compiled at import.
 .stamps/demo: | $(BIN)/python
+	@echo 'Installs $(TORCH). pip prints nothing while it downloads; the CUDA build has several GB.'
 	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here. The demo will not work."; fi
 
 .stamps/server: pyproject.toml | $(BIN)/python

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Count, Max
+from django.utils.translation import get_language
 
 from rolloutdeck.protocol import KEY_SEPARATOR, compute_response_key
 from rollouts.errors import InvalidInputError
@@ -76,7 +77,8 @@ def select_rows(project: Project, version: RuleVersion, reader: User, also: Coll
     if older := set(also) - {run.pk for run in runs}:
         runs = [*ordered.filter(pk__in=older)[:MAX_RUNS], *runs]
     blind = Queue.objects.blind_for(reader.pk)
-    key = (project.pk, version.rules, reader.pk, blind, has_more, tuple((run.created_at, run.version) for run in runs))
+    states = tuple((run.created_at, run.version) for run in runs)
+    key = (project.pk, version.rules, reader.pk, blind, has_more, states, get_language())  # problems are translated
     selection = _selections.get(key)
     if selection is None:
         selection = compute_selection(runs, version.rules, reader, blind, is_complete=not has_more)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import translation
 
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, parse_guidance
 from rollouts import query
@@ -115,6 +116,9 @@ def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(
     version = save_guidance(project, owner, [{**MASK, "query": "nowhere=1"}], "")
     (rule,) = select_rows(project, version, owner).rules
     assert (rule.selected, "nowhere" in rule.problem) == (0, True)
+    with translation.override("zh-hans"):
+        (translated,) = select_rows(project, version, owner).rules
+    assert "nowhere" in translated.problem and translated.problem != rule.problem
 
 
 def test_labels_that_the_reader_may_not_read_do_not_count(run: Run, project: Project, owner: User, mate: User) -> None:

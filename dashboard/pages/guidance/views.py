@@ -159,6 +159,7 @@ def build_context(
     selected, problem = load_selected(request, project, version)
     return {
         "project": project,
+        "tab": "settings",
         "version": version,
         "base": load_guidance(project).number,
         "versions": list_guidance(project),

@@ -143,6 +143,7 @@ def build_context(
     maintains = common.role_allows(project.role_of(request.user), "maintainer")
     return {
         "project": project,
+        "tab": "settings",
         "rubric": rubric,
         "base": load_rubric(project).number,
         "versions": list_rubrics(project),

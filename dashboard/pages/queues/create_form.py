@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
 from dashboard.pages import common
+from dashboard.pages.queues.agreement_table import name_kind
 from rollouts import queues
 from rollouts.errors import InvalidInputError
 from rollouts.labels import load_rubric
@@ -85,7 +86,7 @@ def render_form(
         "project": project,
         "form": form,
         "runs": [(row, row.uid in chosen) for row in offered],
-        "questions": [(row, row.key in (form.getlist("questions") or [row.key])) for row in rubric.questions],
+        "questions": [(row, name_kind(row), row.key in (form.getlist("questions") or [row.key])) for row in rubric.questions],
         "rubric": rubric,
         "people": [(row.user.get_username(), row.user.get_username() in form.getlist("reviewers")) for row in members],
         "selections": label_choices(Queue.Selection, form.get("selection") or "random"),

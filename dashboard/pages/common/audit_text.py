@@ -1,5 +1,7 @@
 """The words for an audit entry."""
 
+from typing import Any
+
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
@@ -45,8 +47,12 @@ MAX_DETAIL_CHARS = 200
 def describe_audit_entry(entry: AuditEntry) -> tuple[str, str]:
     """(what was done, details that tell more than the subject)"""
     details = [
-        f"{_(name)}: {entry.detail[key]}"
+        f"{_(name)}: {format_detail(entry.detail[key])}"
         for key, name in DETAIL_NAMES.items()
         if entry.detail.get(key) not in (None, "", [])
     ]
     return _(VERB_NAMES.get(entry.verb, entry.verb)), " · ".join(details)[:MAX_DETAIL_CHARS]
+
+
+def format_detail(value: Any) -> str:
+    return ", ".join(str(part) for part in value) if isinstance(value, list) else str(value)

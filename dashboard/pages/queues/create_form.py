@@ -86,7 +86,9 @@ def render_form(
         "project": project,
         "form": form,
         "runs": [(row, row.uid in chosen) for row in offered],
-        "questions": [(row, name_kind(row), row.key in (form.getlist("questions") or [row.key])) for row in rubric.questions],
+        "questions": [
+            (row, name_kind(row), row.key in (form.getlist("questions") or [row.key])) for row in rubric.questions
+        ],
         "rubric": rubric,
         "people": [(row.user.get_username(), row.user.get_username() in form.getlist("reviewers")) for row in members],
         "selections": label_choices(Queue.Selection, form.get("selection") or "random"),

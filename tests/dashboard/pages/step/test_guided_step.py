@@ -44,7 +44,7 @@ def run(request: pytest.FixtureRequest, project: Project, owner: User) -> Run:
 def test_the_page_of_a_step_has_the_version_the_counts_and_the_marks(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/2/")
-    assert tiles(page)["guidance"] == "2 1,024 tok version 1 again 1 half 2 Show them"
+    assert tiles(page)["guidance"] == "2 · 1,024 tok version 1 again 1 half 2 Show them"
     assert page.count(">RULE</span>") == 2
     assert 'href="/settings/math/guidance/?version=1"' in page and 'href="?q=is:guided"' in page
     assert panel(client, f"/runs/{run.uid}/steps/2/?q=is:guided").count('<tr id="r-') == 2

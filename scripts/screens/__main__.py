@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from scripts.screens.data import MANY, ROOT, Deck, fill_product
+from scripts.screens.data import MANY, MASKED, ROOT, Deck, fill_product
 from scripts.screens.demo import DEMO_RUN, fill_demo
 from tests.support.server import Product
 
@@ -41,6 +41,8 @@ def build_paths(deck: Deck) -> dict[str, str]:
         "compare": f"/compare/?of={main}@latest,{other}@latest&split=eval&only=A",
         "live": "/live/",
         "pins": "/pins/?project=math",
+        "selected": f"/pins/?project=math&plan={MASKED}",
+        "guidance": "/settings/demo/guidance/",
         "findings": f"/findings/{deck.product.get('findings/')['results'][0]['id']}/",
     }
 
@@ -61,7 +63,8 @@ def build_demo_paths(shared: str) -> dict[str, str]:
 
 
 def open_page(page: Page, name: str, url: str) -> None:
-    """Opens the page, on the step page with a sample next to the list, on that of a large chart the chart."""
+    """Opens the page, on the step page with a sample next to the list, on that of a large chart the chart, on that of
+    selected samples their part."""
     page.goto(url)
     page.wait_for_load_state("networkidle")
     if name == "step" and page.viewport_size and page.viewport_size["width"] > 1100:
@@ -71,6 +74,8 @@ def open_page(page: Page, name: str, url: str) -> None:
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         page.locator("#large").wait_for()
+    if name == "selected":
+        page.locator(".plan-selection").evaluate("part => part.scrollIntoView()")
     page.mouse.move(0, 0)
     page.wait_for_timeout(300)
 

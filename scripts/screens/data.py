@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 DUMPS = ROOT / "tests" / "data"
 TRAININGS = {"tiny-grpo": "2e-3", "tiny-grpo_lr5e-4": "5e-4"}
 MANY, REPLAYED, EARLIER = "many-languages", "grpo_n4_in128", "sync-v1"
+MASKED = "masked"  # a plan
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def fill_product(product: Product, python: str, steps: int) -> Deck:
     add_flags(deck)
     add_pins(deck)
     add_finding(deck)
+    add_guidance(deck)
     return deck
 
 
@@ -80,6 +82,21 @@ def add_pins(deck: Deck) -> None:
     run = deck.runs[REPLAYED]
     for step in sorted(row["step"] for row in deck.product.get(f"runs/{run}/steps/?split=train")["results"]):
         deck.product.post("pins/", {"run": run, "step": step, "target_step": step, "note": "before the collapse"})
+
+
+def add_guidance(deck: Deck) -> None:
+    """Rules for the trainings, and a plan that masks flagged samples of pinned steps."""
+    rules = [
+        {"key": "flagged", "query": "is:flagged", "action": "mask"},
+        {"key": "low", "query": "score<0.2", "action": "weight", "value": 0.5},
+    ]
+    deck.product.post("projects/demo/guidance/", {"rules": rules, "baseline": "exclude", "base_version": 0}, "PUT")
+    pins = deck.product.get("pins/?project=math")["results"]
+    for row in deck.samples(deck.runs[REPLAYED], split="train", step=pins[0]["step"], ordering="score")[::9]:
+        deck.product.post("flags/", {"sample": row["id"], "text": "repeats the prompt"})
+    entries = [{"pin": pin["id"], "target_step": pin["step"]} for pin in pins]
+    plan = {"plan": MASKED, "on_selected": "mask", "entries": entries}
+    deck.product.post("projects/math/replay-plan/", plan, "PUT", **{"If-Match": '"0"'})
 
 
 def add_finding(deck: Deck) -> None:

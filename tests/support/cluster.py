@@ -30,6 +30,14 @@ class Cluster:
         self.processes: dict[str, list[subprocess.Popen[bytes]]] = {"redis": [], "web": [], "worker": []}
 
     def __enter__(self) -> Cluster:
+        try:
+            self.start_all()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def start_all(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rd-cluster-"))
         self.data, self.port = self.folder / "data", free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -56,7 +64,6 @@ class Cluster:
                 self.start(kind)
         self.wait_until_ready()
         self.token = self.create_token()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for process in [process for processes in self.processes.values() for process in processes]:

@@ -67,6 +67,8 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str, n
             print(f"  {clean(part['stratum'] or 'all')}: {part['drawn']:,} of {part['matched']:,}")
         return 0
     print_queue(result, as_json=args.json)
+    if not args.json:
+        print(f"Review it at {server.url}/queues/{result['id']}/review/")
     return 0
 
 

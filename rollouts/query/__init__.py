@@ -25,7 +25,13 @@ from rollouts.query.ast import (
     is_changeable_term,
 )
 from rollouts.query.body_scan import TimeBudget, find_matching_texts, scan_bodies
-from rollouts.query.completion import CompletionChoice, QueryCompletion, complete_query, format_range
+from rollouts.query.completion import (
+    CompletionChoice,
+    QueryCompletion,
+    complete_query,
+    complete_query_of_runs,
+    format_range,
+)
 from rollouts.query.correctness_rule import (
     DEFAULT_RULE_TEXT,
     build_known_false,
@@ -38,7 +44,6 @@ from rollouts.query.grammar import ASCII_SIGNS, KEY_PATTERN, RESERVED_WORDS, quo
 from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snippets
 from rollouts.query.logged_keys import list_trainer_columns
 from rollouts.query.parser import parse_query
-from rollouts.query.project_completion import complete_query_of_runs
 from rollouts.query.rescore_terms import RESCORE_PREFIX, format_disagreement, list_rescores, resolve_rescores
 from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
 from rollouts.query.scanner_process import read_memory

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rollouts.models import Project, Run
 from rollouts.query import completion, search
 from rollouts.query.ast import InvalidQueryError
+from rollouts.query.completion import context
 from rollouts.query.logged_keys import MAX_KEY_FILES
 from rollouts.query.parser import parse_query
 from tests.rollouts.support.push import generation, indexed, lines
@@ -59,8 +60,8 @@ def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_count
         "source:openai/gsm8k": 2,
         'source:"MATH level 5"': 1,
     }
-    monkeypatch.setattr(completion, "MAX_COUNTED_SAMPLES", 13)
-    monkeypatch.setattr(completion, "MAX_SCANNED_SAMPLES", 10)
+    monkeypatch.setattr(context, "MAX_COUNTED_SAMPLES", 13)
+    monkeypatch.setattr(context, "MAX_SCANNED_SAMPLES", 10)
     assert offered(run, "source:", **everywhere) == {"source:new": None}
     assert offered(run, "lang=", **everywhere) == {"lang=en": None}
     assert offered(run, "score<", **everywhere) == {"score<0": None, "score<0.444444": None, "score<0.888889": None}

@@ -14,7 +14,7 @@ from django.test import Client
 from dashboard.api.views import search as api_search
 from dashboard.pages.search import views
 from rollouts.models import Project, Run, SavedView
-from rollouts.query import project_completion
+from rollouts.query.completion import projects as project_completion
 from rollouts.runs import search_runs
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import indexed, lines

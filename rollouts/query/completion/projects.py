@@ -10,13 +10,8 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from rollouts.models import Run
-from rollouts.query.completion import (
-    FIELD_DESCRIPTIONS,
-    MAX_CHOICES,
-    CompletionChoice,
-    QueryCompletion,
-    complete_query,
-)
+from rollouts.query.completion.complete import complete_query
+from rollouts.query.completion.context import FIELD_DESCRIPTIONS, MAX_CHOICES, CompletionChoice, QueryCompletion
 
 MAX_RUNS: Final = 6
 MAX_SECONDS: Final = 0.4  # after it no further run is asked, since the user types

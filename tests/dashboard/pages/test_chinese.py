@@ -28,7 +28,7 @@ def run(project: Project) -> Run:
 def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
-    assert "未知的值 <code>is:trunkated</code>。你是否想输入 <code>truncated</code>？" in page
+    assert "未知的值 <code>is:trunkated</code>。您是否想输入 <code>truncated</code>？" in page
     data = ApiClient.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
     assert data["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 

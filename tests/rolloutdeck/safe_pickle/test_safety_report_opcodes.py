@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolloutdeck.safe_pickle import SafePickleError
@@ -38,6 +38,7 @@ def list_opcodes(data: bytes) -> list[tuple[str, Any, int]]:
     ]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(value=VALUES, protocol=st.integers(2, 5))
 def test_what_any_pickler_writes_is_told_as_the_standard_library_tells_it(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)

@@ -54,6 +54,7 @@ SHOWING = [
     answer("odd", 8, 0, score=0, response="Answer: 43", ground_truth="40"),
     answer("odd", 9, None, response="\x00\x01\ufffd\ufffd. Answer: 3"),
     answer("odd", 6, None, response=plain(6), filtered=True),
+    answer("odd", 10, None, response=plain(10), guidance="again"),
     answer("odd", 5, None, response=f"<tool_call>\n{{}}\n</tool_call>\n{plain(5)}"),
 ]
 

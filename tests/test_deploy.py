@@ -62,7 +62,7 @@ def test_the_image_has_this_version() -> None:
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
 def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
-    command = ["nginx", "-t", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]
+    command = ["nginx", "-t", "-e", "stderr", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

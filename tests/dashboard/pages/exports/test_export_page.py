@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import unescape
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -19,8 +20,9 @@ def fill(project: Project, name: str) -> Run:
 
 
 def test_a_search_over_all_runs_leads_to_an_export_of_all_of_them(
-    project: Project, mate: User, reader: Client, stranger: User
+    project: Project, mate: User, reader: Client, stranger: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dashboard.pages.search.views.PART_SECONDS", 60)
     fill(project, "one"), fill(project, "two")
     found = unescape(reader.get(f"/search/?project={project.slug}&q=loop+score>0").content.decode())
     link = f"/export/?project={project.slug}&q=loop%20score%3E0"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ class Cluster:
     """`with Cluster(web=2, workers=2) as cluster:` runs them, and kills them at the end."""
 
     def __init__(self, *, web: int, workers: int, database_url: str = "") -> None:
-        self.counts, self.database_url = {"web": web, "worker": workers}, database_url
+        self.counts, self.database_url, self.readiness = {"web": web, "worker": workers}, database_url, "not asked"
         self.processes: dict[str, list[subprocess.Popen[bytes]]] = {"redis": [], "web": [], "worker": []}
 
     def __enter__(self) -> Cluster:
@@ -98,8 +99,10 @@ class Cluster:
         """Waits until all web processes listen, and a worker has reported."""
         deadline = time.monotonic() + 120
         while self.count_listeners() < self.counts["web"] or not self.is_ready():
-            if time.monotonic() > deadline:
-                raise RuntimeError("the cluster is not ready after two minutes")
+            ended = [kind for kind, own in self.processes.items() for process in own if process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                state = f"ended: {ended}, listening: {self.count_listeners()}, {self.readiness}"
+                raise RuntimeError(f"the cluster is not ready: {state}")
             time.sleep(0.2)
 
     def count_listeners(self) -> int:
@@ -110,9 +113,13 @@ class Cluster:
     def is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as answer:
+                self.readiness = "ready"
                 return bool(answer.status == 200)
-        except OSError:
-            return False
+        except urllib.error.HTTPError as error:
+            self.readiness = error.read().decode()
+        except OSError as error:
+            self.readiness = str(error)
+        return False
 
     def create_token(self) -> str:
         """A token of the admin who signs in with the link."""

@@ -7,6 +7,7 @@ import http.cookiejar
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -29,9 +30,14 @@ HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that the kernel gives to connections: one of them may take a higher one before the server
+    listens, which is seconds later (ip(7), ip_local_port_range)."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = secrets.choice(range(10_000, max(first, 20_000)))
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Product:

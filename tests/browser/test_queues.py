@@ -318,7 +318,7 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     page.keyboard.press("j")
     for key in ("1", "j", "2"):  # while the page of the second item loads
         page.keyboard.press(key)
-    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"open\s*2\s*decided\s*2"))
+    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*2\s*decided\s*2"))
     items = training.product.get(f"queues/{queue}/items/?page_size=10")["results"]
     assert [item["decided"].get("correct") for item in items] == [None, True, None, False]
     expect(marked).to_have_count(1)

@@ -55,12 +55,12 @@ from rollouts.replay.preview import (
 )
 from rollouts.replay.prompts import record_step_prompts
 from rollouts.replay.ranges import MAX_RANGE_STEPS, PinnedRange, pin_range
-from rollouts.replay.selection import PlanSelector
+from rollouts.replay.selection import FLAGGED_RULE, PlanSelector
 
 __all__ = [
     "DEFAULT_PLAN_NAME", "EntryCompatibility", "EntryEffect", "EntryOutcome", "EntryPreview", "ExcludedRows",
-    "MAX_RANGE_STEPS", "PLAN_NAME_PATTERN", "PREVIEW_LABELS", "PinExclusion", "PinnedRange", "PlanContext",
-    "PlanSelector", "PromptEffect", "ReplayTimeline", "ReplayTimelineStep", "SampleEffect", "bind_run",
+    "FLAGGED_RULE", "MAX_RANGE_STEPS", "PLAN_NAME_PATTERN", "PREVIEW_LABELS", "PinExclusion", "PinnedRange",
+    "PlanContext", "PlanSelector", "PromptEffect", "ReplayTimeline", "ReplayTimelineStep", "SampleEffect", "bind_run",
     "check_entry_compatibility", "check_plan_compatibility", "check_selected_action", "count_states",
     "describe_effects", "explain_refusal", "find_current_revision", "find_exclusions", "find_first_steps",
     "find_loading_trainer", "find_newest_bound_run", "find_plan_conflicts", "find_plan_entry", "find_plan_trainer",

@@ -20,7 +20,7 @@ from rollouts.samples import load_texts
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-FLAGGED: Final = ("flagged bad",)  # in the place of rules
+FLAGGED_RULE: Final = "flagged bad"  # stands where the keys of rules do
 RULE_ACTIONS: Final = ("mask", "drop")  # of the rules that act on replays
 MAX_KEYS_PER_QUERY: Final = 900
 MAX_TEXTS: Final = 20_000  # responses of pinned steps that are compared with those of rules
@@ -77,7 +77,7 @@ def load_flagged_samples(runs: Collection[int]) -> dict[StepPosition, SelectedSa
     bad = Label.objects.flags().active().filter(step__run__in=list(runs), answer=" bad ")
     samples: dict[StepPosition, SelectedSamples] = defaultdict(dict)
     for sample, *position in bad.values_list("sample", *(f"step__{name}" for name in STEP_POSITION)):
-        samples[tuple(position)][sample] = FLAGGED
+        samples[tuple(position)][sample] = (FLAGGED_RULE,)
     return samples
 
 

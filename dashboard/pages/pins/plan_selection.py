@@ -22,7 +22,6 @@ MAX_RULE_NAMES = 3
 MAX_STEPS = 60
 MAX_NAME_CHARS = 14
 SQUARE, SQUARE_GAP = 12, 2
-FLAGGED_RULE = "flagged bad"  # in the place of rules
 SOURCE_WORDS = {"flags": N_("samples flagged bad"), "rules": N_("samples that the guidance rules select")}
 MEANINGS = {
     "keep": N_("All samples are replayed as they are."),
@@ -93,7 +92,7 @@ def draw_square(x: int, sample: replay.SampleEffect) -> SafeString:
 
 
 def name_rule(key: str) -> str:
-    return _("flagged bad") if key == FLAGGED_RULE else key
+    return _("flagged bad") if key == replay.FLAGGED_RULE else key
 
 
 def build_selection_context(

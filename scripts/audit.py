@@ -106,8 +106,7 @@ def scan_secrets(root: Path = ROOT) -> bool:
     known = baseline.load(baseline.load_from_file(str(path)), str(path))  # also sets the plug-ins and filters
     scanned = SecretsCollection()
     with contextlib.chdir(root):  # with `root`, the baseline would have the absolute paths of one machine
-        for name in list_scanned_files(root):
-            scanned.scan_file(name)
+        scanned.scan_files(*list_scanned_files(root))  # one process per core
     found = sorted((scanned - known).json().items())
     for name, secrets in found:
         for secret in secrets:
@@ -130,8 +129,7 @@ def accept_secrets(root: Path = ROOT) -> None:
         settings.disable_filters("detect_secrets.filters.common.is_ignored_due_to_verification_policies")
         found = SecretsCollection()
         with contextlib.chdir(root):
-            for name in list_scanned_files(root):
-                found.scan_file(name)
+            found.scan_files(*list_scanned_files(root))
         baseline.save_to_file(found, str(root / BASELINE))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,15 @@ def uses_own_queries(item: pytest.Item) -> bool:
         return False
     fixtures = getattr(item, "fixturenames", ())
     return item.get_closest_marker("django_db") is not None or not {"db", "transactional_db"}.isdisjoint(fixtures)
+
+
+def pytest_sessionstart() -> None:
+    gc.disable()  # collecting makes thousands of objects, and all of them stay
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # else each full collection of garbage visits them
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def product_files() -> list[Path]:
     return [ROOT / name for name in names if Path(name).suffix in (".py", ".js", ".css", ".html", ".md", ".po")]
 
 
+@cache
 def product_modules() -> list[tuple[str, ast.Module]]:
     files = [path for path in product_files() if path.suffix == ".py"]
     return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in files]

@@ -36,6 +36,9 @@ test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; 
 test-postgres: .stamps/dev  ## database tests on a temporary PostgreSQL
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
 
+test-s3: .stamps/dev  ## the tests with their files in a bucket of an S3-compatible server, which they start
+	TEST_STORAGE=s3 $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers" $(TEST_PATHS)
+
 test-browser: .stamps/dev  ## tests in Chromium
 	if [ -d tests/browser ]; then $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m browser $(BROWSER_PATHS); fi
 

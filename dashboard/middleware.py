@@ -31,7 +31,7 @@ from dashboard.search_limits import set_search_person
 from rolloutdeck.protocol import SERVER_HEADER, WIRE_VERSION
 from rollouts.errors import QueryLimitError, SearchCancelledError, StorageUnavailableError, TooManySearchesError
 from rollouts.lib import clear_outdated
-from rollouts.storage import is_disk_full
+from rollouts.storage import BucketError, is_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +128,10 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
             return render_unavailable_page(is_disk_full(exception))
         if isinstance(exception, OSError) and is_disk_full(exception):
             return render_unavailable_page(True)
-        if not isinstance(exception, StorageUnavailableError):
+        if not isinstance(exception, StorageUnavailableError | BucketError):
             return None
-        return render_error_page(request, 503, _("Data temporarily unavailable"), str(exception))
+        message = str(exception.strerror if isinstance(exception, BucketError) else exception)
+        return render_error_page(request, 503, _("Data temporarily unavailable"), message)
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

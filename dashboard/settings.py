@@ -21,6 +21,8 @@ if (BASE_DIR / ".env").exists():
 
 DATA_DIR = Path(env.str("ROLLOUTDECK_DATA", "") or "~/.rolloutdeck/data").expanduser().absolute()
 DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
+STORAGE_URL = env.str("ROLLOUTDECK_STORAGE", "").rstrip("/")  # s3://bucket/prefix; "" is the data folder
+CACHE_BYTES = int(env.str("ROLLOUTDECK_CACHE_BYTES", "") or 20_000_000_000)  # of copies of a bucket's files
 REDIS_URL = env.str("REDIS_URL", "") or f"unix://{DATA_DIR / 'redis.sock'}"
 # Limits of searches, see docs/operations.md.
 MAX_QUERY_SECONDS = float(env.str("ROLLOUTDECK_MAX_QUERY_SECONDS", "") or 20.0)  # of all searches of one request

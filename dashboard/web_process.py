@@ -34,6 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
         timeout_graceful_shutdown=MAX_STOP_SECONDS,
     )
     config.load()  # takes seconds, in which no connection may wait for this process
+    check_stored_files()
     try:
         listeners = open_listeners(args.host, args.port)
     except OSError as error:
@@ -41,6 +42,22 @@ def main(words: Sequence[str] | None = None) -> int:
     server = uvicorn.Server(config)
     server.run(listeners)
     return 0 if server.started else 1
+
+
+def check_stored_files() -> None:
+    """Raises SystemExit if the server's files are elsewhere than the settings say."""
+    from django.db import DatabaseError, close_old_connections  # the settings are loaded now
+
+    from rollouts.storage import StorageRefusedError, check_storage
+
+    try:
+        check_storage()
+    except StorageRefusedError as error:
+        raise SystemExit(str(error)) from None
+    except DatabaseError:  # `/readyz` says so, until the database answers
+        pass
+    finally:
+        close_old_connections()
 
 
 def open_listeners(host: str, port: int) -> list[socket.socket]:

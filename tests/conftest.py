@@ -21,17 +21,35 @@ from dashboard.counters import counters
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site, served
 from tests.support import builders
+from tests.support.bucket_server import create_place
 from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 
 DATA = Path(__file__).parent / "data"
 TRAINER_SIDE = Path(__file__).parent / "rolloutdeck"
+TEST_STORAGE = os.environ.get("TEST_STORAGE", "disk")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # they wait while others compute
     if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
-        config.hook.pytest_deselected(items=[item for item in items if not uses_own_queries(item)])
-        items[:] = [item for item in items if uses_own_queries(item)]
+        select(config, items, uses_own_queries)
+    select(config, items, runs_with_a_bucket if TEST_STORAGE == "s3" else runs_with_a_folder)
+
+
+def select(config: pytest.Config, items: list[pytest.Item], is_selected: Callable[[pytest.Item], bool]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
+    items[:] = [item for item in items if is_selected(item)]
+
+
+def runs_with_a_bucket(item: pytest.Item) -> bool:
+    """Whether the test neither looks into the data folder nor starts processes with their own settings."""
+    if item.get_closest_marker("s3"):
+        return True
+    return not any(item.get_closest_marker(name) for name in ("disk", "slow", "browser", "trainers"))
+
+
+def runs_with_a_folder(item: pytest.Item) -> bool:
+    return item.get_closest_marker("s3") is None
 
 
 def uses_own_queries(item: pytest.Item) -> bool:
@@ -110,9 +128,17 @@ def environment() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
-    """Every test writes its bytes to a folder of its own."""
+    """Every test writes its bytes to a folder of its own; with TEST_STORAGE=s3 to a place of its own in a bucket."""
     settings.DATA_DIR = tmp_path / "data"
+    settings.STORAGE_URL = create_place() if TEST_STORAGE == "s3" else ""
     yield settings.DATA_DIR
+
+
+@pytest.fixture
+def bucket(settings: Any, data_dir: Path) -> str:
+    """The files of this test are in a bucket. Returns the URL of the place."""
+    settings.STORAGE_URL = settings.STORAGE_URL or create_place()
+    return str(settings.STORAGE_URL)
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,9 @@ from rolloutdeck.cli.entry import build_parser
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
-# Read by programs in the server: uvicorn, and PostgreSQL's image.
+# Read by programs in the server: uvicorn, PostgreSQL's image, and the library for buckets.
 OTHER_VARIABLES = {"FORWARDED_ALLOW_IPS", "POSTGRES_USER", "POSTGRES_PASSWORD"}
+OTHER_VARIABLES |= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"}
 
 
 def load_documents(path: Path) -> list[Any]:

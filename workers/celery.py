@@ -1,10 +1,12 @@
 """The Celery process. The database rows say what is due: if a task is lost, the sweep sends it again."""
 
 import os
+import subprocess
+import sys
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_embedded_init, task_prerun, worker_process_init
+from celery.signals import beat_embedded_init, task_prerun, worker_init, worker_process_init
 
 from rolloutdeck.up import end_with_parent
 from workers.beat import BeatRestart
@@ -16,6 +18,30 @@ app = Celery("rolloutdeck")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
 app.steps["worker"].add(BeatRestart)
+
+
+@worker_init.connect
+def check_stored_files(**_: Any) -> None:
+    """Ends this process if the server's files are elsewhere than the settings say. A bucket is tried out in another
+    process: the threads of its library do not survive a fork."""
+    from django.conf import settings
+    from django.db import DatabaseError, connections
+
+    from rollouts.storage import StorageRefusedError, check_storage
+
+    if settings.STORAGE_URL:
+        command = [sys.executable, "-m", "django", "check_storage"]
+        if subprocess.run(command).returncode:
+            sys.exit(1)
+        return
+    try:
+        check_storage()
+    except StorageRefusedError as error:
+        sys.exit(str(error))
+    except DatabaseError:  # the tasks say so
+        pass
+    finally:
+        connections.close_all()
 
 
 @worker_process_init.connect

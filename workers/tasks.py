@@ -22,6 +22,7 @@ from rollouts.maintenance import (
     compact_body_files,
     delete_orphan_blobs,
     delete_orphan_bodies,
+    delete_orphan_images,
     delete_stale_uploads,
     delete_unpinned_bytes,
     empty_trash,
@@ -145,6 +146,7 @@ def hourly_cleanup() -> None:
     delete_unpinned_bytes()
     delete_orphan_blobs()
     delete_orphan_raw_files()
+    delete_orphan_images()
     delete_expired_content()
     call_command("clearsessions")
 

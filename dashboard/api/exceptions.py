@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView, set_rollback
 
 from rollouts.errors import InvalidInputError, RolloutError, TooManySearchesError
-from rollouts.storage import is_disk_full
+from rollouts.storage import BucketError, is_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ def describe_exception(error: BaseException) -> tuple[int, dict[str, Any]] | Non
             if is_disk_full(error):
                 status, message = 507, "The disk of the server's database is full. Free some space first."
             return status, build_error_body("database_unavailable", message)
+        case BucketError():
+            return 503, build_error_body("storage_unavailable", f"{error.strerror}. Try again in a moment.")
         case OSError() if is_disk_full(error):
             return 507, build_error_body("storage_unavailable", "The server's disk is full. Free some space first.")
     return None

@@ -10,6 +10,10 @@ from rolloutdeck.cli.server_arguments import (
     add_forget_arguments,
     add_fsck_arguments,
     add_restore_arguments,
+    add_storage_arguments,
 )
 
-__all__ = ["add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_restore_arguments", "main"]
+__all__ = [
+    "add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_restore_arguments",
+    "add_storage_arguments", "main",
+]  # fmt: skip

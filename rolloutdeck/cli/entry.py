@@ -22,6 +22,7 @@ from rolloutdeck.cli.server_arguments import (
     add_fsck_arguments,
     add_migrate_arguments,
     add_restore_arguments,
+    add_storage_arguments,
     add_up_arguments,
     add_web_arguments,
     add_worker_arguments,
@@ -236,6 +237,7 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
     "forget": ("rolloutdeck.cli.server_commands", "remove a prompt and its samples everywhere", add_forget_arguments),
+    "storage": ("rolloutdeck.cli.server_commands", "move the stored files to a bucket or back", add_storage_arguments),
     "check": ("rolloutdeck.cli.check", "find trainer settings that would lose samples", _add_check),
 }
 

@@ -70,6 +70,13 @@ def add_fsck_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_argument(parser)
 
 
+def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("verb", choices=("move",), help="copy all files to another place, and use that from the next start on")
+    add("place", metavar="PLACE", help="s3://BUCKET/PREFIX, or disk for the data folder")
+    _add_data_argument(parser)
+
+
 def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--project", required=True, help="the project; others keep the prompt")

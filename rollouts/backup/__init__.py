@@ -1,4 +1,4 @@
-"""Backups of a running server, their restore, and upgrades of the database. See docs/decisions/backup.md.
+"""Backups of a running server, their restore, upgrades of the database, and moves of the files to another place.
 
 Depends on: integrity, which lists the files that rows refer to, and storage.
 Invariant: a folder is a backup only if it has a manifest, and the manifest is written last.
@@ -18,13 +18,14 @@ from rollouts.backup.manifest import (
     remove_backup,
     write_manifest,
 )
+from rollouts.backup.move import MoveResult, move_files
 from rollouts.backup.restore import RestoreResult, restore_backup
 from rollouts.backup.tables import apply_migrations
 from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_database
 
 __all__ = [
-    "BackupError", "BackupResult", "Manifest", "POOL_NAME", "RestoreResult", "UpgradeError", "apply_migrations",
-    "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup", "describe_bytes",
-    "get_engine", "list_backups", "list_migrations", "lock_destination", "migrate_database",
-    "remove_backup", "restore_backup", "write_manifest",
+    "BackupError", "BackupResult", "Manifest", "MoveResult", "POOL_NAME", "RestoreResult", "UpgradeError",
+    "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup",
+    "describe_bytes", "get_engine", "list_backups", "list_migrations", "lock_destination", "migrate_database",
+    "move_files", "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from rollouts.backup.manifest import (
 )
 from rollouts.integrity import FileReference, iterate_references, list_image_files
 from rollouts.lib import read_version
-from rollouts.storage import forbid_deletion, get_data_root
+from rollouts.storage import checkout_file, find_file, forbid_deletion, get_data_root
 
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes copied
 COPY_BYTES = 4 << 20
@@ -128,14 +128,18 @@ class FileCopier:
 
     def copy(self, reference: FileReference) -> tuple[int, str]:
         """Copies the file unless the pool has it. Returns its size and sha256."""
-        target, size = self.pool / reference.name, reference.path.stat().st_size
+        stored = find_file(reference.name)
+        if stored is None:
+            raise FileNotFoundError(reference.name)
+        target, size = self.pool / reference.name, stored.bytes
         if target.exists() and target.stat().st_size == size:
             known = self.known.get(reference.name)
             # Without a manifest it is from a backup that was killed.
             return known if known and known[0] == size else (size, compute_sha256(target))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.copy")
-        shutil.copyfile(reference.path, temporary)
+        with checkout_file(reference.name) as path:
+            shutil.copyfile(path, temporary)
         digest = compute_sha256(temporary)
         temporary.replace(target)
         self.copied += 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from django.conf import settings
 from django.db import connection
 
 from rolloutdeck.up import RESTORE_MARKER
@@ -12,10 +13,19 @@ from rollouts.backup import database
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import POOL_NAME, Manifest, compute_sha256, list_backups, lock_destination
 from rollouts.lib import find_unknown_migrations, read_version
-from rollouts.storage import get_data_root
+from rollouts.storage import (
+    StorageRefusedError,
+    checkout_file,
+    find_file,
+    get_data_root,
+    prepare_place,
+    set_location,
+    write_file,
+)
 
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes copied
 COPY_BYTES = 1 << 20
+LOCATION_MIGRATION = "rollouts.0030_storage_location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +48,17 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
     with lock_destination(destination):
         manifest = select_backup(list_backups(destination), name, destination)
         check_version(manifest)
-        check_database(manifest, marker.read_text(encoding="ascii").strip())
+        restore_id = marker.read_text(encoding="ascii").strip()
+        check_database(manifest, restore_id)
+        check_storage_place(manifest, restore_id)
         copy = destination / manifest.name / manifest.database
         if not copy.exists() or compute_sha256(copy) != manifest.database_sha256:
             raise BackupError(f"{copy} is missing or damaged. Restore another backup with --backup NAME.")
-        damaged = restore_files(manifest, destination / POOL_NAME, data, progress)
-        load_database(copy, marker.read_text(encoding="ascii").strip())
+        damaged = restore_files(manifest, destination / POOL_NAME, progress)
+        load_database(copy, restore_id)
         check_row_counts(manifest)
+        if LOCATION_MIGRATION in manifest.migrations:
+            set_location(restore_id)
     database.forget_restore()
     marker.unlink()
     return RestoreResult(manifest, damaged)
@@ -91,12 +105,24 @@ def check_database(manifest: Manifest, restore_id: str) -> None:
         raise BackupError("The database of DATABASE_URL is not empty. Restore into a new one.")
 
 
-def restore_files(manifest: Manifest, pool: Path, data: Path, progress: Progress) -> list[str]:
+def check_storage_place(manifest: Manifest, restore_id: str) -> None:
+    """Raises BackupError unless this restore may write to the bucket of the settings, if there is one."""
+    if not settings.STORAGE_URL:
+        return
+    if LOCATION_MIGRATION not in manifest.migrations:
+        raise BackupError("A backup of a version without buckets is restored without ROLLOUTDECK_STORAGE.")
+    try:
+        prepare_place(settings.STORAGE_URL, restore_id)
+    except StorageRefusedError as error:
+        raise BackupError(str(error)) from error
+
+
+def restore_files(manifest: Manifest, pool: Path, progress: Progress) -> list[str]:
     """Copies the files and verifies their hashes. Returns the names of those that are missing or damaged."""
     damaged, copied = [], 0
     for done, (name, (size, digest)) in enumerate(sorted(manifest.files.items())):
         progress(done, len(manifest.files), copied)
-        if is_unsafe_name(name) or not restore_file(pool / name, data / name, size, digest):
+        if is_unsafe_name(name) or not restore_file(pool / name, name, size, digest):
             damaged.append(name)
         copied += size
     progress(len(manifest.files), len(manifest.files), copied)
@@ -109,26 +135,34 @@ def is_unsafe_name(name: str) -> bool:
     return path.is_absolute() or ".." in path.parts or len(path.parts) < 2
 
 
-def restore_file(source: Path, target: Path, size: int, digest: str) -> bool:
+class DamagedCopyError(Exception):
+    """The bytes of a file in the backup do not have their hash."""
+
+
+def restore_file(source: Path, key: str, size: int, digest: str) -> bool:
     """Copies a file and returns whether its bytes have the hash. Otherwise there is no file."""
-    if target.exists() and target.stat().st_size == size and compute_sha256(target) == digest:
+    if is_restored(key, size, digest):
         return True
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.restore")
     try:
         actual = sha256()
-        with source.open("rb") as reader, temporary.open("wb") as writer:
+        # Not synced one by one: after a power cut the restore is called again.
+        with write_file(key, is_derived=True) as target, source.open("rb") as reader, target.open("wb") as writer:
             while piece := reader.read(COPY_BYTES):
                 actual.update(piece)
                 writer.write(piece)
-        if actual.hexdigest() != digest:
-            return False
-        temporary.replace(target)
+            if actual.hexdigest() != digest:
+                raise DamagedCopyError
         return True
-    except FileNotFoundError:
+    except (FileNotFoundError, DamagedCopyError):
         return False
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def is_restored(key: str, size: int, digest: str) -> bool:
+    file = find_file(key)
+    if file is None or file.bytes != size:
+        return False
+    with checkout_file(key) as path:
+        return compute_sha256(path) == digest
 
 
 def load_database(copy: Path, restore_id: str) -> None:

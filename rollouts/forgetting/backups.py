@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -40,6 +39,7 @@ from rollouts.forgetting.traces import find_traces, parse_prompt_key
 from rollouts.integrity import iterate_references
 from rollouts.lib import read_version
 from rollouts.models import ForgottenPrompt, Project
+from rollouts.storage import find_file, use_folder
 
 
 @dataclass(slots=True)
@@ -122,14 +122,15 @@ def remove_unnamed_copies(folder: Path, manifest: Manifest) -> None:
 @contextmanager
 def use_copy(path: Path, pool: Path) -> Iterator[None]:
     """Lets this process work on a copy of the database and the files of the backups."""
-    before = connection.settings_dict["NAME"], settings.DATA_DIR
+    before = connection.settings_dict["NAME"]
     connection.close()
-    connection.settings_dict["NAME"], settings.DATA_DIR = str(path), pool
+    connection.settings_dict["NAME"] = str(path)
     try:
-        yield
+        with use_folder(pool):
+            yield
     finally:
         connection.close()
-        connection.settings_dict["NAME"], settings.DATA_DIR = before
+        connection.settings_dict["NAME"] = before
         shutil.rmtree(pool / "run", ignore_errors=True)  # locks
         shutil.rmtree(pool / "incoming", ignore_errors=True)
 
@@ -154,11 +155,11 @@ def forget_in_copy(manifest: Manifest, slug: str, key: str, containing: bool) ->
     erase_database_pages()
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
-    names = {reference.name: reference.path for reference in iterate_references()}
+    names = {reference.name for reference in iterate_references()}
     files = {name: entry for name, entry in manifest.files.items() if name in names or name.startswith("images/")}
     files = {name: entry for name, entry in files.items() if name not in removed}
-    new = {name: path for name, path in names.items() if name not in manifest.files and path.exists()}
-    files |= {name: (path.stat().st_size, "") for name, path in new.items()}
+    new = [file for file in map(find_file, names - manifest.files.keys()) if file]
+    files |= {file.key: (file.bytes, "") for file in new}
     return replace(
         manifest,
         version=read_version(),

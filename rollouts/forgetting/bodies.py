@@ -16,7 +16,7 @@ from rollouts.forgetting.texts import SearchText
 from rollouts.formats import TOKEN_ONLY_FORMATS
 from rollouts.models import Dump, DuplicateSource, Project, Segment, get_step_position
 from rollouts.samples import build_trajectory_key
-from rollouts.storage import get_body_file_path, get_data_root
+from rollouts.storage import fetch_body_file, list_files
 
 Trajectory = tuple[object, ...]
 
@@ -174,11 +174,10 @@ def find_orphans(project: Project, keys: frozenset[str], text: SearchText | None
     """Body files that are no longer used remain on the disk for an hour."""
     known = set(Segment.objects.filter(run__project=project).values_list("path", flat=True))
     wanted = pa.array(sorted(keys), pa.string())
-    root = get_data_root() / "bodies"
     for run in project.runs.values_list("pk", flat=True):
-        for path in (root / str(run)).rglob("*.parquet"):
-            name = path.relative_to(root).as_posix()
-            if name in known or Segment.objects.filter(path=name).exists():
+        for file in list_files(f"bodies/{run}/"):
+            name = file.key.removeprefix("bodies/")
+            if not name.endswith(".parquet") or name in known or Segment.objects.filter(path=name).exists():
                 continue
             for _, table in read_tables(name, None, BodyMatches()):
                 has_key = pc.any(pc.is_in(table["prompt_key"], value_set=wanted)).as_py()
@@ -191,7 +190,7 @@ def read_tables(path: str, columns: list[str] | None, result: BodyMatches) -> It
     """Yields (first row, rows) of a body file."""
     first = 0
     try:
-        with pq.ParquetFile(get_body_file_path(path)) as file:
+        with pq.ParquetFile(fetch_body_file(path)) as file:
             for group in range(file.metadata.num_row_groups):
                 table = file.read_row_group(group, columns=columns)
                 yield first, table

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 from django.db import transaction
 from django.db.models import Q
 
-from rollouts.forgetting.pending import add_pending_paths
+from rollouts.forgetting.pending import add_pending
 from rollouts.forgetting.texts import SearchText
 from rollouts.live import notify_topics
 from rollouts.models import (
@@ -37,7 +37,7 @@ from rollouts.models import (
     SharedLink,
 )
 from rollouts.sharing import revoke_shared_link
-from rollouts.storage import get_image_folder
+from rollouts.storage import get_image_key
 
 MIN_TAIL_CHARS = 24  # a shorter end of a response is found where it says something else
 IDS_PER_QUERY = 500
@@ -148,9 +148,9 @@ def remove_evidence(
     with transaction.atomic():
         for item in found.items:
             shown = item.shown
-            owner = get_image_folder(forgotten.project.image_owner)
+            owner = forgotten.project.image_owner
             digests = [image["sha256"] for image in shown.get("images", []) if image.get("sha256")]
-            add_pending_paths(forgotten, [owner / digest[:2] / digest for digest in digests])
+            add_pending(forgotten, [get_image_key(owner, digest) for digest in digests])
             held = {"forgotten": True, **{name: shown[name] for name in KEPT_FIELDS if name in shown}}
             EvidenceItem.objects.filter(pk=item.pk).update(held=json.dumps(held))
         for item in found.rows:

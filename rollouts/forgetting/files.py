@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import transaction
 
 from rollouts.forgetting.bodies import BodyMatches, read_tables
-from rollouts.forgetting.pending import add_pending_paths
+from rollouts.forgetting.pending import add_pending
 from rollouts.indexing import drop_artifact_files
 from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob, Dump, EvidenceItem, ForgottenPrompt, Segment
 from rollouts.storage import (
     allow_deletion,
+    delete_file,
     delete_unused_raw_files,
-    get_blob_path,
-    get_body_file_path,
+    fetch_body_file,
+    get_blob_key,
     get_data_root,
 )
 
@@ -50,8 +51,8 @@ def find_artifacts(dumps: Iterable[Dump]) -> list[Artifact]:
 def drop_artifacts(forgotten: ForgottenPrompt, artifacts: Iterable[Artifact]) -> None:
     for artifact in artifacts:
         with transaction.atomic():
-            blobs = [get_blob_path(blob.project_id, blob.sha256) for blob in artifact.blobs.all()]
-            add_pending_paths(forgotten, blobs)
+            blobs = [get_blob_key(blob.project_id, blob.sha256) for blob in artifact.blobs.all()]
+            add_pending(forgotten, blobs)
             drop_artifact_files(artifact)
             notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
         parts = get_data_root() / "incoming" / "parts"
@@ -96,7 +97,7 @@ def list_run_images(run: int) -> set[str]:
     """Raises FileNotFoundError if a body is missing: then nothing is known to be unused."""
     used: set[str] = set()
     for path in Segment.objects.filter(run=run).values_list("path", flat=True):
-        with pq.ParquetFile(get_body_file_path(path)) as file:
+        with pq.ParquetFile(fetch_body_file(path)) as file:
             for group in range(file.metadata.num_row_groups):
                 used |= find_digests(file.read_row_group(group))
     return used
@@ -126,7 +127,7 @@ def remove_pending_files(forgotten: ForgottenPrompt) -> list[str]:
 
 def remove_file(forgotten: ForgottenPrompt, name: str, images: UsedImages) -> bool:
     """Returns whether the file is gone, or belongs to a row again."""
-    path, kind = get_data_root() / name, name.partition("/")[0]
+    path, kind = PurePosixPath(name), name.partition("/")[0]
     match kind:
         case "raw" if Dump.objects.filter(run__project=forgotten.project_id, sha256=path.stem).exists():
             return not delete_unused_raw_files(forgotten.project_id, [path.stem])
@@ -136,7 +137,7 @@ def remove_file(forgotten: ForgottenPrompt, name: str, images: UsedImages) -> bo
             return True
         case "images" if images.has(path.parent.parent.name, path.name):
             return True
-    path.unlink(missing_ok=True)
+    delete_file(name)
     return True
 
 

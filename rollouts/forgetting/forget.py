@@ -12,7 +12,7 @@ from django.utils import timezone
 from rollouts.errors import ConflictError
 from rollouts.forgetting.evidence import remove_evidence
 from rollouts.forgetting.files import drop_artifacts, find_images, remove_pending_files
-from rollouts.forgetting.pending import add_pending, add_pending_paths
+from rollouts.forgetting.pending import add_pending
 from rollouts.forgetting.raw_dumps import drop_raw_dumps
 from rollouts.forgetting.rows import remove_samples, rewrite_segments
 from rollouts.forgetting.traces import TraceReport, find_traces, parse_prompt_key
@@ -21,7 +21,7 @@ from rollouts.live import notify_run_changed
 from rollouts.maintenance import release_dead_claims
 from rollouts.models import Dump, ForgottenPrompt, Project
 from rollouts.projects import record_audit_entry
-from rollouts.storage import get_image_folder
+from rollouts.storage import get_image_key
 
 MAX_ROUNDS = 3  # a dump that was indexed meanwhile, or a new link, is found by the next round
 MAX_INDEX_WAIT_SECONDS = 300.0
@@ -96,8 +96,8 @@ def remove_traces(row: ForgottenPrompt, report: TraceReport) -> None:
     with transaction.atomic():
         row.aliases = sorted({*row.aliases, *bodies.keys} - {row.key})
         ForgottenPrompt.objects.filter(pk=row.pk).update(aliases=row.aliases)
-        images = [get_image_folder(owner) / digest[:2] / digest for owner, digest in find_images(dumps, bodies)]
-        add_pending_paths(row, images)
+        images = [get_image_key(owner, digest) for owner, digest in find_images(dumps, bodies)]
+        add_pending(row, images)
         add_pending(row, report.raw_orphans)
         add_pending(row, [f"bodies/{path}" for path in bodies.orphans])
     drop_artifacts(row, report.artifacts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable
+from pathlib import PurePosixPath
 from typing import cast
 
 import pyarrow as pa
@@ -14,11 +15,11 @@ from django.utils import timezone
 
 from rollouts.errors import RolloutError
 from rollouts.forgetting.bodies import list_unscanned_dumps
-from rollouts.forgetting.pending import add_pending_paths
+from rollouts.forgetting.pending import add_pending
 from rollouts.forgetting.texts import SearchText
 from rollouts.formats import METRIC_FORMATS, TOKEN_ONLY_FORMATS
 from rollouts.models import Dump, ForgottenPrompt, Project
-from rollouts.storage import get_data_root, get_raw_dump_path, open_decompressed, open_raw_dump
+from rollouts.storage import get_raw_dump_key, list_files, open_decompressed, open_raw_dump
 
 PIECE_BYTES = 4 << 20
 WAITING = Q(segment=None, state__in=(Dump.State.RECEIVED, Dump.State.INDEXING))  # indexing leaves the prompt out
@@ -40,13 +41,14 @@ def find_raw_dumps_with_text(project: Project, text: SearchText | None) -> tuple
 
 
 def find_orphan_raw_files(project: Project, text: SearchText | None) -> list[str]:
-    """Returns the paths of raw files without a row that have the text."""
+    """Returns the keys of raw files without a row that have the text."""
     patterns = text.build_byte_patterns() if text else []
     names = []
-    for path in (get_data_root() / "raw" / str(project.pk)).glob("*/*.zst") if patterns else ():
-        known = Dump.objects.filter(run__project=project, sha256=path.stem, raw_dropped_at=None)
-        if not known.exists() and has_bytes(project.pk, path.stem, patterns):
-            names.append(path.relative_to(get_data_root()).as_posix())
+    for file in list_files(f"raw/{project.pk}/") if patterns else ():
+        sha256 = PurePosixPath(file.key).stem
+        known = Dump.objects.filter(run__project=project, sha256=sha256, raw_dropped_at=None)
+        if not known.exists() and has_bytes(project.pk, sha256, patterns):
+            names.append(file.key)
     return names
 
 
@@ -90,5 +92,5 @@ def drop_raw_dumps(forgotten: ForgottenPrompt, dumps: Iterable[Dump]) -> int:
     with transaction.atomic():
         dropped = raw.filter(sha256__in=hashes, raw_dropped_at=None).exclude(WAITING)
         dropped.update(raw_dropped_at=timezone.now(), problems=[], message="")
-        add_pending_paths(forgotten, [get_raw_dump_path(project.pk, sha256) for sha256 in hashes])
+        add_pending(forgotten, [get_raw_dump_key(project.pk, sha256) for sha256 in hashes])
     return len(hashes)

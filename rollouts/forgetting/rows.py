@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from django.db import transaction
@@ -41,7 +41,7 @@ from rollouts.samples import (
     remove_missing_results,
     scan_dump_rows_in_file,
 )
-from rollouts.storage import get_body_file_path, write_atomically
+from rollouts.storage import delete_orphan, get_body_key, write_file
 
 MAX_TRIES = 5  # while workers change the step
 IDS_PER_QUERY = 500
@@ -83,15 +83,23 @@ def remove_step_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], ordina
             files.pop_all()  # from here, an orphaned file is better than a row without its file
 
 
-def copy_other_rows(dump: Dump, removed: set[int], files: ExitStack) -> tuple[str, int]:
-    """Writes the remaining rows to a new file. Returns its path and their number; ("", 0) if none remain."""
+class OtherRows(NamedTuple):
+    """The new body file of a dump, the number of its rows, and its bytes. `path` is "" if no row remains."""
+
+    path: str = ""
+    rows: int = 0
+    bytes: int = 0
+
+
+def copy_other_rows(dump: Dump, removed: set[int], files: ExitStack) -> OtherRows:
+    """Writes the remaining rows to a new file."""
     if len(removed) >= dump.rows:
-        return "", 0
+        return OtherRows()
     path = f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet"
-    target = get_body_file_path(path)
-    files.callback(target.unlink, missing_ok=True)
+    key = get_body_key(path)
+    files.callback(delete_orphan, key)
     try:
-        with write_atomically(target) as temporary, open_body_file(dump) as file:
+        with write_file(key) as temporary, open_body_file(dump) as file:
             writer = BodyWriter(temporary, file.schema_arrow)
             first = 0
             for table in scan_dump_rows_in_file(dump, file, None):
@@ -100,12 +108,13 @@ def copy_other_rows(dump: Dump, removed: set[int], files: ExitStack) -> tuple[st
                     writer.write(table.take(rows))
                 first += table.num_rows
             writer.close()
+            size = temporary.stat().st_size
     except FileNotFoundError as error:  # compaction moved the rows
         raise StepChangedError from error
-    return path, writer.rows
+    return OtherRows(path, writer.rows, size)
 
 
-def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept: dict[int, tuple[str, int]]) -> None:
+def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept: dict[int, OtherRows]) -> None:
     """Points the dumps to the new files and computes the rows of the step again. Locks the step."""
     first = next(iter(dumps))
     assert first.step is not None
@@ -115,7 +124,7 @@ def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept
     templates = {pk: (opening, ending) for pk, opening, ending in edges} if step.dropped else {}
     old = {dump.segment for dump in dumps if dump.segment}
     for dump in dumps:
-        point_dump(dump, *kept[dump.pk])
+        point_dump(dump, kept[dump.pk])
     drop_raw_dumps(forgotten, dumps)
     try:
         rebuild_step(step)
@@ -135,12 +144,12 @@ def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept
     notify_run_changed(step.run, split=step.split, step=step.step)
 
 
-def point_dump(dump: Dump, path: str, rows: int) -> None:
+def point_dump(dump: Dump, kept: OtherRows) -> None:
     """Points a dump to its new file. It is never indexed again, since its raw bytes go. Raises StepChangedError."""
     target = None
-    if path:
+    if kept.path:
         target = Segment.objects.create(
-            run=dump.run, split=dump.split, path=path, rows=rows, bytes=get_body_file_path(path).stat().st_size,
+            run=dump.run, split=dump.split, path=kept.path, rows=kept.rows, bytes=kept.bytes,
             schema=dump.segment.schema if dump.segment else BODY_SCHEMA_VERSION,
         )  # fmt: skip
     unchanged = Dump.objects.filter(
@@ -148,9 +157,9 @@ def point_dump(dump: Dump, path: str, rows: int) -> None:
     )
     now = timezone.now()
     values: dict[str, Any] = {} if dump.is_from_artifact else {"raw_dropped_at": dump.raw_dropped_at or now}
-    left_out = {**dump.left_out, "forgotten": dump.left_out.get("forgotten", 0) + dump.rows - rows}
+    left_out = {**dump.left_out, "forgotten": dump.left_out.get("forgotten", 0) + dump.rows - kept.rows}
     if not unchanged.update(
-        segment=target, segment_offset=0, rows=rows, samples_dropped_at=dump.samples_dropped_at or now,
+        segment=target, segment_offset=0, rows=kept.rows, samples_dropped_at=dump.samples_dropped_at or now,
         left_out=left_out, problems=[], message="", **values,
     ):  # fmt: skip
         raise StepChangedError

@@ -3,9 +3,9 @@
 A tokenizer has no dumps. When it arrives, the token-only dumps of its run are indexed again and get their text.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from django.db.models import Q
 from django.utils import timezone
@@ -16,7 +16,7 @@ from rollouts.formats import FORMAT_NAMES, SUMMARY_FORMATS, TOKEN_ONLY_FORMATS, 
 from rollouts.indexing.detokenize import build_tokenizer_command, load_tokenizer
 from rollouts.ingest import FIRST_SWEEP_DELAY, DumpHeader
 from rollouts.models import Artifact, Dump, Step, get_step_position
-from rollouts.storage import get_blob_path
+from rollouts.storage import fetch_blob, has_blob_file
 
 # Dumps that get their text from the tokenizer.
 TOKEN_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(format__in=TOKEN_ONLY_FORMATS - SUMMARY_FORMATS)
@@ -68,7 +68,7 @@ def find_missing_tokenizer_command(step: Step) -> str:
 
 def is_artifact_file_missing(dump: Dump) -> bool:
     """Whether the dump's bytes were removed with its artifact. The sample bodies made of them remain."""
-    return dump.is_from_artifact and not get_blob_path(dump.run.project_id, dump.sha256).exists()
+    return dump.is_from_artifact and not has_blob_file(dump.run.project_id, dump.sha256)
 
 
 def build_dump_context(dump: Dump) -> DumpContext:
@@ -89,9 +89,33 @@ def build_dump_context(dump: Dump) -> DumpContext:
         raise StorageUnavailableError(f"The artifact {key[:12]} of dump {dump.pk} does not exist any more.")
     project, folder = dump.run.project_id, PurePosixPath(path).parent
     siblings = {
-        PurePosixPath(other).name: get_blob_path(project, file["sha256"])
+        PurePosixPath(other).name: file["sha256"]
         for other, file in artifact.files.items()
         if PurePosixPath(other).parent == folder and other != path
     }
-    blob = get_blob_path(project, dump.sha256)
-    return replace(context, filename=path, path=blob, sibling_paths=siblings, facts=artifact.facts)
+    paths, blob = SiblingPaths(project, siblings), fetch_readable_blob(project, dump.sha256)
+    return replace(context, filename=path, path=blob, sibling_paths=paths, facts=artifact.facts)
+
+
+class SiblingPaths(Mapping[str, Path]):
+    """The paths of files by name. A file of a bucket is downloaded when it is asked for."""
+
+    def __init__(self, project: int, hashes: dict[str, str]) -> None:
+        self.project, self.hashes = project, hashes
+
+    def __getitem__(self, name: str) -> Path:
+        return fetch_readable_blob(self.project, self.hashes[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.hashes)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def fetch_readable_blob(project: int, sha256: str) -> Path:
+    """Raises StorageUnavailableError."""
+    try:
+        return fetch_blob(project, sha256)
+    except OSError as error:
+        raise StorageUnavailableError(f"The bytes of file {sha256[:12]} cannot be read: {error.strerror}.") from error

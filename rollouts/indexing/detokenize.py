@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Artifact, Run
-from rollouts.storage import get_blob_path
+from rollouts.storage import fetch_blob
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,7 +80,7 @@ def load_tokenizer(run: Run) -> Decoder | None:
             if PurePosixPath(path).name != TOKENIZER_FILE:
                 continue
             try:
-                if decoder := load_tokenizer_file(get_blob_path(run.project_id, file["sha256"])):
+                if decoder := load_tokenizer_file(fetch_blob(run.project_id, file["sha256"])):
                     return decoder
             except OSError as error:
                 log.warning("The tokenizer of run %s is not on the disk: %s", run.uid, error)

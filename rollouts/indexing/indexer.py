@@ -179,12 +179,12 @@ def index_steps(reading: DumpReading, records: Iterator[Record]) -> None:
 
 
 def index_samples(reading: DumpReading, records: Iterator[Record]) -> None:
-    body = storage.get_body_file_path(reading.path)
-    body.parent.mkdir(parents=True, exist_ok=True)
-    with storage.delete_on_failure(body):
-        reading.write_body(records)
-    with transaction.atomic(), storage.delete_on_failure(body):
-        publish_samples(reading, body.stat().st_size if reading.writer else None)
+    key = storage.get_body_key(reading.path)
+    with storage.write_file(key, is_derived=True) as body:
+        reading.write_body(records, body)
+        size = body.stat().st_size if reading.writer else None
+    with transaction.atomic(), storage.delete_on_failure(key):
+        publish_samples(reading, size)
 
 
 def publish_samples(reading: DumpReading, size: int | None) -> None:
@@ -212,7 +212,7 @@ def publish_samples(reading: DumpReading, size: int | None) -> None:
     if old_segment and not old_segment.dumps.exists():
         old_segment.delete()
         # An export may still read the file after the commit.
-        transaction.on_commit(partial(storage.retire_body_file, storage.get_body_file_path(old_segment.path)))
+        transaction.on_commit(partial(storage.touch_file, storage.get_body_key(old_segment.path)))
 
 
 def finish_dump(reading: DumpReading) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from rollouts import samples
 from rollouts.errors import RolloutError, UnreadableDumpError
 from rollouts.models import Dump, ForgottenPrompt
 from rollouts.samples import IndexRowBuilder, LineProblem, MetricPoint, Record, SkippedRow
-from rollouts.storage import get_body_file_path
 
 Item = Record | MetricPoint | LineProblem | SkippedRow
 T = TypeVar("T", Record, MetricPoint)
@@ -41,8 +41,8 @@ def clean_message(message: str) -> str:
 
 @dataclass(slots=True)
 class DumpReading:
-    """`path` is the new body file, `get_position` the number of bytes read of the dump, `skipped` is {reason: count},
-    and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out."""
+    """`path` is `Segment.path` of the new body file, `get_position` the number of bytes read of the dump, `skipped` is
+    {reason: count}, and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out."""
 
     dump: Dump
     path: str
@@ -85,13 +85,13 @@ class DumpReading:
             self.record_skipped(item)
         return None
 
-    def write_body(self, records: Iterable[Record]) -> None:
-        """Writes the body and builds the index rows, in batches that limit the memory."""
+    def write_body(self, records: Iterable[Record], body: Path) -> None:
+        """Writes the body file and builds the index rows, in batches that limit the memory."""
         try:
             owner = self.dump.run.image_owner
             kept = self.leave_out_forgotten(self.find_step(records))
             for batch in iter_batches((samples.extract_images(record, owner) for record in kept), self.get_position):
-                self.write_batch(batch)
+                self.write_batch(batch, body)
         finally:
             if self.writer:
                 self.writer.close()
@@ -111,11 +111,11 @@ class DumpReading:
             else:
                 yield record
 
-    def write_batch(self, batch: list[Record]) -> None:
+    def write_batch(self, batch: list[Record], body: Path) -> None:
         if self.writer and not self.dump.renew():
             raise ClaimLostError("Another worker has taken it over.")
         table, ids, keys = self.build_table(batch)
-        self.writer = self.writer or samples.BodyWriter(get_body_file_path(self.path), table.schema)
+        self.writer = self.writer or samples.BodyWriter(body, table.schema)
         self.writer.write(table)
         self.index_rows.add(batch, ids, keys)
 

@@ -17,7 +17,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.ingest.attempts import FILES_ATTEMPT_KEY, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
-from rollouts.storage import store_raw_dump
+from rollouts.storage import confirm_raw_dump, store_raw_dump
 
 # A worker usually receives the task within milliseconds. The sweep sends a dump again when it is older than this.
 FIRST_SWEEP_DELAY = timedelta(seconds=15)
@@ -120,8 +120,9 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Pa
     store_raw_dump(run.project_id, sha256, uncompressed_path)
     due_at = timezone.now() + FIRST_SWEEP_DELAY
     stored = {"run": run, "attempt": attempt, "sha256": sha256, "bytes": size, "due_at": due_at}
-    dump, created = Dump.objects.get_or_create(
-        identity=header.identity(run, sha256), defaults={**asdict(header), **stored}
-    )
+    with confirm_raw_dump(run.project_id, sha256):
+        dump, created = Dump.objects.get_or_create(
+            identity=header.identity(run, sha256), defaults={**asdict(header), **stored}
+        )
     record_activity(run, attempt)
     return dump, created

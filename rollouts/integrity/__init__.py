@@ -4,11 +4,11 @@ Depends on: indexing, which rebuilds body files, and storage.
 Invariant: a check only reads. A repair removes no file that a row refers to, unless its bytes are damaged.
 """
 
-from rollouts.integrity.check import KINDS, CheckOptions, CheckResult, Problem, check_integrity
+from rollouts.integrity.check import CheckOptions, CheckResult, Problem, check_integrity
 from rollouts.integrity.references import FileReference, iterate_references, list_image_files
 from rollouts.integrity.repair import Repair, repair_problems
 
 __all__ = [
-    "KINDS", "CheckOptions", "CheckResult", "FileReference", "Problem", "Repair", "check_integrity",
+    "CheckOptions", "CheckResult", "FileReference", "Problem", "Repair", "check_integrity",
     "iterate_references", "list_image_files", "repair_problems",
 ]  # fmt: skip

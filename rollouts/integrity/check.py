@@ -6,16 +6,14 @@ still refers to the file afterwards. Folders are listed before the rows are read
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rollouts.integrity.files import RateLimit, find_damage, measure_file
+from rollouts.integrity.files import RateLimit, find_damage
 from rollouts.integrity.references import FileReference, is_referenced, iterate_references, list_image_owners
 from rollouts.models import Dump, Segment
-from rollouts.storage import get_data_root
+from rollouts.storage import KINDS, StoredFile, find_file, has_file, list_files
 
-KINDS = ("raw", "bodies", "blobs", "images")
 GRACE_SECONDS = 3 * 3600.0  # the server removes files without a row itself, one to two hours after their last use
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes read
 
@@ -29,10 +27,6 @@ class Problem:
     name: str
     detail: str = ""
     sha256: str = ""
-
-    @property
-    def path(self) -> Path:
-        return get_data_root() / self.name
 
 
 @dataclass(slots=True)
@@ -68,22 +62,27 @@ class CheckOptions:
 def check_integrity(options: CheckOptions, progress: Progress = lambda *_: None) -> CheckResult:
     """Finds every row without its file, file without a row, and, of the verified files, every damaged one."""
     result = CheckResult()
-    listed = list(list_old_files(options.grace))  # before the rows
+    files = {file.key: file for file in list_files()}  # before the rows
+    listed = select_old_files(files.values(), options.grace)
     references = list(iterate_references())
     chance, limit = random.Random(options.seed), RateLimit(options.rate)
     images = list(list_images(listed))
     for done, reference in enumerate([*references, *images]):
         progress(done, len(references) + len(images), limit.count)
         verify = options.sample >= 1 or chance.random() < options.sample
-        check_reference(reference, verify, limit, result)
+        check_reference(reference, files.get(reference.name), verify, limit, result)
     result.problems += find_orphans(listed, {reference.name for reference in references})
     result.problems += find_bodyless_dumps()
     return result
 
 
-def check_reference(reference: FileReference, verify: bool, limit: RateLimit, result: CheckResult) -> None:
+def check_reference(
+    reference: FileReference, listed: StoredFile | None, verify: bool, limit: RateLimit, result: CheckResult
+) -> None:
+    """`listed` is None if the file was not there a moment ago."""
     count = result.counts[reference.kind]
-    size = measure_file(reference.path)
+    file = listed or find_file(reference.name)
+    size = file.bytes if file else None
     problem = detail = ""
     if size is None:
         problem = "missing"
@@ -112,20 +111,14 @@ def find_row_count(reference: FileReference) -> int | None:
 
 
 def get_segment_path(name: str) -> str:
-    """Returns `Segment.path` of a body file's path in the data folder."""
+    """Returns `Segment.path` of a body file's key."""
     return name.removeprefix("bodies/")
 
 
-def list_old_files(grace: float) -> Iterator[str]:
-    """Yields the paths in the data folder of all stored files that are older than `grace` seconds."""
-    root, newest = get_data_root(), time.time() - grace
-    for kind in KINDS:
-        for path in (root / kind).rglob("*"):
-            try:
-                if path.is_file() and path.stat().st_mtime <= newest:
-                    yield path.relative_to(root).as_posix()
-            except FileNotFoundError:
-                continue
+def select_old_files(files: Iterable[StoredFile], grace: float) -> list[str]:
+    """Returns the keys of the files that are older than `grace` seconds."""
+    newest = time.time() - grace
+    return [file.key for file in files if file.modified_at <= newest]
 
 
 def list_images(listed: list[str]) -> Iterator[FileReference]:
@@ -134,14 +127,14 @@ def list_images(listed: list[str]) -> Iterator[FileReference]:
     for name in listed:
         parts = name.split("/")
         if parts[0] == "images" and len(parts) == 4 and parts[1] in owners and not parts[3].startswith("."):
-            yield FileReference("images", get_data_root() / name, parts[3])
+            yield FileReference("images", name, parts[3])
 
 
 def find_orphans(listed: list[str], referenced: set[str]) -> Iterator[Problem]:
     owned = {image.name for image in list_images(listed)}
     for name in listed:
         kind = name.split("/")[0]
-        if name not in referenced and name not in owned and (get_data_root() / name).exists():
+        if name not in referenced and name not in owned and has_file(name):
             yield Problem("orphan", kind, name)
 
 

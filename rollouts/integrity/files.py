@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from rollouts.integrity.references import FileReference
+from rollouts.storage import BucketError, checkout_file
 
 READ_BYTES = 1 << 20
 
@@ -32,17 +33,18 @@ class RateLimit:
 def find_damage(reference: FileReference, rows: int | None, limit: RateLimit) -> str:
     """Reads a file and returns what is wrong with its bytes; "" if nothing is. `rows` are those of a body file.
 
-    Raises FileNotFoundError.
+    Raises FileNotFoundError, and BucketError if the bucket does not answer: that is no damage.
     """
     try:
-        if reference.kind == "bodies":
-            return find_body_damage(reference.path, rows, limit)
-        if reference.kind == "raw":
-            with reference.path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as plain:
-                return compare_hash(plain, reference.sha256, limit)
-        with reference.path.open("rb") as file:
-            return compare_hash(file, reference.sha256, limit)
-    except FileNotFoundError:
+        with checkout_file(reference.name) as path:
+            if reference.kind == "bodies":
+                return find_body_damage(path, rows, limit)
+            with path.open("rb") as file:
+                if reference.kind != "raw":
+                    return compare_hash(file, reference.sha256, limit)
+                with zstandard.ZstdDecompressor().stream_reader(file) as plain:
+                    return compare_hash(plain, reference.sha256, limit)
+    except (FileNotFoundError, BucketError):
         raise
     except (OSError, pa.ArrowException, zstandard.ZstdError) as error:
         return f"it cannot be read: {str(error).splitlines()[0]}"
@@ -67,11 +69,3 @@ def find_body_damage(path: Path, rows: int | None, limit: RateLimit) -> str:
         if rows is not None and file.metadata.num_rows != rows:
             return f"it has {file.metadata.num_rows} rows, its row in the database says {rows}"
     return ""
-
-
-def measure_file(path: Path) -> int | None:
-    """Returns the size in bytes, None if there is no file."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None

@@ -3,19 +3,26 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from django.db import transaction
 from django.utils import timezone
 
 from rollouts.errors import RolloutError
 from rollouts.indexing import index_dump
-from rollouts.integrity.check import GRACE_SECONDS, Problem, get_segment_path, list_images, list_old_files
+from rollouts.integrity.check import GRACE_SECONDS, Problem, get_segment_path, list_images, select_old_files
 from rollouts.integrity.files import RateLimit, find_damage
 from rollouts.integrity.references import FileReference, iterate_references
 from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob, Dump, Segment
-from rollouts.storage import allow_deletion, get_blob_path, get_body_file_path, get_raw_dump_path
+from rollouts.storage import (
+    allow_deletion,
+    delete_file,
+    get_blob_key,
+    get_body_key,
+    get_raw_dump_key,
+    has_file,
+    list_files,
+)
 
 LOST_TEXT = "The texts of its samples are lost: the body file and the raw bytes are missing or damaged."
 LOST_FILE = "A stored file was missing or damaged. Upload it again."
@@ -49,7 +56,7 @@ def repair_problem(problem: Problem) -> Repair:
             return drop_blob(problem)
         case "bodies":
             return rebuild_bodies(problem)
-    remove_file(problem.path)
+    delete_file(problem.name)
     return Repair(problem, "removed; indexing the run again restores it", False)
 
 
@@ -58,23 +65,21 @@ def remove_orphans(orphans: list[Problem], grace: float) -> list[Repair]:
     with allow_deletion() as allowed:
         if not allowed:
             return [Repair(problem, "kept, because a backup runs", False) for problem in orphans]
-        listed = list(list_old_files(grace))
+        listed = select_old_files(list_files(), grace)
         kept = {reference.name for reference in iterate_references()} | {image.name for image in list_images(listed)}
         removable = set(listed) - kept
         for problem in orphans:
             if problem.name in removable:
-                problem.path.unlink(missing_ok=True)
+                delete_file(problem.name)
     return [Repair(problem, "removed", True) for problem in orphans]
 
 
-def remove_file(path: Path) -> None:
-    """Removes a damaged file. During a backup too: it is no file that a restore could use."""
-    path.unlink(missing_ok=True)
-
-
 def drop_raw_dump(problem: Problem) -> Repair:
-    """Removes damaged raw bytes, so that the trainer's next upload of them is stored. The bodies remain."""
-    remove_file(problem.path)
+    """Removes damaged raw bytes, so that the trainer's next upload of them is stored. The bodies remain.
+
+    During a backup too: it is no file that a restore could use.
+    """
+    delete_file(problem.name)
     return Repair(problem, "cannot be repaired: send the dump again, or keep its samples as they are", False)
 
 
@@ -92,7 +97,7 @@ def drop_blob(problem: Problem) -> Repair:
             missing = artifact.missing + sum(file["sha256"] == problem.sha256 for file in artifact.files.values())
             changed.update(state=state, missing=missing, message=LOST_FILE, ready_at=None, tries=0, due_at=now)
             notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
-        transaction.on_commit(partial(remove_file, problem.path))
+        transaction.on_commit(partial(delete_file, problem.name))
     return Repair(problem, "its artifact waits for the file again; run the upload command of its pin", False)
 
 
@@ -109,7 +114,7 @@ def rebuild_bodies(problem: Problem) -> Repair:
         rows = Segment.objects.filter(path=get_segment_path(problem.name))
         rows.filter(dumps=None).delete()
         if not rows.exists():
-            remove_file(problem.path)
+            delete_file(problem.name)
     if lost:
         return Repair(problem, f"the texts of {len(lost)} of {len(dumps)} dumps are lost and marked so", False)
     return Repair(problem, f"rebuilt from {len(dumps)} raw dumps", True)
@@ -129,16 +134,16 @@ def rebuild_body(dump: Dump) -> bool:
     segment = dump.segment
     if segment is None and dump.state == Dump.State.INDEXED and dump.is_final:
         return True  # all its samples have a prompt that was forgotten meanwhile
-    return segment is not None and segment.pk != old and get_body_file_path(segment.path).exists()
+    return segment is not None and segment.pk != old and has_file(get_body_key(segment.path))
 
 
 def is_source_whole(dump: Dump) -> bool:
     """Whether the bytes of a dump are stored and have their hash."""
     project = dump.run.project_id
     if dump.is_from_artifact:
-        reference = FileReference("blobs", get_blob_path(project, dump.sha256), dump.sha256)
+        reference = FileReference("blobs", get_blob_key(project, dump.sha256), dump.sha256)
     else:
-        reference = FileReference("raw", get_raw_dump_path(project, dump.sha256), dump.sha256)
+        reference = FileReference("raw", get_raw_dump_key(project, dump.sha256), dump.sha256)
     try:
         return not find_damage(reference, None, RateLimit(None))
     except FileNotFoundError:

@@ -14,6 +14,7 @@ from rollouts.maintenance.compaction import (
 from rollouts.maintenance.disk_usage import measure_due_runs, measure_run
 from rollouts.maintenance.sweep import (
     delete_orphan_blobs,
+    delete_orphan_images,
     delete_stale_uploads,
     delete_unpinned_bytes,
     empty_trash,
@@ -25,7 +26,7 @@ from rollouts.maintenance.sweep import (
 )
 
 __all__ = [
-    "compact_body_files", "delete_orphan_blobs", "delete_orphan_bodies", "delete_stale_uploads",
+    "compact_body_files", "delete_orphan_blobs", "delete_orphan_images", "delete_orphan_bodies", "delete_stale_uploads",
     "delete_unpinned_bytes", "empty_trash", "find_body_files_with_unused_rows", "find_due_artifacts",
     "find_due_body_files", "find_runs_with_due_metrics", "measure_due_runs", "measure_run", "release_dead_claims",
     "remove_unused_rows", "take_overdue_dumps", "take_waiting_dumps",

@@ -1,5 +1,6 @@
 """Joins small body files into large ones: a scan of ten thousand small Parquet files takes ten times longer."""
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, groupby
@@ -12,8 +13,8 @@ import pyarrow.parquet as pq
 from django.db import transaction
 from django.db.models import Count, F, Q, Sum
 
-from rollouts.maintenance.sweep import ORPHAN_LIFETIME_SECONDS, find_older_files
-from rollouts.models import Dump, Run, Segment
+from rollouts.maintenance.sweep import ORPHAN_LIFETIME_SECONDS
+from rollouts.models import Dump, Segment
 from rollouts.samples import (
     BODY_SCHEMA_VERSION,
     FIXED_FIELDS,
@@ -23,12 +24,14 @@ from rollouts.samples import (
     scan_dump_rows_in_file,
 )
 from rollouts.storage import (
+    delete_file,
     delete_on_failure,
-    get_body_file_path,
-    get_data_root,
-    retire_body_file,
+    fetch_body_file,
+    get_body_key,
+    list_files,
     skip_during_backup,
-    write_atomically,
+    touch_file,
+    write_file,
 )
 
 MAX_SMALL_BYTES = 8 << 20  # larger files are not joined
@@ -86,13 +89,15 @@ def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
     Returns the number of joined segments, 0 if the dumps changed meanwhile.
     """
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
-    target = get_body_file_path(path)
+    key = get_body_key(path)
     dumps = Dump.objects.filter(segment__in=segments).select_related("segment").order_by("segment", "segment_offset")
     try:
-        with write_atomically(target) as temporary_path:
+        with write_file(key) as temporary_path:
             moved = copy_rows(list(dumps), temporary_path)
-        with transaction.atomic(), delete_on_failure(target):
-            replace_segments(Run(pk=run_id), split, path, moved, segments)
+            size = temporary_path.stat().st_size
+        target = Segment(run_id=run_id, split=split, path=path, bytes=size, schema=BODY_SCHEMA_VERSION)
+        with transaction.atomic(), delete_on_failure(key):
+            replace_segments(target, moved, segments)
     except (RowsChangedError, FileNotFoundError):  # the next compaction reads the new rows
         return 0
     return len(segments)
@@ -100,7 +105,7 @@ def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
 
 def copy_rows(dumps: Sequence[Dump], path: Path) -> list[MovedRows]:
     """Writes the rows of the dumps, sorted by segment, to a new body file."""
-    schema = merge_schemas([get_body_file_path(dump.segment.path) for dump in dumps if dump.segment])
+    schema = merge_schemas([fetch_body_file(dump.segment.path) for dump in dumps if dump.segment])
     writer = BodyWriter(path, schema)
     moved = []
     try:
@@ -134,13 +139,13 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def replace_segments(run: Run, split: str, path: str, moved: Sequence[MovedRows], old: Sequence[Segment]) -> None:
-    """Points the dumps to the new file and deletes the old segments.
+def replace_segments(target: Segment, moved: Sequence[MovedRows], old: Sequence[Segment]) -> None:
+    """Saves the row of the new file, points the dumps to it and deletes the old segments.
 
     Raises RowsChangedError if a dump no longer points to the rows that were copied.
     """
-    rows, size = sum(rows.dump.rows for rows in moved), get_body_file_path(path).stat().st_size
-    target = Segment.objects.create(run=run, split=split, path=path, rows=rows, bytes=size, schema=BODY_SCHEMA_VERSION)
+    target.rows = sum(rows.dump.rows for rows in moved)
+    target.save()
     for dump, offset in moved:
         unchanged = Dump.objects.filter(pk=dump.pk, rows=dump.rows, segment_offset=dump.segment_offset)
         if not unchanged.filter(segment=dump.segment).update(segment=target, segment_offset=offset):
@@ -148,9 +153,9 @@ def replace_segments(run: Run, split: str, path: str, moved: Sequence[MovedRows]
     for segment in old:
         if segment.dumps.exists():
             raise RowsChangedError
-        old_path = get_body_file_path(segment.path)
+        key = get_body_key(segment.path)
         segment.delete()
-        transaction.on_commit(partial(retire_body_file, old_path))
+        transaction.on_commit(partial(touch_file, key))
 
 
 def find_body_files_with_unused_rows(project_id: int) -> list[Segment]:
@@ -174,11 +179,10 @@ def delete_orphan_bodies() -> int:
 
 def delete_orphan_body_files() -> int:
     """Removes Parquet files that no segment names (a worker died before it wrote the row). Returns their number."""
-    bodies = get_data_root() / "bodies"
-    old_files = find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS)
-    paths = {str(path.relative_to(bodies)): path for path in old_files}
-    known_names = set(Segment.objects.values_list("path", flat=True)) if paths else set()
-    orphans = paths.keys() - known_names
-    for name in orphans:
-        paths[name].unlink(missing_ok=True)
+    max_modified_at = time.time() - ORPHAN_LIFETIME_SECONDS
+    old_keys = {file.key for file in list_files("bodies/") if file.modified_at < max_modified_at}
+    paths = Segment.objects.values_list("path", flat=True) if old_keys else ()
+    orphans = old_keys - {get_body_key(path) for path in paths}
+    for key in orphans:
+        delete_file(key)
     return len(orphans)

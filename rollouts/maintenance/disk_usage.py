@@ -1,13 +1,12 @@
 """Measures the disk use of runs. A worker calls it: pages only read what it stored."""
 
 from datetime import timedelta
-from pathlib import Path
 
 from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from rollouts.models import Blob, Block, Dump, MetricRow, Run, RunDiskUsage, Sample
-from rollouts.storage import get_image_folder, get_raw_dump_path
+from rollouts.storage import measure_images, measure_raw_dumps
 
 MAX_RUNS_PER_SWEEP = 5
 MIN_AGE = timedelta(minutes=5)  # of a measurement, before a run that changes is measured again
@@ -36,10 +35,10 @@ def measure_run(run: Run) -> RunDiskUsage:
     points = Block.objects.filter(series__run=run).aggregate(total=Sum("count"))["total"] or 0
     blobs = Blob.objects.filter(pk__in=Blob.objects.filter(artifacts__run=run).values("pk"))
     values = {
-        "raw": measure_raw_dumps(run),
+        "raw": measure_raw_bytes(run),
         "bodies": run.segments.aggregate(total=Sum("bytes"))["total"] or 0,
         "artifacts": blobs.aggregate(total=Sum("bytes"))["total"] or 0,
-        "images": measure_folder(get_image_folder(run.image_owner)),
+        "images": measure_images(run.image_owner),
         "metrics": points * BYTES_PER_POINT + rows * BYTES_PER_METRIC_ROW,
         "index": samples * BYTES_PER_SAMPLE,
         "version": run.version,
@@ -48,18 +47,7 @@ def measure_run(run: Run) -> RunDiskUsage:
     return RunDiskUsage.objects.update_or_create(run=run, defaults=values)[0]
 
 
-def measure_raw_dumps(run: Run) -> int:
-    """Returns the compressed bytes of the run's dumps. Equal bytes are stored once."""
+def measure_raw_bytes(run: Run) -> int:
+    """Returns the compressed bytes of the run's dumps. Equal bytes are stored once, those of artifacts not here."""
     hashes = Dump.objects.filter(run=run).order_by().values_list("sha256", flat=True).distinct()
-    return sum(read_size(get_raw_dump_path(run.project_id, sha256)) for sha256 in hashes.iterator(chunk_size=5000))
-
-
-def read_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # removed meanwhile, or made from an artifact
-        return 0
-
-
-def measure_folder(folder: Path) -> int:
-    return sum(read_size(path) for path in folder.rglob("*")) if folder.is_dir() else 0
+    return sum(measure_raw_dumps(run.project_id, hashes.iterator(chunk_size=5000)).values())

@@ -1,5 +1,6 @@
 """The steps of the sweep: find overdue work and remove expired data. Cheap when there is nothing to do."""
 
+import re
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,22 +13,26 @@ from django.utils import timezone
 from rollouts.lib import has_process_ended
 from rollouts.live import notify_run_changed
 from rollouts.metrics import MIN_ROWS_TO_COMPACT
-from rollouts.models import Artifact, Blob, Dump, Entry, MetricRow, Run
+from rollouts.models import Artifact, Blob, Dump, Entry, MetricRow, Project, Run
 from rollouts.pins import find_bound_pins
 from rollouts.runs import TRASH_RETENTION
 from rollouts.storage import (
+    delete_file,
     delete_images,
     delete_unused_blobs,
-    get_blob_path,
-    get_body_file_path,
+    delete_unused_raw_files,
+    get_blob_key,
+    get_body_key,
     get_data_root,
-    get_raw_dump_path,
+    list_files,
+    list_folders,
     skip_during_backup,
 )
 
 RESEND_DELAY = timedelta(seconds=30)  # minimum time between two sends of one dump
 MAX_ROWS_PER_SWEEP = 500  # a long queue does not need more
 PART_LIFETIME_SECONDS = 24 * 3600  # an unfinished upload is removed after this
+OWNER_PATTERN = re.compile(r"(run|project)-\d+")
 ORPHAN_LIFETIME_SECONDS = 3600  # a file without a row is removed after this
 
 
@@ -132,17 +137,26 @@ def delete_run_permanently(run: Run) -> None:
     """
     blobs = list(Blob.objects.filter(artifacts__run=run).distinct())
     Entry.objects.filter(pin__run=run).delete()
-    body_paths = [get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
+    body_keys = [get_body_key(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
     project, image_owner = run.project_id, run.image_owner
     run.delete()
-    shared_hashes = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
     delete_unused_blobs(blobs)
     delete_images(image_owner)
-    for path in body_paths:
-        path.unlink(missing_ok=True)
-    for path in find_older_files((get_raw_dump_path(project, sha256) for sha256 in hashes - shared_hashes), 60):
-        path.unlink(missing_ok=True)
+    for key in body_keys:
+        delete_file(key)
+    delete_unused_raw_files(project, hashes)
+
+
+@skip_during_backup
+def delete_orphan_images() -> int:
+    """Removes the images of runs and projects that are gone. Returns the number of their owners."""
+    found = {owner for owner in list_folders("images/") if OWNER_PATTERN.fullmatch(owner)}
+    runs = {f"run-{pk}" for pk in Run.objects.values_list("pk", flat=True)} if found else set()
+    orphans = found - runs - {f"project-{pk}" for pk in Project.objects.values_list("pk", flat=True)}
+    for owner in orphans:
+        delete_images(owner)
+    return len(orphans)
 
 
 @skip_during_backup
@@ -179,11 +193,15 @@ def delete_orphan_blobs() -> int:
 
     Returns the number of removed blobs.
     """
-    old_files = list(find_older_files((get_data_root() / "blobs").rglob("*"), ORPHAN_LIFETIME_SECONDS))
-    rows = Blob.objects.filter(sha256__in={path.name for path in old_files}) if old_files else Blob.objects.none()
-    known_paths = {get_blob_path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
-    orphans = [path for path in old_files if path not in known_paths]
-    for path in orphans:
-        path.unlink(missing_ok=True)
+    max_modified_at = time.time() - ORPHAN_LIFETIME_SECONDS
+    old_keys = {file.key for file in list_files("blobs/") if file.modified_at < max_modified_at}
+    rows = (
+        Blob.objects.filter(sha256__in={key.rpartition("/")[2] for key in old_keys})
+        if old_keys
+        else Blob.objects.none()
+    )
+    orphans = old_keys - {get_blob_key(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
+    for key in orphans:
+        delete_file(key)
     max_created_at = timezone.now() - timedelta(seconds=ORPHAN_LIFETIME_SECONDS)
     return len(orphans) + delete_unused_blobs(Blob.objects.filter(artifacts=None, created_at__lt=max_created_at))

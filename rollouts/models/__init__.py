@@ -74,6 +74,7 @@ from rollouts.models.steps import (
     get_step_position,
     parse_template_id,
 )
+from rollouts.models.storage import StorageLocation
 from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
@@ -87,7 +88,8 @@ __all__ = [
     "RescoreBlock", "RescoreQuerySet", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage",
     "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
     "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession",
-    "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "Token", "ViewedSample", "WEIGHTED_SCORE",
+    "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "StorageLocation", "Token", "ViewedSample",
+    "WEIGHTED_SCORE",
     "add_steps", "add_templates", "build_rescore_column", "compute_median_gap", "default_reasons",
     "format_template_id", "get_flag_name", "get_step_position", "hash_secret", "join_concurrent_steps",
     "load_step_totals", "parse_template_id",

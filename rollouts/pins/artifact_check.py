@@ -10,7 +10,7 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import create_artifact_dumps
 from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob
-from rollouts.storage import get_blob_path, open_blob
+from rollouts.storage import fetch_blob, open_blob
 
 MAX_JSON_BYTES = 128 << 20  # a tokenizer has tens of millions
 MAX_JSON_VALUES = 10_000_000  # per file; each takes about 100 bytes of memory; a tokenizer has one or two million
@@ -66,9 +66,8 @@ def find_json_reasons(blob: Blob) -> list[str]:
 
 def store_safety_report(blob: Blob) -> None:
     """Stores the safety report of `rolloutdeck.safe_pickle` in the blob's row."""
-    path = get_blob_path(blob.project_id, blob.sha256)
     try:
-        report = safe.check_file_safety(path)
+        report = safe.check_file_safety(fetch_blob(blob.project_id, blob.sha256))
     except OSError as error:
         message = f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}."
         raise StorageUnavailableError(message) from error

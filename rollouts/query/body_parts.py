@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from rollouts.models import Dump, DuplicateSource
-from rollouts.storage import get_body_file_path
+from rollouts.storage import fetch_body_file
 
 if TYPE_CHECKING:
     from rollouts.query.sql import QueryScope
@@ -72,6 +72,6 @@ def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[in
 def get_file_version(part: BodyFilePart) -> FileVersion:
     """Returns what identifies the content: compaction can write another file with the same name. Raises
     FileNotFoundError."""
-    path = get_body_file_path(part.path)
+    path = fetch_body_file(part.path)
     status = path.stat()
     return str(path), status.st_mtime_ns, status.st_size

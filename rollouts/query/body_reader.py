@@ -28,7 +28,7 @@ from rollouts.query.ast import (
 from rollouts.query.body_parts import BodyFilePart, FileVersion
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases, quote_value
 from rollouts.query.scanner import collect_frame, collect_frames
-from rollouts.storage import get_body_file_path
+from rollouts.storage import fetch_body_file
 
 MAX_VALUES: Final = 200  # of a logged key in a file
 READ_ERRORS: Final = (pl.exceptions.PolarsError, OSError)
@@ -77,7 +77,7 @@ def match_texts(pattern: str, texts: Sequence[str]) -> list[bool]:
 
 def open_part(part: BodyFilePart) -> tuple[list[pl.LazyFrame], frozenset[str]]:
     """Returns the pieces of the file and its column names."""
-    path = get_body_file_path(part.path)
+    path = fetch_body_file(part.path)
     columns = frozenset(pl.read_parquet_schema(path))
     rows = pl.scan_parquet(path)
     return [rows.slice(first, count) for first, count in part.pieces] or [rows], columns

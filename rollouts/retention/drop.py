@@ -41,7 +41,7 @@ from rollouts.samples import (
     remove_missing_results,
     scan_dump_rows_in_file,
 )
-from rollouts.storage import delete_unused_raw_files, get_body_file_path, retire_body_file, write_atomically
+from rollouts.storage import delete_orphan, delete_unused_raw_files, get_body_key, touch_file, write_file
 
 
 class StepChangedError(Exception):
@@ -61,6 +61,7 @@ class KeptRows:
     dump: Dump
     ordinals: list[int]
     path: str
+    bytes: int = 0
 
 
 def drop_step_samples(decision: StepDecision, policy: RetentionPolicy, limits: Limits) -> int:
@@ -97,10 +98,10 @@ def copy_kept_rows(dump: Dump, ordinals: list[int], files: ExitStack) -> KeptRow
         Dump.objects.filter(pk=dump.pk).update(raw_kept_at=timezone.now())
         raise NotReproducedError(f"Dump {dump.pk}: {reason}.")
     path = f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet"
-    target = get_body_file_path(path)
-    files.callback(target.unlink, missing_ok=True)
+    key = get_body_key(path)
+    files.callback(delete_orphan, key)
     try:
-        with write_atomically(target) as temporary, open_body_file(dump) as file:
+        with write_file(key) as temporary, open_body_file(dump) as file:
             writer = BodyWriter(temporary, file.schema_arrow)
             first = 0
             for table in scan_dump_rows_in_file(dump, file, None):
@@ -109,9 +110,10 @@ def copy_kept_rows(dump: Dump, ordinals: list[int], files: ExitStack) -> KeptRow
                     writer.write(table.take(rows))
                 first += table.num_rows
             writer.close()
+            size = temporary.stat().st_size
     except FileNotFoundError as error:  # compaction moved the rows
         raise StepChangedError from error
-    return KeptRows(dump, ordinals, path)
+    return KeptRows(dump, ordinals, path, size)
 
 
 def publish_kept_rows(
@@ -151,7 +153,7 @@ def point_dump(rows: KeptRows, now: object, hashes: list[str]) -> float:
     segment, old_bytes = dump.segment, 0.0
     if segment and segment.rows:
         old_bytes = segment.bytes * dump.rows / segment.rows
-    new_bytes = get_body_file_path(rows.path).stat().st_size if rows.path else 0
+    new_bytes = rows.bytes
     target = None
     if rows.path:
         target = Segment.objects.create(
@@ -195,6 +197,6 @@ def move_ordinals(kept: Sequence[KeptRows]) -> None:
 def delete_unused_segments(segments: set[Segment]) -> None:
     for segment in segments:
         if not segment.dumps.exists():
-            path = get_body_file_path(segment.path)
+            key = get_body_key(segment.path)
             segment.delete()
-            transaction.on_commit(partial(retire_body_file, path))
+            transaction.on_commit(partial(touch_file, key))

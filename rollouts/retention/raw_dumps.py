@@ -7,7 +7,9 @@ cleanup removes the file.
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections import defaultdict
 from datetime import timedelta
 
 from django.db import transaction
@@ -20,10 +22,11 @@ from rollouts.live import notify_run_changed
 from rollouts.models import Dump, RetentionPolicy, Run
 from rollouts.retention.protection import KEEP_TAG
 from rollouts.retention.sizes import find_raw_dumps, measure_raw_dump
-from rollouts.storage import delete_unused_raw_files, get_data_root, skip_during_backup
+from rollouts.storage import delete_raw_file, delete_unused_raw_files, list_files, skip_during_backup
 
 log = logging.getLogger(__name__)
 
+RAW_KEY = re.compile(r"raw/([0-9]+)/([^/.]+)/([^/.]+)\.zst")  # not the temporary name of a file that is written
 ORPHAN_LIFETIME_SECONDS = 3600
 DROPPED_LIFETIME_SECONDS = 60  # its row says that the file goes; an upload of the same bytes may use it just now
 DONE_STATES = (Dump.State.INDEXED, Dump.State.SUPERSEDED)
@@ -108,22 +111,16 @@ def delete_orphan_raw_files() -> int:
 
     Returns their number.
     """
-    deleted = 0
-    root = get_data_root() / "raw"
-    for folder in root.glob("*/*"):
-        project = folder.parent.name
-        if not project.isdigit():
-            continue
-        names = {path.stem for path in folder.glob("*.zst")}
-        known = Dump.objects.filter(run__project=int(project), sha256__in=names)
+    deleted, now = 0, time.time()
+    names: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)  # by project and folder
+    for file in list_files("raw/"):
+        if match := RAW_KEY.fullmatch(file.key):
+            names[int(match[1]), match[2]][match[3]] = file.modified_at
+    for (project, _folder), found in names.items():
+        known = Dump.objects.filter(run__project=project, sha256__in=list(found))
         dropped = set(known.exclude(raw_dropped_at=None).values_list("sha256", flat=True))
-        for sha256 in names - set(find_raw_dumps(known).values_list("sha256", flat=True)):
-            path = folder / f"{sha256}.zst"
+        for sha256 in found.keys() - set(find_raw_dumps(known).values_list("sha256", flat=True)):
             lifetime = DROPPED_LIFETIME_SECONDS if sha256 in dropped else ORPHAN_LIFETIME_SECONDS
-            try:
-                if path.stat().st_mtime < time.time() - lifetime:
-                    path.unlink()
-                    deleted += 1
-            except FileNotFoundError:
-                continue
+            if found[sha256] < now - lifetime and delete_raw_file(project, sha256, lifetime):
+                deleted += 1
     return deleted

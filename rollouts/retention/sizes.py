@@ -9,7 +9,7 @@ from django.db.models import F, FloatField, Sum
 from django.db.models.functions import Cast
 
 from rollouts.models import STEP_POSITION, Dump, Project, Step, get_step_position
-from rollouts.storage import get_raw_dump_path
+from rollouts.storage import measure_raw_dumps
 
 BYTES_PER_SAMPLE = 700  # of an index row with its indexes
 
@@ -41,9 +41,10 @@ def load_step_sizes(project: Project) -> StepSizes:
     share = Cast(F("segment__bytes"), FloatField()) * F("rows") / F("segment__rows")
     bodies = dumps.filter(segment__rows__gt=0).values_list(*STEP_POSITION).annotate(size=Sum(share))
     raw: dict[tuple[Any, ...], int] = {}
-    stored = find_raw_dumps(dumps).values_list(*STEP_POSITION, "sha256")
-    for *position, sha256 in stored.iterator(chunk_size=5000):
-        raw[tuple(position)] = raw.get(tuple(position), 0) + measure_raw_dump(project.pk, sha256)
+    stored = list(find_raw_dumps(dumps).values_list(*STEP_POSITION, "sha256").iterator(chunk_size=5000))
+    sizes = measure_raw_dumps(project.pk, {row[-1] for row in stored})
+    for *position, sha256 in stored:
+        raw[tuple(position)] = raw.get(tuple(position), 0) + sizes.get(sha256, 0)
     return StepSizes({tuple(position): size for *position, size in bodies}, raw)
 
 
@@ -54,6 +55,6 @@ def find_raw_dumps(dumps: Any) -> Any:
 
 def measure_raw_dump(project_id: int, sha256: str) -> int:
     try:
-        return get_raw_dump_path(project_id, sha256).stat().st_size
+        return measure_raw_dumps(project_id, [sha256]).get(sha256, 0)
     except OSError:
         return 0

@@ -16,7 +16,7 @@ from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Dump, DuplicateSource, Sample, Segment
 from rollouts.samples.parquet import build_records
 from rollouts.samples.record import Record
-from rollouts.storage import get_body_file_path
+from rollouts.storage import fetch_body_file
 
 MISSING_BODY_MESSAGE: Final = N_("The text of this sample is not available. Re-index the run to restore it.")
 # Compaction may move a body into another segment after its path was read and before it is opened.
@@ -128,7 +128,7 @@ def open_body_file(dump: Dump) -> pq.ParquetFile:
         segment = None
     if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(get_body_file_path(segment.path), memory_map=True)
+    return pq.ParquetFile(fetch_body_file(segment.path), memory_map=True)
 
 
 def read_rows(

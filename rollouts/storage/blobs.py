@@ -1,10 +1,9 @@
 """Stores the bytes of artifacts: uncompressed files below blobs/{project}/, named by their sha256.
 
-A trainer downloads the same bytes that were dumped. Uploads are received on the data volume, so storing one is a
-rename. Each file belongs to one project and is never shared.
+A trainer downloads the same bytes that were dumped. Uploads are received on the data volume, so storing one on a disk
+is a rename. Each file belongs to one project and is never shared.
 """
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -13,11 +12,8 @@ from django.db import transaction
 
 from rollouts.errors import StorageUnavailableError
 from rollouts.models import Blob
-from rollouts.storage import files
-
-
-def get_blob_path(project_id: int, sha256: str) -> Path:
-    return files.get_data_root() / "blobs" / str(project_id) / sha256[:2] / sha256
+from rollouts.storage import access, files
+from rollouts.storage.keys import get_blob_key
 
 
 def get_blob_part_path(project_id: int, sha256: str, total: int) -> Path:
@@ -26,32 +22,44 @@ def get_blob_part_path(project_id: int, sha256: str, total: int) -> Path:
 
 
 def store_blob(project_id: int, sha256: str, uncompressed_path: Path, size: int) -> Blob:
-    """Moves `uncompressed_path` to its final path and writes the row. Returns the row. A second call has no effect.
+    """Moves `uncompressed_path` to its key and writes the row. Returns the row. A second call has no effect.
 
-    The caller has checked the hash and `size` in bytes. Raises StorageUnavailableError if the disk fails, or a purge
+    The caller has checked the hash and `size` in bytes. Raises StorageUnavailableError if the storage fails, or a purge
     removed the file at the same time.
     """
-    target = get_blob_path(project_id, sha256)
+    key = get_blob_key(project_id, sha256)
     try:
-        if target.exists() and target.stat().st_size == size:
-            os.utime(target)  # the sweep skips recent files; the row for these bytes is written below
+        stored = access.find_file(key)
+        # The sweep skips recent files; the row for these bytes is written below.
+        if stored and stored.bytes == size and access.touch_file(key):
             uncompressed_path.unlink(missing_ok=True)
         else:
-            files.rename_durably(uncompressed_path, target, files.create_parents(target))
+            access.put_file(uncompressed_path, key)
+        with transaction.atomic():  # waits for a concurrent purge of this blob, which locks its row
+            rows = Blob.objects.select_for_update()
+            blob = rows.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
+            if access.find_file(key) is None:
+                message = f"The file {sha256[:12]} was removed at the same time; upload it again."
+                raise StorageUnavailableError(message)
     except OSError as error:
-        raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
-    with transaction.atomic():  # waits for a concurrent purge of this blob, which locks its row
-        rows = Blob.objects.select_for_update()
-        blob = rows.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
-        if not target.exists():
-            raise StorageUnavailableError(f"The file {sha256[:12]} was removed at the same time; upload it again.")
+        raise StorageUnavailableError(f"The server cannot write to {key}: {error.strerror}.") from error
     return blob
+
+
+def fetch_blob(project_id: int, sha256: str) -> Path:
+    """Returns the path of the bytes on this machine. Raises FileNotFoundError and OSError."""
+    return access.fetch_file(get_blob_key(project_id, sha256))
+
+
+def has_blob_file(project_id: int, sha256: str) -> bool:
+    """Raises OSError."""
+    return access.find_file(get_blob_key(project_id, sha256)) is not None
 
 
 def open_blob(project_id: int, sha256: str) -> BinaryIO:
     """Opens the bytes of a blob. Raises StorageUnavailableError if they cannot be read."""
     try:
-        return get_blob_path(project_id, sha256).open("rb")
+        return fetch_blob(project_id, sha256).open("rb")
     except OSError as error:
         raise StorageUnavailableError(f"The bytes of file {sha256[:12]} cannot be read: {error.strerror}.") from error
 
@@ -68,12 +76,15 @@ def delete_unused_blobs(blobs: Iterable[Blob]) -> int:
     """Deletes the blobs that no artifact uses, the row first. Returns how many.
 
     The file is deleted while the row is still locked, so that `store_blob` of the same bytes runs before or after both
-    deletions.
+    deletions. If the storage does not answer, the row remains for the next sweep.
     """
     deleted = 0
     for blob in blobs:
-        with transaction.atomic():
-            if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
-                get_blob_path(blob.project_id, blob.sha256).unlink(missing_ok=True)
-                deleted += 1
+        try:
+            with transaction.atomic():
+                if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
+                    access.delete_file(get_blob_key(blob.project_id, blob.sha256))
+                    deleted += 1
+        except OSError:
+            continue
     return deleted

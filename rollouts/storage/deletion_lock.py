@@ -1,6 +1,7 @@
 """A lock between the removal of stored files and a backup, which needs every file of its database snapshot.
 
-Code that removes stored files does it inside `allow_deletion`. The kernel releases the lock when a process ends.
+Code that removes stored files does it inside `allow_deletion`. The kernel releases the lock when a process ends. With a
+bucket the machines share no folder: then they share a lock of PostgreSQL as well, which ends with its connection.
 """
 
 import fcntl
@@ -9,43 +10,64 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection, connections
 
 from rollouts.storage.files import ensure_folder
 
 POLL_SECONDS = 0.1
+LOCK_NUMBER: Final = 0x726F6C6D  # any number that no other program of the database uses
+TRY_SHARED: Final = "SELECT pg_try_advisory_lock_shared(%s)"
+TRY_EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s)"
+
+
+class DeletionLock:
+    """`take` returns whether this process has it now."""
+
+    def __init__(self, handle: int, shared: Any) -> None:
+        self.handle, self.shared = handle, shared
+
+    def take(self, *, exclusive: bool) -> bool:
+        try:
+            fcntl.flock(self.handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        if self.shared is None:
+            return True
+        with self.shared.cursor() as cursor:
+            cursor.execute(TRY_EXCLUSIVE if exclusive else TRY_SHARED, [LOCK_NUMBER])
+            return bool(cursor.fetchone()[0])
 
 
 @contextmanager
-def open_lock() -> Iterator[int]:
+def open_lock() -> Iterator[DeletionLock]:
     handle = os.open(ensure_folder("run") / "deletions.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    shared: Any = None
     try:
-        yield handle
+        if settings.STORAGE_URL and connection.vendor == "postgresql":
+            shared = connections.create_connection("default")
+        yield DeletionLock(handle, shared)
     finally:
+        if shared:
+            shared.close()
         os.close(handle)
 
 
 @contextmanager
 def allow_deletion() -> Iterator[bool]:
     """Yields False while a backup runs: then nothing may be removed. A backup waits until the block ends."""
-    with open_lock() as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            allowed = True
-        except OSError:
-            allowed = False
-        yield allowed
+    with open_lock() as lock:
+        yield lock.take(exclusive=False)
 
 
 @contextmanager
 def forbid_deletion() -> Iterator[None]:
     """Waits until no stored file is being removed, and keeps all files until the block ends."""
-    with open_lock() as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                time.sleep(POLL_SECONDS)
+    with open_lock() as lock:
+        while not lock.take(exclusive=True):
+            time.sleep(POLL_SECONDS)
         yield
 
 

@@ -1,24 +1,13 @@
-"""Stores raw dumps as they arrived, and the Parquet body files that indexing derives from them.
-
-Raw dumps are zstd-compressed and named by the sha256 of the plain bytes. Each belongs to one project and is never
-shared. Every file is written under a temporary name and renamed, so a reader sees complete files only.
-"""
+"""The data folder: its free space, uploads in progress, and what makes a file survive a power cut."""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
-from time import perf_counter
-from typing import BinaryIO, cast
 from uuid import uuid4
 
-import zstandard
 from django.conf import settings
-
-from rollouts.errors import StorageUnavailableError
-from rollouts.telemetry import STORAGE_SECONDS
 
 
 def get_data_root() -> Path:
@@ -40,84 +29,6 @@ def create_incoming_path() -> Path:
 def ensure_parts_folder() -> Path:
     """Returns the folder for uploads in parts, and creates it."""
     return ensure_folder("incoming", "parts")
-
-
-def get_raw_dump_path(project_id: int, sha256: str) -> Path:
-    return get_data_root() / "raw" / str(project_id) / sha256[:2] / f"{sha256}.zst"
-
-
-def store_raw_dump(project_id: int, sha256: str, uncompressed_path: Path) -> None:
-    """Compresses the file to its final path and removes it. If the bytes are already stored, only removes it.
-
-    Raises StorageUnavailableError if the disk fails.
-    """
-    target = get_raw_dump_path(project_id, sha256)
-    try:
-        if target.exists():
-            os.utime(target)  # the purge skips recent files; the caller is about to write a row for these bytes
-        else:
-            with (
-                write_atomically(target) as temporary,
-                uncompressed_path.open("rb") as source,
-                temporary.open("wb") as out,
-            ):
-                zstandard.ZstdCompressor(level=1).copy_stream(source, out)
-        uncompressed_path.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
-
-
-def open_raw_dump(project_id: int, sha256: str) -> BinaryIO:
-    """Opens the plain bytes of a dump. Raises StorageUnavailableError if they cannot be read."""
-    try:
-        stream = zstandard.ZstdDecompressor().stream_reader(
-            get_raw_dump_path(project_id, sha256).open("rb"), closefd=True
-        )
-    except OSError as error:
-        raise StorageUnavailableError(f"The bytes of dump {sha256[:12]} cannot be read: {error.strerror}.") from error
-    return cast(BinaryIO, stream)
-
-
-def get_body_file_path(name: str) -> Path:
-    """Returns the path of a Parquet file of sample bodies. `name` is `Segment.path`."""
-    return get_data_root() / "bodies" / name
-
-
-def retire_body_file(path: Path) -> None:
-    """Marks a body file that no row names as recent. The sweep removes it after an hour, so readers can finish."""
-    with suppress(FileNotFoundError):
-        os.utime(path)
-
-
-@contextmanager
-def delete_on_failure(path: Path) -> Iterator[None]:
-    """Removes the file if the block fails.
-
-    Use it inside the transaction that names the file. A failure after the block may happen after the commit, and an
-    orphaned file is better than a row without its file. The sweep removes orphans, also those of killed workers.
-    """
-    try:
-        yield
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def write_atomically(target: Path) -> Iterator[Path]:
-    """Yields a temporary path next to `target`. Renames it to `target` if the block succeeds, else removes it.
-
-    After the block, the file survives a power cut.
-    """
-    kind = target.relative_to(get_data_root()).parts[0] if target.is_relative_to(get_data_root()) else "other"
-    started, new_folders = perf_counter(), create_parents(target)
-    temporary = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
-    try:
-        yield temporary
-        rename_durably(temporary, target, new_folders)
-        STORAGE_SECONDS.labels(kind).observe(perf_counter() - started)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def create_parents(target: Path) -> list[Path]:

@@ -5,44 +5,32 @@ An owner is a run (`run-7`), whose images are derived from its dumps and are rem
 between owners.
 """
 
-import os
-import shutil
 from hashlib import sha256
-from pathlib import Path
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.storage import files
-
-
-def get_image_path(owner: str, digest: str) -> Path:
-    return get_image_folder(owner) / digest[:2] / digest
-
-
-def get_image_folder(owner: str) -> Path:
-    return files.get_data_root() / "images" / owner
+from rollouts.storage import access
+from rollouts.storage.keys import get_image_key, get_image_prefix
 
 
 def store_image(owner: str, data: bytes) -> str:
     """Stores an image unless it is stored already. Returns its sha256. Raises StorageUnavailableError."""
     digest = sha256(data).hexdigest()
-    target = get_image_path(owner, digest)
+    key = get_image_key(owner, digest)
     try:
-        if not target.exists():
-            with files.write_atomically(target) as temporary:
+        if access.find_file(key) is None:
+            with access.write_file(key) as temporary:
                 temporary.write_bytes(data)
     except OSError as error:
-        raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
+        raise StorageUnavailableError(f"The server cannot write to {key}: {error.strerror}.") from error
     return digest
 
 
 def copy_image(source: str, target: str, digest: str) -> bool:
     """Copies an image to another owner. Returns whether the other owner has it now."""
-    path = get_image_path(target, digest)
-    if path.exists():
-        return True
+    key = get_image_key(target, digest)
     try:
-        with files.write_atomically(path) as temporary:
-            os.link(get_image_path(source, digest), temporary)
+        if access.find_file(key) is None:
+            access.copy_file(get_image_key(source, digest), key)
     except OSError:
         return False
     return True
@@ -51,16 +39,18 @@ def copy_image(source: str, target: str, digest: str) -> bool:
 def read_image(owner: str, digest: str) -> bytes | None:
     """Returns the bytes of an image; None if it is not stored. Raises StorageUnavailableError."""
     try:
-        return get_image_path(owner, digest).read_bytes()
+        return access.fetch_file(get_image_key(owner, digest)).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StorageUnavailableError(f"The image {digest[:12]} cannot be read: {error.strerror}.") from error
 
 
-def delete_image(owner: str, digest: str) -> None:
-    get_image_path(owner, digest).unlink(missing_ok=True)
+def measure_images(owner: str) -> int:
+    """Returns the bytes of the owner's images. Raises OSError."""
+    return sum(file.bytes for file in access.list_files(get_image_prefix(owner)))
 
 
 def delete_images(owner: str) -> None:
-    shutil.rmtree(get_image_folder(owner), ignore_errors=True)
+    """Raises OSError if the bucket does not answer."""
+    access.delete_files(get_image_prefix(owner))

@@ -18,9 +18,10 @@ from rollouts.lib import process_id
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.runs.actions import move_run_to_trash
-from rollouts.storage import files
+from rollouts.storage import files, raw_dumps
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders
+from tests.support.stored import StoredPath, body_path, list_stored
 from workers import dispatch, tasks
 from workers.celery import app
 
@@ -163,6 +164,13 @@ def aged(path: Path, seconds: float) -> Path:
     return path
 
 
+def stored(name: str, age: float) -> StoredPath:
+    path = body_path(name)
+    path.write_bytes(b"x")
+    path.set_age(age)
+    return path
+
+
 def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: Path) -> None:
     folder = files.ensure_parts_folder()
     old = [
@@ -176,40 +184,40 @@ def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: P
 
 def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, owner: User, data_dir: Path) -> None:
     run, stored = filled(project, "gone"), filled(project, "kept")
-    for path in data_dir.rglob("*.zst"):
-        os.utime(path, (time.time() - 3600,) * 2)
+    for path in list_stored("raw/"):
+        path.set_age(3600)
     move_run_to_trash(run, owner)
     assert sweep.empty_trash() == 0
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
     assert sweep.empty_trash() == 1
     assert list(Run.objects.all()) == [stored]
     assert Sample.objects.count() == 8
-    bodies = {str(path.relative_to(data_dir / "bodies")) for path in (data_dir / "bodies").rglob("*.parquet")}
+    bodies = {path.key.removeprefix("bodies/") for path in list_stored("bodies/")}
     assert bodies == set(Segment.objects.values_list("path", flat=True))
     for dump in stored.dumps.all():
-        with files.open_raw_dump(project.pk, dump.sha256) as raw:
+        with raw_dumps.open_raw_dump(project.pk, dump.sha256) as raw:
             assert raw.read(1) == b"{"
 
 
 def test_raw_bytes_that_no_run_names_go_with_the_bin(project: Project, owner: User, data_dir: Path) -> None:
     run = filled(project)
-    raw = list(data_dir.rglob("*.zst"))
+    raw = list_stored("raw/")
     for path in raw:
-        os.utime(path, (time.time() - 3600,) * 2)
+        path.set_age(3600)
     sweep.delete_run_permanently(run)
     assert raw and not any(path.exists() for path in raw)
 
 
 def test_a_body_that_no_segment_names_is_dropped_when_it_is_old(dump: Dump, data_dir: Path) -> None:
-    orphan = aged(data_dir / "bodies" / "9" / "orphan.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
-    mine = files.get_body_file_path(Segment.objects.get().path)
-    os.utime(mine, (time.time() - sweep.ORPHAN_LIFETIME_SECONDS - 9,) * 2)
+    orphan = stored("9/orphan.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
+    mine = body_path(Segment.objects.get().path)
+    mine.set_age(sweep.ORPHAN_LIFETIME_SECONDS + 9)
     assert compaction.delete_orphan_body_files() == 1
     assert (orphan.exists(), mine.exists()) == (False, True)
 
 
 def test_a_segment_that_no_dump_is_in_goes_with_its_file(dump: Dump, data_dir: Path) -> None:
-    left = aged(data_dir / "bodies" / "9" / "left.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
+    left = stored("9/left.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
     Segment.objects.create(run=dump.run, split="train", path="9/left.parquet", rows=1, bytes=1)
     tasks.hourly_cleanup()
     assert (left.exists(), Segment.objects.count()) == (False, 1)

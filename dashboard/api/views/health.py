@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from redis import RedisError
 
 from dashboard.api import build_error_body
-from rollouts.storage import RESERVED_BYTES, count_free_bytes, create_incoming_path
+from rollouts.storage import RESERVED_BYTES, count_free_bytes, create_incoming_path, probe_bucket
 from workers import liveness
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,9 @@ def write_probe_file() -> str:
         free = count_free_bytes()
     except OSError:
         return "not writable"
-    return "ok" if free >= RESERVED_BYTES else "full: uploads are refused"
+    if free < RESERVED_BYTES:
+        return "full: uploads are refused"
+    return probe_bucket()
 
 
 def check_redis() -> str:

@@ -11,6 +11,7 @@ from dashboard.sign_in_links import create_sign_in_link
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.backup import UpgradeError, migrate_database
 from rollouts.models import Token
+from rollouts.storage import StorageRefusedError, check_storage
 
 ADMIN = "admin"
 TOKEN_NAME = "local"
@@ -23,7 +24,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             migrate_database(self.stderr)
-        except UpgradeError as error:
+            check_storage()
+        except (UpgradeError, StorageRefusedError) as error:
             raise CommandError(str(error)) from error
         user = find_or_create_admin()
         token, link = read_or_create_token(user), create_sign_in_link(user)

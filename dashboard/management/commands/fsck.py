@@ -8,7 +8,8 @@ from typing import Any
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
 from rolloutdeck.cli import add_fsck_arguments
 from rollouts.backup import describe_bytes
-from rollouts.integrity import KINDS, CheckOptions, CheckResult, Repair, check_integrity, repair_problems
+from rollouts.integrity import CheckOptions, CheckResult, Repair, check_integrity, repair_problems
+from rollouts.storage import KINDS
 
 MAX_LINES = 50
 COLUMNS = ("files", "size", "verified", "missing", "damaged", "orphans")

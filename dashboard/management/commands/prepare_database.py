@@ -8,6 +8,7 @@ from dashboard.management.commands.bootstrap import find_or_create_admin
 from dashboard.sign_in_links import create_sign_in_link
 from rollouts.backup import UpgradeError, migrate_database
 from rollouts.lib import read_version
+from rollouts.storage import StorageRefusedError, check_storage
 
 
 class Command(BaseCommand):
@@ -20,7 +21,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             migrate_database(self.stderr)
-        except UpgradeError as error:
+            check_storage()
+        except (UpgradeError, StorageRefusedError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"The tables are those of Rolloutdeck {read_version()}.")
         if options["link"]:

@@ -13,10 +13,10 @@ from django.contrib.auth.models import User
 from dashboard.uploads import app
 from rollouts.models import Artifact, Blob, Membership, Project, Run
 from rollouts.pins import artifact_check, artifacts
-from rollouts.storage import blobs
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.rollouts.support.artifacts import key_of, registered
 from tests.support import builders
+from tests.support.stored import blob_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -68,7 +68,7 @@ def test_a_file_that_the_manifest_names_is_kept_plain_and_read_back(
     registered(run, 3, files)
     answer = put(site, key, files, META)
     assert (answer.status, answer.json) == (201, {"sha256": sha(META), "bytes": len(META)})
-    assert blobs.get_blob_path(run.project_id, sha(META)).read_bytes() == META
+    assert blob_path(run.project_id, sha(META)).read_bytes() == META
     assert left(data_dir) == []
     early = site.send("GET", address(files, META), Authorization=reading)
     assert (early.status, early.json["error"]["code"]) == (409, "conflict")
@@ -103,7 +103,7 @@ def test_a_file_that_is_here_is_verified_again_and_a_wrong_one_is_still_refused(
     registered(run, 3, files)
     assert [put(site, key, files, META).status for _ in range(2)] == [201, 200]
     assert put(site, key, files, b"y" * len(META), of=META).status == 409
-    assert blobs.get_blob_path(run.project_id, sha(META)).read_bytes() == META
+    assert blob_path(run.project_id, sha(META)).read_bytes() == META
     assert left(data_dir) == []
 
 

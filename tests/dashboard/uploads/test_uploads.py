@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from dashboard.uploads import app
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
-from rollouts.storage import files
+from rollouts.storage import access, raw_dumps
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders
 from tests.support.patching import patch_everywhere
@@ -62,7 +62,7 @@ def test_a_dump_is_stored_and_its_receipt_names_hash_and_bytes(
     assert answer.headers["x-rolloutdeck"]
     dump = Dump.objects.get()
     assert (dump.run, dump.split, dump.step, dump.source, dump.attempt.key) == (run, "eval", 7, "7.jsonl", "a")
-    with files.open_raw_dump(project.pk, sha(BODY)) as raw:
+    with raw_dumps.open_raw_dump(project.pk, sha(BODY)) as raw:
         assert raw.read() == BODY
 
 
@@ -170,15 +170,15 @@ def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
     site: Site, key: str, run: Run, monkeypatch: Any
 ) -> None:
     body = os.urandom(200)
-    real = files.write_atomically
+    real = access.write_file
 
-    def full(target: Path) -> Any:
+    def full(key: str) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "write_atomically", full)
+    monkeypatch.setattr(access, "write_file", full)
     answers = [put(site, key, piece, of=body, Content_Range=position) for piece, position in parts_of(body, 100)]
     assert [answer.status for answer in answers] == [202, 507]
-    monkeypatch.setattr(files, "write_atomically", real)
+    monkeypatch.setattr(access, "write_file", real)
     assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
 
 

@@ -22,6 +22,7 @@ from rollouts.models import Run
 from rollouts.storage import deletion_lock
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
+from tests.support.stored import StoredPath, list_stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -108,17 +109,16 @@ def test_a_killed_backup_is_none_and_its_files_are_used_again(filled: Run, desti
 
 
 def test_a_file_that_the_server_has_lost_is_named(filled: Run, destination: Path, data_dir: Path) -> None:
-    lost = next((data_dir / "bodies").rglob("*.parquet"))
+    lost = list_stored("bodies/")[0]
     lost.unlink()
-    assert create_backup(destination).manifest.missing == [lost.relative_to(data_dir).as_posix()]
+    assert create_backup(destination).manifest.missing == [lost.key]
 
 
 def test_nothing_is_removed_while_a_backup_runs(filled: Run, destination: Path, data_dir: Path) -> None:
     Run.objects.filter(pk=filled.pk).update(deleted_at=timezone.now() - timedelta(days=8))
-    long_ago = time.time() - 7200
-    orphan = data_dir / "bodies" / "orphan.parquet"
-    orphan.write_bytes(b"")
-    os.utime(orphan, (long_ago, long_ago))
+    orphan = StoredPath("bodies/orphan.parquet")
+    orphan.write_bytes(b"x")
+    orphan.set_age(7200)
     removed = []
 
     def remove(*_: int) -> None:

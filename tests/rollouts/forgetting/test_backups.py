@@ -16,6 +16,7 @@ from rollouts.backup.database import SNAPSHOT
 from rollouts.backup.restore import restore_files
 from rollouts.forgetting import forget_in_backups
 from rollouts.models import Project, Run
+from rollouts.storage import use_folder
 from tests.rollouts.forgetting.canary import KEY, NEEDLES, body, has_any, iterate_contents, plant
 from tests.rollouts.support.push import indexed
 
@@ -52,7 +53,8 @@ def test_the_text_is_in_no_backup_and_the_rest_is_whole(
     for manifest in list_backups(folder):
         assert manifest.forgotten == [f"{project.slug}/{KEY}"]
         shutil.rmtree(restored, ignore_errors=True)
-        assert restore_files(manifest, folder / "files", restored, lambda *_: None) == []
+        with use_folder(restored):
+            assert restore_files(manifest, folder / "files", lambda *_: None) == []
         copy = sqlite3.connect(folder / manifest.name / manifest.database)
         assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         (samples,) = copy.execute("SELECT count(*) FROM rollouts_sample").fetchone()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,10 @@ from rollouts.models import (
     ViewedSample,
 )
 from rollouts.samples import load_bodies, load_results
-from rollouts.storage import get_raw_dump_path
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
+from tests.support.stored import raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,7 +48,7 @@ def planted(project: Project, run: Run, owner: User, data_dir: Path) -> Run:
 def make_files_old(data: Path) -> None:
     """An upload of the same bytes may be in progress for a minute."""
     for path in (data / "raw").rglob("*.zst"):
-        os.utime(path, (0, 0))
+        path.set_age(1e6)
 
 
 def load_texts(run: Run) -> dict[str, set[str]]:
@@ -189,12 +188,12 @@ def test_raw_bytes_that_an_upload_may_use_are_waited_for(
     project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dump = indexed(run, body(1), 1)
-    path = get_raw_dump_path(project.pk, dump.sha256)
+    path = raw_path(project.pk, dump.sha256)
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
-        os.utime(path, (0, 0))
+        path.set_age(1e6)
 
     monkeypatch.setattr(time, "sleep", sleep)
     assert forget_prompt(project, KEY).is_complete

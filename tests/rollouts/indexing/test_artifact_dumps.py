@@ -11,10 +11,9 @@ from rollouts.indexing import artifact_dumps, indexer
 from rollouts.models import Artifact, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.query import body_scan, search
 from rollouts.samples import bodies
-from rollouts.storage import blobs
-from rollouts.storage import files as storage
 from tests.rollouts.support.push import DUMPS, indexed, push, rows
 from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
+from tests.support.stored import blob_path, raw_path
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +37,7 @@ def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: R
     (dump,) = Dump.objects.all()
     assert dump.source == f"artifact:{artifact.key}/gen_batch.dp"
     assert (dump.format, dump.step, dump.bytes) == ("verl-gen-batch", 1, artifact.files["gen_batch.dp"]["bytes"])
-    assert not storage.get_raw_dump_path(run.project_id, dump.sha256).exists()
+    assert not raw_path(run.project_id, dump.sha256).exists()
     worked(run)
     assert len(rows(run)) == 32
 
@@ -231,7 +230,7 @@ def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
     indexed(run, V1_TEXT)
     artifact = ready(run, V1, role="rollout_tq")
     worked(run)
-    blobs.get_blob_path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
+    blob_path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
     indexer.reindex_run(run)
     worked(run)
     assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)

@@ -15,10 +15,10 @@ from rollouts.indexing import correctness, indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
 from rollouts.samples import export
-from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders
+from tests.support.stored import body_path
 
 pytestmark = pytest.mark.django_db
 
@@ -199,7 +199,7 @@ def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Ru
     gone = indexed(run, STEP, 1)
     indexed(run, STEP, 2)
     assert gone.segment
-    files.get_body_file_path(gone.segment.path).unlink()
+    body_path(gone.segment.path).unlink()
     ruled(run.project, owner, "Answer")
     assert verdicts(run, step__step=1) == [None] * 4
     assert "judged" not in Step.objects.get(step=1).facets

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -17,9 +15,9 @@ from rollouts.maintenance import compaction
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
-from rollouts.storage import files as storage
 from tests.rollouts.real_dumps import DUMPS, list_dumps
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.support.stored import list_stored, raw_path
 
 pytestmark = pytest.mark.django_db
 
@@ -160,7 +158,7 @@ def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
 
 def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run) -> None:
     dump = push(run, lines(generation()))
-    storage.get_raw_dump_path(run.project_id, dump.sha256).unlink()
+    raw_path(run.project_id, dump.sha256).unlink()
     for state in [Dump.State.RECEIVED] * (Dump.MAX_TRIES - 1) + [Dump.State.FAILED]:
         with pytest.raises(StorageUnavailableError):
             indexer.index_dump(dump.pk)
@@ -195,9 +193,7 @@ def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pyt
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
-    assert [path.name for path in storage.get_body_file_path("").rglob("*.parquet")] == [
-        dump.segment.path.rpartition("/")[2]
-    ]
+    assert [path.name for path in list_stored("bodies/")] == [dump.segment.path.rpartition("/")[2]]
 
 
 def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,17 +229,17 @@ def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for
     run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
 ) -> None:
     dump = indexed(run, lines(generation(), generation(), generation("b", "")))
-    (old,) = storage.get_body_file_path("").rglob("*.parquet")
-    os.utime(old, (1, 1))
+    (old,) = list_stored("bodies/")
+    old.set_age(1e6)
     before = [sample.id for sample in rows(run)]
     assert indexer.reindex_run(run) == 1
     with django_capture_on_commit_callbacks(execute=True):
         indexer.index_dump(dump.pk)
     assert [sample.id for sample in rows(run)] == before
     assert old.exists() and compaction.delete_orphan_bodies() == 0
-    os.utime(old, (time.time() - 4000, time.time() - 4000))
+    old.set_age(4000)
     assert compaction.delete_orphan_bodies() == 1
-    assert len(list(storage.get_body_file_path("").rglob("*.parquet"))) == Segment.objects.count() == 1
+    assert len(list_stored("bodies/")) == Segment.objects.count() == 1
 
 
 def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:

@@ -10,9 +10,9 @@ from rollouts.metrics.sample_curves import load_sample_curve_points
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.query import find_samples
 from rollouts.samples import PROPERTIES_VERSION, ROWS_VERSION
-from rollouts.storage import get_body_file_path
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
+from tests.support.stored import body_path
 
 pytestmark = pytest.mark.django_db
 MISMATCH = "samples/answer-mismatch"
@@ -101,7 +101,7 @@ def test_a_mismatch_follows_the_rule_of_the_project(run: Run) -> None:
 
 def test_a_step_whose_texts_are_gone_stays_unknown_and_is_not_tried_again(run: Run) -> None:
     make_outdated(run, 1)
-    get_body_file_path(run.segments.get().path).unlink()
+    body_path(run.segments.get().path).unlink()
     update_outdated_steps()
     assert not has_outdated_steps()
     assert Sample.objects.filter(answer=None).count() == 6
@@ -119,7 +119,7 @@ def test_answers_and_truths_of_two_dumps_are_compared(run: Run) -> None:
 
 def test_a_step_that_lacks_only_a_statistic_gets_it_without_its_texts(run: Run) -> None:
     indexed(run, lines(*(hack(n) for n in range(6))), format="native")
-    get_body_file_path(run.segments.get().path).unlink()
+    body_path(run.segments.get().path).unlink()
     Step.objects.update(properties=ROWS_VERSION, parts={})
     assert update_outdated_steps() == 1 and not has_outdated_steps()
     parts = Step.objects.get().parts

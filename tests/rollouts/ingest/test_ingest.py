@@ -13,7 +13,7 @@ from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts, dumps, runs
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Dump, Project, Run, RunAlias
-from rollouts.storage import files
+from rollouts.storage import files, get_raw_dump_key, raw_dumps
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -133,7 +133,7 @@ def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
     again, built = push(run, b"one\n")
     assert (created, built, again) == (True, False, dump)
     assert Dump.objects.count() == 1
-    with files.open_raw_dump(project.pk, dump.sha256) as raw:
+    with raw_dumps.open_raw_dump(project.pk, dump.sha256) as raw:
         assert raw.read() == b"one\n"
 
 
@@ -209,6 +209,7 @@ def test_a_chunk_of_an_older_generation_sent_again_changes_nothing(project: Proj
     assert list(Dump.objects.order_by("pk").values()) == before
 
 
+@pytest.mark.disk
 def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
     project: Project, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +223,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
     monkeypatch.setattr(os, "fsync", fsync)
     run, _ = runs.open_run(project, name="grpo")
     dump, _ = push(run, b"A")
-    stored = files.get_raw_dump_path(project.pk, dump.sha256)
+    stored = data_dir / get_raw_dump_key(project.pk, dump.sha256)
     assert Path(synced[0]).name.startswith(f".{stored.name}")
     assert synced[1:] == [str(folder) for folder in (stored.parent, *list(stored.parents)[1:4])]
 

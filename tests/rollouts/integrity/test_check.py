@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +16,10 @@ from rollouts.integrity import CheckOptions, Problem, check_integrity, iterate_r
 from rollouts.models import Artifact, Dump, Run, Sample, Segment
 from rollouts.pins import artifact_check
 from rollouts.samples import load_bodies
-from rollouts.storage import deletion_lock
+from rollouts.storage import deletion_lock, list_files
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
+from tests.support.stored import StoredPath, body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,19 +41,19 @@ def repair() -> list[bool]:
     return [repair.repaired for repair in repair_problems(find(), grace=0)]
 
 
-def first_file(data_dir: Path, pattern: str) -> Path:
-    return next(path for path in sorted(data_dir.glob(pattern)) if path.is_file())
+def first_file(prefix: str) -> StoredPath:
+    return min(list_stored(prefix), key=lambda path: path.key)
 
 
 def responses() -> list[str]:
     return sorted(body.response for body in load_bodies(list(Sample.objects.all())).values())
 
 
-def damage(path: Path) -> None:
+def damage(path: StoredPath) -> None:
     """Changes one byte, so that the size stays the same."""
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 0xFF
-    path.write_bytes(content)
+    path.write_bytes(bytes(content))
 
 
 def test_a_sound_server_is_clean(filled: Run) -> None:
@@ -70,25 +69,25 @@ def test_a_sound_server_is_clean(filled: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["raw", "bodies", "blobs"])
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_a_missing_or_damaged_file_is_found(filled: Run, data_dir: Path, kind: str, problem: str) -> None:
-    path = first_file(data_dir, f"{kind}/**/*")
+def test_a_missing_or_damaged_file_is_found(filled: Run, kind: str, problem: str) -> None:
+    path = first_file(f"{kind}/")
     path.unlink() if problem == "missing" else damage(path)
-    assert [(found.problem, found.name) for found in find()] == [(problem, path.relative_to(data_dir).as_posix())]
+    assert [(found.problem, found.name) for found in find()] == [(problem, path.key)]
 
 
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, data_dir: Path, problem: str) -> None:
-    path = first_file(data_dir, "bodies/**/*")
+def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, problem: str) -> None:
+    path = first_file("bodies/")
     path.unlink() if problem == "missing" else damage(path)
     assert repair() == [True]
     assert responses() == ["2", "3", "4"]
     assert find() == [] and not path.exists()
 
 
-def test_lost_texts_are_marked_on_the_dump(filled: Run, data_dir: Path) -> None:
+def test_lost_texts_are_marked_on_the_dump(filled: Run) -> None:
     dump = Dump.objects.select_related("segment").order_by("pk")[0]
-    (data_dir / "bodies" / dump.segment.path).unlink()
-    first_file(data_dir, f"raw/**/{dump.sha256}.zst").unlink()
+    body_path(dump.segment.path).unlink()
+    raw_path(filled.project_id, dump.sha256).unlink()
     assert repair() == [False, False]
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED and "are lost" in dump.message and dump.segment is None
@@ -98,19 +97,19 @@ def test_lost_texts_are_marked_on_the_dump(filled: Run, data_dir: Path) -> None:
     assert [(problem.problem, problem.kind) for problem in find()] == [("missing", "raw")]  # until it is sent again
 
 
-def test_raw_bytes_that_retention_dropped_are_not_missing(filled: Run, data_dir: Path) -> None:
+def test_raw_bytes_that_retention_dropped_are_not_missing(filled: Run) -> None:
     dump = Dump.objects.order_by("pk")[0]
     Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
-    first_file(data_dir, f"raw/**/{dump.sha256}.zst").unlink()
+    raw_path(filled.project_id, dump.sha256).unlink()
     assert find() == [] and len([name for name in iterate_references() if name.kind == "raw"]) == 2
-    first_file(data_dir, f"bodies/{dump.segment.path}").unlink()
+    body_path(dump.segment.path).unlink()
     assert repair() == [False]
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED and "are lost" in dump.message
 
 
-def test_a_lost_artifact_file_is_waited_for_again(filled: Run, data_dir: Path) -> None:
-    first_file(data_dir, "blobs/**/*").unlink()
+def test_a_lost_artifact_file_is_waited_for_again(filled: Run) -> None:
+    first_file("blobs/").unlink()
     repair()
     artifact = Artifact.objects.get()
     assert (artifact.state, artifact.missing, artifact.blobs.count()) == ("waiting", 1, 0) and find() == []
@@ -120,28 +119,25 @@ def test_a_lost_artifact_file_is_waited_for_again(filled: Run, data_dir: Path) -
     assert artifact.state == "ready"
 
 
-def test_orphans_are_removed_after_their_time(filled: Run, data_dir: Path) -> None:
-    orphans = [data_dir / "raw/1/aa/orphan.zst", data_dir / "bodies/orphan.parquet", data_dir / "images/run-99/aa/aa"]
+def test_orphans_are_removed_after_their_time(filled: Run) -> None:
+    orphans = [StoredPath(key) for key in ("raw/1/aa/orphan.zst", "bodies/orphan.parquet", "images/run-99/aa/aa")]
     for path in orphans:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
     assert find(grace=3600) == []
     for path in orphans:
-        os.utime(path, (time.time() - 4 * 3600,) * 2)
+        path.set_age(4 * 3600)
     problems = find(grace=3600)
-    assert sorted(problem.name for problem in problems) == sorted(
-        path.relative_to(data_dir).as_posix() for path in orphans
-    )
+    assert sorted(problem.name for problem in problems) == sorted(path.key for path in orphans)
     with deletion_lock.forbid_deletion():  # as a backup does
         assert [repair.repaired for repair in repair_problems(problems)] == [False] * 3
     assert [repair.repaired for repair in repair_problems(problems)] == [True] * 3
     assert not [path for path in orphans if path.exists()] and find() == []
 
 
-def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run, data_dir: Path) -> None:
+def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run) -> None:
     def compact(done: int, *_: int) -> None:
         if done == 0:
-            for path in (data_dir / "bodies").rglob("*.parquet"):
+            for path in list_stored("bodies/"):
                 path.unlink()
             Segment.objects.all().delete()
 
@@ -149,24 +145,24 @@ def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run, data_dir: P
     assert {problem.problem for problem in problems} == {"bodyless"}
 
 
-def test_only_a_sample_is_verified(filled: Run, data_dir: Path) -> None:
-    damage(first_file(data_dir, "blobs/**/*"))
+def test_only_a_sample_is_verified(filled: Run) -> None:
+    damage(first_file("blobs/"))
     result = check_integrity(CheckOptions(sample=0, grace=0))
     assert result.problems == [] and {count.verified for count in result.counts.values()} == {0}
 
 
-def test_the_rate_is_limited(filled: Run, data_dir: Path) -> None:
-    size = sum(path.stat().st_size for path in data_dir.glob("bodies/**/*") if path.is_file())
+def test_the_rate_is_limited(filled: Run) -> None:
+    size = sum(file.bytes for file in list_files("bodies/"))
     started = time.monotonic()
     check_integrity(CheckOptions(grace=0, rate=size))
     assert time.monotonic() - started >= 0.8
 
 
-def test_the_command_has_a_table_and_a_status(filled: Run, data_dir: Path) -> None:
+def test_the_command_has_a_table_and_a_status(filled: Run) -> None:
     output = StringIO()
     call_command("fsck", "--grace=0", stdout=output)
     assert output.getvalue().endswith("Clean.\n")
-    first_file(data_dir, "bodies/**/*").unlink()
+    first_file("bodies/").unlink()
     output = StringIO()
     with pytest.raises(SystemExit) as end:
         call_command("fsck", "--grace=0", "--json", "--repair", stdout=output)
@@ -177,12 +173,12 @@ def test_the_command_has_a_table_and_a_status(filled: Run, data_dir: Path) -> No
     call_command("fsck", "--grace=0", stdout=output)
 
 
-def test_the_command_leaves_files_to_the_hourly_cleanup(filled: Run, data_dir: Path, capsys: Any) -> None:
-    orphan = data_dir / "bodies/orphan.parquet"
+def test_the_command_leaves_files_to_the_hourly_cleanup(filled: Run, capsys: Any) -> None:
+    orphan = StoredPath("bodies/orphan.parquet")
     orphan.write_bytes(b"x")
-    os.utime(orphan, (time.time() - 2 * 3600,) * 2)
+    orphan.set_age(2 * 3600)
     call_command("fsck")
-    os.utime(orphan, (time.time() - 4 * 3600,) * 2)
+    orphan.set_age(4 * 3600)
     with pytest.raises(SystemExit):
         call_command("fsck")
     assert "orphan   bodies/orphan.parquet" in capsys.readouterr().out

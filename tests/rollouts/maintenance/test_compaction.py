@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -11,13 +9,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import indexer
 from rollouts.maintenance import compaction
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies, export
-from rollouts.storage import files as storage
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders
+from tests.support.stored import StoredPath, body_path, list_stored
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., AbstractContextManager[Any]]
@@ -37,12 +36,12 @@ def texts(run: Run) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     return {id: (body.response, body.rewards, body.extras) for id, body in read.items()}
 
 
-def refused(path: Path) -> None:
-    raise PermissionError(path)
+def refused(key: str) -> None:
+    raise PermissionError(key)
 
 
-def files() -> list[Path]:
-    return list(storage.get_body_file_path("").rglob("*.parquet"))
+def files() -> list[StoredPath]:
+    return list_stored("bodies/")
 
 
 def test_small_bodies_are_folded_into_one_and_every_sample_reads_as_before(
@@ -74,7 +73,7 @@ def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) 
 @pytest.mark.django_db(transaction=True)
 def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
-    monkeypatch.setattr(compaction, "retire_body_file", refused)
+    monkeypatch.setattr(compaction, "touch_file", refused)
     with pytest.raises(PermissionError):
         compaction.compact_body_files(run.pk, "train")
     assert texts(run) == before
@@ -83,13 +82,13 @@ def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, mon
 def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_on_commit_callbacks: Commit) -> None:
     old = files()
     for path in old:
-        os.utime(path, (1, 1))
+        path.set_age(1e6)
     with django_capture_on_commit_callbacks(execute=True):
         compaction.compact_body_files(run.pk, "train")
     assert compaction.delete_orphan_bodies() == 0
     assert set(old) < set(files())
     for path in old:
-        os.utime(path, (time.time() - 4000, time.time() - 4000))
+        path.set_age(4000)
     assert compaction.delete_orphan_bodies() == len(old) == 5
     assert len(files()) == Segment.objects.count() == 1
 
@@ -168,13 +167,13 @@ def test_two_sources_can_settle_when_one_of_them_lies_in_a_segment(run: Run) -> 
 
 
 def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
-    body = storage.get_body_file_path(f"{run.pk}/train")
     for name, age in (("old.parquet", 4000), ("young.parquet", 10)):
-        (body / name).write_bytes(b"")
-        os.utime(body / name, (time.time() - age, time.time() - age))
+        path = body_path(f"{run.pk}/train/{name}")
+        path.write_bytes(b"x")
+        path.set_age(age)
     for path in files():
         if path.name not in ("old.parquet", "young.parquet"):
-            os.utime(path, (1, 1))
+            path.set_age(1e6)
     assert compaction.delete_orphan_bodies() == 1
     assert "young.parquet" in {path.name for path in files()}
     assert len(texts(run)) == 750
@@ -184,7 +183,7 @@ def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) ->
     sample = rows(run)[0]
     for path in files():
         path.unlink()
-    with pytest.raises(storage.StorageUnavailableError, match="Re-index the run"):
+    with pytest.raises(StorageUnavailableError, match="Re-index the run"):
         bodies.load_bodies([sample])
     indexer.reindex_run(run)
     indexer.index_dump(sample.dump_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,9 +15,10 @@ from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.replay import bindings, plans
 from rollouts.runs import actions
-from rollouts.storage import blobs
+from rollouts.storage import access, blobs
 from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders
+from tests.support.stored import StoredPath, blob_path, list_stored
 
 pytestmark = pytest.mark.django_db
 
@@ -38,8 +37,8 @@ def create_artifact(run: Run, step: int = 3, **more: object) -> Artifact:
     return artifact
 
 
-def files(data_dir: Path) -> list[Path]:
-    return [path for path in (data_dir / "blobs").rglob("*") if path.is_file()]
+def files() -> list[StoredPath]:
+    return list_stored("blobs/")
 
 
 def removed(row: Pin, owner: User, days: int) -> None:
@@ -51,9 +50,9 @@ def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Ru
     artifact, row = create_artifact(run), pins.pin_step(run, 3, owner)[0]
     assert sweep.delete_unpinned_bytes() == 0
     removed(row, owner, days=6)
-    assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
+    assert sweep.delete_unpinned_bytes() == 0 and len(files()) == 1
     removed(row, owner, days=8)
-    assert sweep.delete_unpinned_bytes() == 1 and files(data_dir) == []
+    assert sweep.delete_unpinned_bytes() == 1 and files() == []
     artifact.refresh_from_db()
     assert (artifact.state, artifact.missing, Blob.objects.count()) == ("waiting", 1, 0)
     assert artifacts.list_requested_files(run) == []
@@ -65,14 +64,14 @@ def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Ru
 def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir: Path) -> None:
     create_artifact(run, send_now=True)
     removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
-    assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
+    assert sweep.delete_unpinned_bytes() == 0 and len(files()) == 1
 
 
 def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
     create_artifact(run)
     other = create_artifact(builders.run(run.project, "other"))
     removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
-    assert sweep.delete_unpinned_bytes() == 1 and len(files(data_dir)) == 1
+    assert sweep.delete_unpinned_bytes() == 1 and len(files()) == 1
     assert artifacts.list_missing_hashes(other) == []
 
 
@@ -85,7 +84,7 @@ def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, 
     removed(row, owner, days=8)
     assert sweep.delete_unpinned_bytes() == 0
     Run.objects.filter(pk=bound.pk).update(outcome="finished")
-    assert sweep.delete_unpinned_bytes() == 1 and files(data_dir) == []
+    assert sweep.delete_unpinned_bytes() == 1 and files() == []
 
 
 def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
@@ -115,7 +114,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
     plans.pin_into_plan(stored, 4, owner, target_step=2)
     binned(run, owner)
     assert sweep.empty_trash() == 1
-    assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
+    assert (Artifact.objects.count(), Blob.objects.count(), files()) == (1, 0, [])
     assert [entry.target_step for entry in plans.load_plan_entries(plans.find_current_revision(run.project))] == [2]
 
 
@@ -145,29 +144,27 @@ def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
     Artifact.objects.all().delete()
     blob, again = Blob.objects.get(), tmp_path / "again"
     again.write_bytes(FILES["meta.json"])
-    monkeypatch.setattr(
-        os, "utime", lambda path: blobs.delete_unused_blobs([blob])
-    )  # between the look at the file and its row
+    # Between the look at the file and its row.
+    monkeypatch.setattr(access, "touch_file", lambda key: blobs.delete_unused_blobs([blob]))
     with pytest.raises(StorageUnavailableError, match="upload it again"):
         blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes)
-    assert (files(data_dir), Blob.objects.count()) == ([], 0)
+    assert (files(), Blob.objects.count()) == ([], 0)
     monkeypatch.undo()
     again.write_bytes(FILES["meta.json"])
-    assert blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes) and len(files(data_dir)) == 1
+    assert blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes) and len(files()) == 1
 
 
 def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:
     create_artifact(run)
-    [mine] = files(data_dir)
-    orphan = blobs.get_blob_path(run.project_id, "ab" * 32)
-    orphan.parent.mkdir(parents=True)
+    [mine] = files()
+    orphan = blob_path(run.project_id, "ab" * 32)
     orphan.write_bytes(b"x")
     assert sweep.delete_orphan_blobs() == 0
     for path in (mine, orphan):
-        os.utime(path, (time.time() - sweep.ORPHAN_LIFETIME_SECONDS - 9,) * 2)
+        path.set_age(sweep.ORPHAN_LIFETIME_SECONDS + 9)
     assert sweep.delete_orphan_blobs() == 1
-    assert files(data_dir) == [mine]
+    assert files() == [mine]
     Artifact.objects.all().delete()
     Blob.objects.update(created_at=timezone.now() - timedelta(hours=2))
     assert sweep.delete_orphan_blobs() == 1
-    assert files(data_dir) == []
+    assert files() == []

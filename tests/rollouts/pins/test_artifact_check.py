@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.utils import timezone
@@ -13,9 +12,9 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifact_check, artifacts
-from rollouts.storage import blobs
 from tests.conftest import DATA
 from tests.rollouts.support.artifacts import brought, manifest_of, meta, registered
+from tests.support.stored import blob_path
 
 pytestmark = pytest.mark.django_db
 
@@ -106,14 +105,14 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
 def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     files = {"gen_batch.dp": BATCH.read_bytes()}
     artifact = brought(registered(run, 3, files), files)
-    position = blobs.get_blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
-    aside = Path(f"{position}.aside")
-    position.rename(aside)
+    position = blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
+    aside = position.read_bytes()
+    position.unlink()
     with pytest.raises(StorageUnavailableError):
         artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
-    aside.rename(position)
+    position.write_bytes(aside)
     Artifact.objects.update(due_at=timezone.now())
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()

@@ -16,9 +16,9 @@ from rollouts.query.body_parts import BodyFilePart, list_body_parts, merge_piece
 from rollouts.query.body_reader import PartMatches
 from rollouts.query.body_scan import TimeBudget, match_cache
 from rollouts.query.search import find_samples
-from rollouts.storage import files
 from tests.rollouts.support.query_rows import ROWS, Row, push
 from tests.support import builders
+from tests.support.stored import body_path
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
 
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
     for part in list_body_parts(find_samples(run).scope):
-        files.get_body_file_path(part.path).unlink()
+        body_path(part.path).unlink()
     with pytest.raises(StorageUnavailableError, match="Cannot read the sample texts"):
         find_samples(run, q="quokka")
 

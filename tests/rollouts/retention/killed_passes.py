@@ -26,9 +26,9 @@ from rollouts.maintenance import compact_body_files
 from rollouts.models import DuplicateSource, RetentionPolicy, Run, Sample, Segment
 from rollouts.retention import apply_policy, start_pass, update_policy
 from rollouts.samples import load_bodies
-from rollouts.storage import get_body_file_path, get_raw_dump_path
 from tests.rollouts.retention.test_drop import age_steps, write_step
 from tests.support import builders
+from tests.support.stored import body_path, raw_path
 
 STEPS = 24
 
@@ -68,9 +68,9 @@ def kill_pass(policy: RetentionPolicy, seconds: float) -> bool:
 
 def check(run: Run) -> None:
     """Every row has its files, and every sample its own text."""
-    assert all(get_body_file_path(segment.path).exists() for segment in Segment.objects.all())
+    assert all(body_path(segment.path).exists() for segment in Segment.objects.all())
     for dump in run.dumps.filter(raw_dropped_at=None):
-        assert get_raw_dump_path(run.project_id, dump.sha256).exists()
+        assert raw_path(run.project_id, dump.sha256).exists()
     rows = list(Sample.objects.filter(step__run=run).select_related("step"))
     assert not DuplicateSource.objects.filter(dump__run=run).exists()
     bodies = load_bodies(rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from rollouts.rescores import create_rescore, save_results
 from rollouts.retention import apply_policy, build_report, update_policy
 from rollouts.retention.sizes import load_step_sizes
 from rollouts.samples import RescoreResult, load_bodies, load_results
-from rollouts.storage import get_body_file_path, get_raw_dump_path
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
+from tests.support.stored import body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db
 GROUPS, PER_GROUP = 8, 4
@@ -46,9 +45,9 @@ def age_steps(run: Run, days: int = 60) -> None:
     Step.objects.filter(run=run).update(created_at=old)
     Dump.objects.filter(run=run).update(received_at=old)
     for dump in Dump.objects.filter(run=run):
-        path = get_raw_dump_path(run.project_id, dump.sha256)
+        path = raw_path(run.project_id, dump.sha256)
         if path.exists():
-            os.utime(path, (0, 0))
+            path.set_age(1e6)
 
 
 def apply(project: Project, owner: User, **values: Any) -> RetentionPolicy:
@@ -65,9 +64,9 @@ def counts(run: Run, split: str = "train") -> dict[int, int]:
 def check_files(run: Run) -> None:
     """Every row has its file, and every sample its text."""
     for segment in Segment.objects.filter(run=run):
-        assert get_body_file_path(segment.path).exists()
+        assert body_path(segment.path).exists()
     for dump in Dump.objects.filter(run=run, raw_dropped_at=None):
-        assert get_raw_dump_path(run.project_id, dump.sha256).exists()
+        assert raw_path(run.project_id, dump.sha256).exists()
     rows = list(Sample.objects.filter(step__run=run).select_related("step"))
     bodies = load_bodies(rows)
     for row in rows:
@@ -239,7 +238,7 @@ def test_bytes_are_freed_also_in_shared_body_files(trained: Run, owner: User, da
     assert sum(segment.bytes for segment in segments) < before / 2
     assert sum(segment.rows for segment in segments) == 3 * 32
     check_files(trained)
-    raw = list((data_dir / "raw").rglob("*.zst"))
+    raw = list_stored("raw/")
     assert len(raw) == 3, "the evaluations have the same bytes as their training steps"
 
 
@@ -275,7 +274,7 @@ def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: Use
     dump = Dump.objects.get(step=2, split="train")
     other = Dump.objects.get(step=3, split="train")
     assert dump.segment and other.segment
-    get_body_file_path(dump.segment.path).write_bytes(get_body_file_path(other.segment.path).read_bytes())
+    body_path(dump.segment.path).write_bytes(body_path(other.segment.path).read_bytes())
     policy = apply(trained.project, owner, train="sample", groups=2)
     assert counts(trained)[2] == 32 and counts(trained)[3] < 32
     dump.refresh_from_db()

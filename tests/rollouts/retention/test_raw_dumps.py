@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,18 @@ from rollouts.indexing.indexer import index_dump
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Run
 from rollouts.retention import build_report, delete_orphan_raw_files, update_policy
-from rollouts.storage import get_raw_dump_path
 from tests.rollouts.real_dumps import list_dumps
 from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
 from tests.rollouts.support.push import generation, indexed, lines, push
 from tests.support import builders
+from tests.support.stored import list_stored, raw_path
 
 pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[2] / "data"
 
 
 def raw_files(data_dir: Path) -> int:
-    return sum(1 for _ in (data_dir / "raw").rglob("*.zst"))
+    return len(list_stored("raw/"))
 
 
 def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path) -> None:
@@ -81,12 +80,12 @@ def test_a_file_with_several_steps_goes_with_its_last_part(run: Run, owner: User
 
 def test_files_without_a_row_are_removed_after_an_hour(run: Run, data_dir: Path) -> None:
     dump = write_step(run, 1)
-    path = get_raw_dump_path(run.project_id, dump.sha256)
-    orphan = path.with_name("f" * 64 + ".zst")
+    path = raw_path(run.project_id, dump.sha256)
+    orphan = raw_path(run.project_id, "f" * 64)
     orphan.write_bytes(b"x")
     assert delete_orphan_raw_files() == 0, "it is young"
-    os.utime(orphan, (0, 0))
-    os.utime(path, (0, 0))
+    orphan.set_age(1e6)
+    path.set_age(1e6)
     assert delete_orphan_raw_files() == 1
     assert path.exists() and not orphan.exists()
 
@@ -129,6 +128,6 @@ def test_a_difference_is_found(run: Run, change: str) -> None:
     dump = indexed(run, lines(*rows), 1)
     changed = {"text": [*rows[:9], generation("q", "another")], "missing": rows[:9], "more": [*rows, generation()]}
     other = indexed(builders.run(run.project, "other", uid=""), lines(*changed[change]), 1)
-    path, source = (get_raw_dump_path(run.project_id, each.sha256) for each in (dump, other))
+    path, source = (raw_path(run.project_id, each.sha256) for each in (dump, other))
     path.write_bytes(source.read_bytes())
     assert "index the run again" in find_body_difference(dump)

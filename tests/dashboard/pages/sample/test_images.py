@@ -13,7 +13,7 @@ from dashboard.pages.findings import presenter
 from rollouts.findings import findings
 from rollouts.maintenance.sweep import delete_run_permanently
 from rollouts.models import Project, Run, Sample
-from rollouts.storage.images import get_image_folder
+from rollouts.storage import get_image_prefix, list_files
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.images import IMAGES, PNG, SVG, data_url
@@ -132,7 +132,7 @@ def test_a_finding_has_copies_that_survive_the_run(
     finding = findings.create_finding(run.project, mate, title="Colours", note="")
     findings.add_sample_evidence(finding, sample_of(run, 1), by=mate)
     delete_run_permanently(run)
-    assert not get_image_folder(f"run-{run.pk}").exists()
+    assert not list(list_files(get_image_prefix(f"run-{run.pk}")))
     ((first, _), (second, _)) = IMAGE.findall(read(reader, f"/findings/{finding.pk}/"))
     assert {reader.get(first).content, reader.get(second).content} == {PNG, IMAGES["gif"]}
     exported = reader.get(f"/findings/{finding.pk}/export/")

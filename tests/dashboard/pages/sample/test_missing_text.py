@@ -9,9 +9,9 @@ import pytest
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample, Segment
-from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines, rows
 from tests.support import builders
+from tests.support.stored import body_path
 
 SAID = "are missing on disk. Re-index the run to restore them."
 
@@ -22,7 +22,7 @@ def run(project: Project) -> Run:
     run = builders.run(project)
     indexed(run, lines(*(generation("ask", f"{n} apples", n / 4, 1) for n in range(2))), 1)
     for segment in Segment.objects.all():
-        files.get_body_file_path(segment.path).unlink()
+        body_path(segment.path).unlink()
     return run
 
 
@@ -53,7 +53,7 @@ def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project:
     lost = Sample.objects.get(step__step=1)
     segment = lost.dump.segment
     assert segment is not None
-    files.get_body_file_path(segment.path).unlink()
+    body_path(segment.path).unlink()
     left = Sample.objects.get(step__step=2)
     html = reader.get(f"/samples/{left.pk}/?view=diff").content.decode()
     assert "is not available. Showing only this response." in html and "apples 2" in html and SAID not in html

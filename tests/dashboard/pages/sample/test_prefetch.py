@@ -11,10 +11,10 @@ from django.test import Client
 
 from dashboard.pages.sample import prefetch, prompt_history
 from rollouts.models import Project, Run, Sample
-from rollouts.storage import files
 from tests.dashboard.support.api_client import filled, one_sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
+from tests.support.stored import body_path
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Clien
     client.force_login(mate)
     gone = run.dumps.select_related("segment").get(step=9).segment
     assert gone
-    files.get_body_file_path(gone.path).unlink()
+    body_path(gone.path).unlink()
     others = [pk for pk in ids(run) if pk not in set(run_step(run, 9))]
     assert list(panes(client, *ids(run))) == others
     Sample.objects.filter(pk=others[0]).update(ordinal=10**6)

@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
-from rollouts.storage import blobs
 from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
+from tests.support.stored import blob_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,8 +73,7 @@ def test_bytes_that_rotted_on_the_server_are_not_put(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
-    blob = blobs.get_blob_path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
-    blob.chmod(0o644)
+    blob = blob_path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
     rotten = bytearray(blob.read_bytes())
     rotten[len(rotten) // 2] ^= 1
     blob.write_bytes(rotten)

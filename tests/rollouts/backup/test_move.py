@@ -1,0 +1,97 @@
+"""The stored files of a running server move to a bucket and back, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rollouts.backup import move_files
+from rollouts.errors import StorageUnavailableError
+from rollouts.integrity import CheckOptions, check_integrity
+from rollouts.models import Run, StorageLocation
+from rollouts.samples import load_bodies
+from rollouts.storage import StorageRefusedError, check_storage, delete_file, location, open_store
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.support.bucket_server import BUCKET, create_place
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.disk]
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
+    monkeypatch.setattr(location, "KNOWN_SECONDS", 0.0)
+    for step in (1, 2):
+        indexed(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
+    brought(registered(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
+    return create_place()
+
+
+def keys(url: str) -> set[str]:
+    return {file.key for file in open_store(url).list_files("")}
+
+
+def is_clean(run: Run) -> bool:
+    texts = [body.response for body in load_bodies(rows(run)).values()]
+    return len(texts) == len(rows(run)) and check_integrity(CheckOptions(grace=0)).problems == []
+
+
+def test_files_move_to_a_bucket_and_back_while_the_server_writes(run: Run, place: str, settings: Any) -> None:
+    before = keys("")
+    first = move_files(place)
+    assert (first.copied, first.is_finished, keys(place)) == (5, False, before)
+    indexed(run, lines(generation("3+1?", "4", step=3)), 3)  # by a process with the old settings
+    settings.STORAGE_URL = place
+    indexed(run, lines(generation("4+1?", "5", step=4)), 4)  # by one with the new settings
+    assert is_clean(run), "each reads from both places"
+    settings.STORAGE_URL = ""
+    assert is_clean(run)
+    settings.STORAGE_URL = place
+    second = move_files(place)
+    assert (second.copied, second.is_finished, second.lost) == (2, True, [])
+    assert move_files(place).copied == 0 and is_clean(run) and len(keys(place)) == 9
+    check_storage()
+
+    settings.STORAGE_URL = ""  # a process that was not restarted
+    with pytest.raises(StorageUnavailableError, match="were moved to s3://"):
+        push(run, b"{}", step=5)
+    with pytest.raises(StorageRefusedError, match="are in s3://"):
+        check_storage()
+
+    for key in keys(""):
+        (settings.DATA_DIR / key).unlink()
+    settings.STORAGE_URL = place
+    assert is_clean(run) and not move_files("").is_finished
+    settings.STORAGE_URL = ""
+    assert move_files("").is_finished and is_clean(run) and len(keys("")) == 9
+
+
+def test_a_deletion_during_a_move_deletes_both_copies(run: Run, place: str, settings: Any) -> None:
+    move_files(place)
+    key = min(keys(place))
+    delete_file(key)
+    assert key not in keys("") | keys(place)
+    settings.STORAGE_URL = place
+    assert move_files(place).lost == [key], "its row is still there"
+
+
+def test_a_place_is_refused_that_cannot_be_written_or_has_an_owner(run: Run, place: str, settings: Any) -> None:
+    with pytest.raises(StorageRefusedError, match="there is no such bucket"):
+        move_files("s3://no-such-bucket/x")
+    with pytest.raises(StorageRefusedError, match="s3://BUCKET/PREFIX"):
+        move_files("/mnt/bucket")
+    move_files(place)
+    with pytest.raises(StorageRefusedError, match="Finish that first"):
+        move_files(f"s3://{BUCKET}/other")
+    StorageLocation.objects.update(server="another", moving_to=None)
+    with pytest.raises(StorageRefusedError, match="another server"):
+        move_files(place)
+
+
+def test_a_forgotten_variable_is_noticed_at_the_start(run: Run, place: str, settings: Any) -> None:
+    settings.STORAGE_URL = place  # the files are in the data folder
+    with pytest.raises(StorageRefusedError, match="move the files"):
+        check_storage()
+    settings.STORAGE_URL = ""
+    check_storage()

@@ -9,7 +9,7 @@ TRAINERS := .venv-trainers
 TORCH := torch==2.13.0
 PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
-# Tests that start servers leave much of a processor to others.
+# Tests that wait for a server or a database leave much of a processor to others.
 MORE_WORKERS ?= $(shell expr $(WORKERS) + 1)
 TEST_PATHS ?= tests
 # Collecting all tests takes 40 seconds of each worker. All tests of a browser, and of real trainers, are in these folders.
@@ -34,7 +34,7 @@ test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; 
 	$(BIN)/python -m pytest -n $(MORE_WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
 
 test-postgres: .stamps/dev  ## database tests on a temporary PostgreSQL
-	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
+	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(MORE_WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
 
 test-s3: .stamps/dev  ## the tests with their files in a bucket of an S3-compatible server, which they start
 	TEST_STORAGE=s3 $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers" $(TEST_PATHS)

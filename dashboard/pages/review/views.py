@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.db.models import Exists, OuterRef
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, JsonResponse
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
@@ -19,6 +20,7 @@ from rollouts import review
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.flags import flag_samples
 from rollouts.models import Run, RunQuerySet, Sample, Step
+from rollouts.queues import has_items_to_answer
 
 PANELS = {"queue": "review/batch.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MAX_OFFERED_RUNS = 50
@@ -99,7 +101,12 @@ class BatchResult:
 @login_required
 @require_safe
 def review_page(request: HttpRequest) -> HttpResponseBase:
-    """A URL that does not fix the samples of the list is redirected to one that does."""
+    """Without a parameter, those who have items in a review queue come to their queues. A URL that does not fix the
+    samples of the list is redirected to one that does."""
+    if not request.GET and has_items_to_answer(
+        common.get_signed_in_user(request), permissions.visible_projects(request)
+    ):
+        return redirect("queues")
     state = ReviewUrlState.from_query(request.GET)
     run = permissions.run_or_404(request, state.run) if state.run else runs_with_samples(request).first()
     if run is None:

@@ -15,9 +15,9 @@ from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
-# What one data base or the other does not take: no text, too large for a number, below 0, endless, too long.
-REFUSED = ("a\x00b", "9" * 40, "-1", "1e999", "*" * 3000)
-ODD = REFUSED + (("²", "\u202e…", "(" * 50, ",", "@") if connection.vendor == "sqlite" else ())
+# What one database or the other does not take: no text, too large for a number, too long; then below 0, endless, no word.
+REFUSED = ("a\x00b", "9" * 40, "*" * 3000)
+ODD = REFUSED + (("-1", "1e999", "²", "(" * 50) if connection.vendor == "sqlite" else ())
 NAMES = {
     "/": ("name", "project", "sort", "group", "col", "show", "start", "remember", "usual"),
     "/runs/u1/": ("m", "x", "runs", "attempt", "show", "split"),

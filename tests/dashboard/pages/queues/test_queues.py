@@ -242,9 +242,12 @@ def test_annotators_land_on_their_queues_and_a_deletion_says_what_is_lost(run: R
     assert by_link(Client(), create_sign_in_link(lead))["Location"] == "/", "who leads has other work"
     assert ann.get("/sign-in/")["Location"] == "/queues/"
     assert ann.get("/sign-in/?next=/live/")["Location"] == "/live/"
+    assert ann.get("/review/")["Location"] == "/queues/", "the menu: Review"
+    assert "Location" not in ann.get("/review/?queue=low", follow=True), "the tab of the quick lists"
     for _item in range(2):
         ann.post(f"/queues/{queue.pk}/items/{open_item(ann, queue)[0]}/skip/")
     assert ann.get("/sign-in/")["Location"] == "/"
+    assert "/review/?" in ann.get("/review/")["Location"]
     owner = Client()
     owner.force_login(builders.member(run.project, "olga", "owner"))
     html = owner.post("/tidy/", {"do": "delete", "run": run.uid}, follow=True).content.decode()

@@ -39,6 +39,7 @@ from rollouts.models import Project
 from rollouts.queues import extend_growing_queues, has_growing_queues
 from rollouts.retention import apply_due_policies, delete_orphan_raw_files, has_due_policies
 from rollouts.sharing import delete_expired_content
+from rollouts.storage import delete_stale_shared_parts
 from rollouts.telemetry import start_exporter
 from workers import dispatch, liveness
 from workers.memory import interrupt_at_limit
@@ -147,6 +148,7 @@ def hourly_cleanup() -> None:
     delete_orphan_blobs()
     delete_orphan_raw_files()
     delete_orphan_images()
+    delete_stale_shared_parts()
     delete_expired_content()
     call_command("clearsessions")
 

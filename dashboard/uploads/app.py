@@ -189,6 +189,7 @@ async def receive_part(upload: Upload, part: ContentRange, body: RequestBody) ->
     """A question, or a part that does not start where the last one ended, only gets the number of stored bytes."""
     target = upload.target
     partial_upload = target.get_partial_upload(part.total)
+    await run_in_thread(partial_upload.append_shared_parts)
     if partial_upload.count_bytes() in (part.first, part.total):
         locked = await run_in_thread(LockedPartialUpload, partial_upload)
         try:
@@ -198,6 +199,7 @@ async def receive_part(upload: Upload, part: ContentRange, body: RequestBody) ->
                 if writer.size != part.size:
                     message = f"The part has {writer.size} bytes, but {part.size} according to Content-Range."
                     raise InvalidInputError(message)
+                await run_in_thread(locked.share)
             locked.saved = True
             count = partial_upload.count_bytes()
             await run_in_thread(target.report_progress, locked.start, count, part.total)
@@ -213,10 +215,13 @@ def complete_upload(target: UploadTarget, upload: PartialUpload) -> UploadRespon
     """Checks and accepts the file after its last part."""
     try:
         check_hash(compute_file_hash(upload.path), target.sha256)
-        return target.accept(upload.path, upload.total)
+        response = target.accept(upload.path, upload.total)
     except InvalidInputError:
         upload.path.unlink(missing_ok=True)
+        upload.forget_parts()
         raise
+    upload.forget_parts()
+    return response
 
 
 async def start_json_response(

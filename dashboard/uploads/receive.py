@@ -5,7 +5,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,7 @@ from rest_framework.exceptions import Throttled
 
 from rolloutdeck.protocol import MAX_EXPANSION_RATIO
 from rollouts.errors import HashMismatchError, InvalidInputError, StorageUnavailableError, TooLargeError
+from rollouts.storage import append_shared_parts, delete_shared_parts, has_shared_parts, share_part
 
 CHUNK_BYTES = 1 << 20
 # A small body may expand further: that costs little, and a collapsed model repeats a word ten thousand times.
@@ -83,6 +84,22 @@ class PartialUpload:
         except FileNotFoundError:
             return 0
 
+    def append_shared_parts(self) -> None:
+        """Appends the parts that other machines have received, unless another request writes to the file. Raises
+        OSError."""
+        if has_shared_parts():
+            with suppress(Throttled):
+                locked = LockedPartialUpload(self)
+                try:
+                    append_shared_parts(self.path.name, locked.file)
+                    locked.saved = True
+                finally:
+                    locked.close()
+
+    def forget_parts(self) -> None:
+        """Deletes the parts that other machines would append. The upload is complete or useless."""
+        delete_shared_parts(self.path.name)
+
 
 class LockedPartialUpload:
     """The open file of a partial upload, locked. `close` truncates it to its old size `start` unless `saved` is set."""
@@ -99,6 +116,10 @@ class LockedPartialUpload:
         if os.fstat(self.file.fileno()).st_nlink == 0:
             self.file.close()
             raise Throttled(detail="Another request has just completed this dump. Try again in a moment.")
+
+    def share(self) -> None:
+        """Stores the new bytes for other machines. Raises OSError."""
+        share_part(self.path.name, self.file, self.start)
 
     def close(self) -> None:
         if not self.saved:

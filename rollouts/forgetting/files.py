@@ -19,10 +19,13 @@ from rollouts.models import Artifact, Blob, Dump, EvidenceItem, ForgottenPrompt,
 from rollouts.storage import (
     allow_deletion,
     delete_file,
+    delete_shared_parts,
     delete_unused_raw_files,
     fetch_body_file,
     get_blob_key,
+    get_blob_upload_name,
     get_data_root,
+    list_shared_uploads,
 )
 
 MAX_WAIT_SECONDS = 90.0  # raw files that were used in the last minute
@@ -59,6 +62,7 @@ def drop_artifacts(forgotten: ForgottenPrompt, artifacts: Iterable[Artifact]) ->
         for file in artifact.files.values():
             for path in parts.glob(f"blob-{forgotten.project_id}-{file['sha256']}-*"):
                 path.unlink(missing_ok=True)
+            delete_shared_parts(get_blob_upload_name(forgotten.project_id, file["sha256"], file["bytes"]))
 
 
 def find_images(dumps: Iterable[Dump], matches: BodyMatches) -> set[tuple[str, str]]:
@@ -144,7 +148,8 @@ def remove_file(forgotten: ForgottenPrompt, name: str, images: UsedImages) -> bo
 def count_uploads() -> int:
     """Returns the number of uploads in progress or abandoned. Their content is unknown."""
     incoming = get_data_root() / "incoming"
-    return sum(path.is_file() for folder in (incoming, incoming / "parts") for path in list_folder(folder))
+    files = {path.name for folder in (incoming, incoming / "parts") for path in list_folder(folder) if path.is_file()}
+    return len(files.union(list_shared_uploads()))
 
 
 def list_folder(folder: Path) -> list[Path]:

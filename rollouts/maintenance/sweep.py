@@ -17,6 +17,7 @@ from rollouts.models import Artifact, Blob, Dump, Entry, MetricRow, Project, Run
 from rollouts.pins import find_bound_pins
 from rollouts.runs import TRASH_RETENTION
 from rollouts.storage import (
+    PART_LIFETIME_SECONDS,
     delete_file,
     delete_images,
     delete_unused_blobs,
@@ -31,7 +32,6 @@ from rollouts.storage import (
 
 RESEND_DELAY = timedelta(seconds=30)  # minimum time between two sends of one dump
 MAX_ROWS_PER_SWEEP = 500  # a long queue does not need more
-PART_LIFETIME_SECONDS = 24 * 3600  # an unfinished upload is removed after this
 OWNER_PATTERN = re.compile(r"(run|project)-\d+")
 ORPHAN_LIFETIME_SECONDS = 3600  # a file without a row is removed after this
 

@@ -25,6 +25,7 @@ from rollouts.storage.blobs import (
     delete_unused_blobs,
     fetch_blob,
     get_blob_part_path,
+    get_blob_upload_name,
     has_blob_file,
     open_blob,
     store_blob,
@@ -61,6 +62,15 @@ from rollouts.storage.location import (
     switch_move,
     use_folder,
 )
+from rollouts.storage.parts import (
+    PART_LIFETIME_SECONDS,
+    append_shared_parts,
+    delete_shared_parts,
+    delete_stale_shared_parts,
+    has_shared_parts,
+    list_shared_uploads,
+    share_part,
+)
 from rollouts.storage.raw_dumps import (
     confirm_raw_dump,
     delete_raw_file,
@@ -72,14 +82,16 @@ from rollouts.storage.raw_dumps import (
 from rollouts.storage.store import Store, StoredFile
 
 __all__ = [
-    "BucketError", "KINDS", "RESERVED_BYTES", "StorageRefusedError", "Store", "StoredFile", "allow_deletion",
-    "check_storage", "checkout_file", "confirm_raw_dump", "copy_image", "count_free_bytes", "count_part_bytes",
-    "create_incoming_path", "delete_file", "delete_images", "delete_on_failure", "delete_orphan", "delete_raw_file",
+    "BucketError", "KINDS", "PART_LIFETIME_SECONDS", "RESERVED_BYTES", "StorageRefusedError", "Store", "StoredFile",
+    "allow_deletion", "append_shared_parts", "check_storage", "checkout_file", "confirm_raw_dump", "copy_image",
+    "count_free_bytes", "count_part_bytes", "create_incoming_path", "delete_file", "delete_images",
+    "delete_on_failure", "delete_orphan", "delete_raw_file", "delete_shared_parts", "delete_stale_shared_parts",
     "delete_unused_blobs", "delete_unused_raw_files", "ensure_parts_folder", "fetch_blob", "fetch_body_file",
-    "fetch_file", "find_file", "finish_move", "forbid_deletion", "get_blob_key", "get_blob_part_path", "get_body_key",
-    "get_data_root", "get_image_key", "get_image_prefix", "get_raw_dump_key", "has_blob_file", "has_file",
-    "is_disk_full", "list_files", "list_folders", "measure_images", "measure_raw_dumps", "open_blob",
-    "open_decompressed", "open_raw_dump", "open_store", "prepare_place", "probe_bucket", "put_file", "read_image",
-    "set_location", "skip_during_backup", "start_move", "store_blob", "store_image", "store_raw_dump", "switch_move",
-    "touch_file", "use_folder", "write_file",
+    "fetch_file", "find_file", "finish_move", "forbid_deletion", "get_blob_key", "get_blob_part_path",
+    "get_blob_upload_name", "get_body_key", "get_data_root", "get_image_key", "get_image_prefix", "get_raw_dump_key",
+    "has_blob_file", "has_file", "has_shared_parts", "is_disk_full", "list_files", "list_folders",
+    "list_shared_uploads", "measure_images", "measure_raw_dumps", "open_blob", "open_decompressed", "open_raw_dump",
+    "open_store", "prepare_place", "probe_bucket", "put_file", "read_image", "set_location", "share_part",
+    "skip_during_backup", "start_move", "store_blob", "store_image", "store_raw_dump", "switch_move", "touch_file",
+    "use_folder", "write_file",
 ]  # fmt: skip

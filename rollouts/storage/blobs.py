@@ -14,11 +14,17 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.models import Blob
 from rollouts.storage import access, files
 from rollouts.storage.keys import get_blob_key
+from rollouts.storage.parts import count_upload_bytes
+
+
+def get_blob_upload_name(project_id: int, sha256: str, total: int) -> str:
+    """Returns the name of an incomplete upload of `total` bytes."""
+    return f"blob-{project_id}-{sha256}-{total}"
 
 
 def get_blob_part_path(project_id: int, sha256: str, total: int) -> Path:
     """Returns the path that collects the parts of an incomplete upload of `total` bytes."""
-    return files.ensure_parts_folder() / f"blob-{project_id}-{sha256}-{total}"
+    return files.ensure_parts_folder() / get_blob_upload_name(project_id, sha256, total)
 
 
 def store_blob(project_id: int, sha256: str, uncompressed_path: Path, size: int) -> Blob:
@@ -65,11 +71,8 @@ def open_blob(project_id: int, sha256: str) -> BinaryIO:
 
 
 def count_part_bytes(project_id: int, sha256: str, total: int) -> int:
-    """Returns how many bytes of an upload in parts have arrived."""
-    try:
-        return get_blob_part_path(project_id, sha256, total).stat().st_size
-    except FileNotFoundError:
-        return 0
+    """Returns how many bytes of an upload in parts have arrived. Raises OSError."""
+    return count_upload_bytes(get_blob_upload_name(project_id, sha256, total))
 
 
 def delete_unused_blobs(blobs: Iterable[Blob]) -> int:

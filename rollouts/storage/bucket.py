@@ -162,6 +162,23 @@ class BucketStore:
             while page := self.call(folder, lambda pages=pages: next(pages, None)):  # type: ignore[misc]
                 yield from map(to_stored_file, page)
 
+    def create(self, key: str, data: bytes) -> None:
+        """Stores an object unless there is one already."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        def put() -> None:
+            with suppress(AlreadyExistsError):
+                obstore.put(self.client, key, data, mode="create")
+
+        self.call(key, put)
+
+    def read(self, key: str, start: int = 0) -> bytes:
+        """Returns the bytes of a small object, from `start` on, without the cache."""
+        import obstore
+
+        return bytes(self.call(key, lambda: obstore.get(self.client, key).bytes()))[start:]
+
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
 
@@ -181,21 +198,12 @@ class BucketStore:
 
     def claim(self, server: str) -> str:
         """Marks the place as that of a server unless it is marked already. Returns whose it is."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        with suppress(AlreadyExistsError):
-            obstore.put(self.client, OWNER_KEY, server.encode(), mode="create")
-            return server
+        self.create(OWNER_KEY, server.encode())
         return self.read_owner()
 
     def read_owner(self) -> str:
         """Raises FileNotFoundError if the place has no owner."""
-        import obstore
-
-        return bytes(self.call(OWNER_KEY, lambda: obstore.get(self.client, OWNER_KEY)).bytes()).decode(
-            "ascii", "replace"
-        )
+        return self.read(OWNER_KEY).decode("ascii", "replace")
 
     def call(self, key: str, work: Callable[[], T]) -> T:
         """Raises BucketError or FileNotFoundError for what the library raises."""

@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from dashboard.uploads import app
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
-from rollouts.storage import access, raw_dumps
+from rollouts.storage import access, list_shared_uploads, raw_dumps
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders
 from tests.support.patching import patch_everywhere
@@ -180,6 +180,26 @@ def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
     assert [answer.status for answer in answers] == [202, 507]
     monkeypatch.setattr(access, "write_file", real)
     assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
+
+
+@pytest.mark.disk
+def test_parts_may_reach_different_machines_if_they_share_a_bucket(
+    site: Site, key: str, run: Run, bucket: str, settings: Any, tmp_path: Path
+) -> None:
+    body = os.urandom(350)
+    pieces = list(parts_of(body, 100))
+    for number, (piece, position) in enumerate(pieces):
+        settings.DATA_DIR = tmp_path / f"machine-{number % 2}"
+        answer = put(site, key, piece, of=body, Content_Range=position)
+        assert answer.status == (201 if number == 3 else 202), answer
+    settings.DATA_DIR = tmp_path / "machine-2"
+    assert Dump.objects.get().bytes == 350 and list_shared_uploads() == []
+
+    other = os.urandom(200)
+    for number, (piece, position) in enumerate(parts_of(os.urandom(200), 100)):
+        settings.DATA_DIR = tmp_path / f"machine-{number}"
+        status = put(site, key, piece, of=other, Content_Range=position).status
+    assert status == 409 and list_shared_uploads() == [], "it starts from the beginning"
 
 
 def test_a_gzipped_part_counts_its_plain_bytes(site: Site, key: str, run: Run) -> None:

@@ -52,7 +52,7 @@ def test_a_backup_has_each_referenced_file_with_its_hash(filled: Run, destinatio
     assert kinds == ["blobs", *["bodies"] * 3, *["raw"] * 3]
     for name, path in pool_files(destination).items():
         assert manifest.files[name] == (path.stat().st_size, compute_sha256(path))
-        assert path.read_bytes() == (data_dir / name).read_bytes()
+        assert path.read_bytes() == StoredPath(name).read_bytes()
     assert manifest.rows["rollouts_sample"] == 3 and "django_session" not in manifest.rows
     assert "rollouts.0001_initial" in manifest.migrations and manifest.missing == []
 

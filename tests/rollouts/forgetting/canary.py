@@ -21,6 +21,7 @@ from rollouts.models import Dump, Project, Run, Sample, SavedView, SharedLink, V
 from rollouts.rescores import create_rescore, save_results
 from rollouts.samples import RescoreResult
 from rollouts.sharing import create_shared_link
+from rollouts.storage import checkout_file, list_files
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines, push
 from tests.support import builders
@@ -77,8 +78,17 @@ def push_failed(run: Run) -> Dump:
 
 def find_canary(needles: tuple[str, ...] = NEEDLES) -> list[str]:
     """Returns the places that have the text: stored files, and the database."""
-    places = [name for name, content in iterate_contents(Path(settings.DATA_DIR)) if has_any(content, needles)]
+    contents = [*iterate_contents(Path(settings.DATA_DIR)), *iterate_objects()]
+    places = [name for name, content in contents if has_any(content, needles)]
     return [*places, *find_in_database(needles)]
+
+
+def iterate_objects() -> Iterator[tuple[str, bytes]]:
+    for file in list_files() if settings.STORAGE_URL else ():
+        with checkout_file(file.key) as path:
+            data = path.read_bytes()
+        yield file.key, data
+        yield f"{file.key} (plain)", decompress(Path(file.key), data)
 
 
 def has_any(content: bytes, needles: tuple[str, ...]) -> bool:

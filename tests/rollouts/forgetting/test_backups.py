@@ -19,6 +19,7 @@ from rollouts.models import Project, Run
 from rollouts.storage import use_folder
 from tests.rollouts.forgetting.canary import KEY, NEEDLES, body, has_any, iterate_contents, plant
 from tests.rollouts.support.push import indexed
+from tests.support.stored import list_stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -48,7 +49,7 @@ def test_the_text_is_in_no_backup_and_the_rest_is_whole(
     server = connection.settings_dict["NAME"]
     result = forget_in_backups(folder, project.slug, KEY)
     assert len(result.changed) == 2 and result.incomplete == [] and result.files > 0
-    assert connection.settings_dict["NAME"] == server and (data_dir / "raw").is_dir()
+    assert connection.settings_dict["NAME"] == server and list_stored("raw/")
     assert [name for name, content in iterate_contents(folder) if has_any(content, NEEDLES)] == []
     for manifest in list_backups(folder):
         assert manifest.forgotten == [f"{project.slug}/{KEY}"]

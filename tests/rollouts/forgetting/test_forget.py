@@ -33,7 +33,7 @@ from rollouts.samples import load_bodies, load_results
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support.stored import raw_path
+from tests.support.stored import list_stored, raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,13 +41,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def planted(project: Project, run: Run, owner: User, data_dir: Path) -> Run:
     plant(project, run, owner)
-    make_files_old(data_dir)
+    make_files_old()
     return run
 
 
-def make_files_old(data: Path) -> None:
+def make_files_old() -> None:
     """An upload of the same bytes may be in progress for a minute."""
-    for path in (data / "raw").rglob("*.zst"):
+    for path in list_stored("raw/"):
         path.set_age(1e6)
 
 
@@ -115,7 +115,7 @@ def test_it_does_not_come_back_when_the_dump_is_sent_again(project: Project, pla
     assert only.rows == 0 and only.segment is None and not Sample.objects.filter(dump=only).exists()
     several = indexed(planted, body(11) + body(12), None, source="several.jsonl")
     assert several.left_out == {"forgotten": 4} and several.raw_dropped_at
-    make_files_old(data_dir)
+    make_files_old()
     from rollouts.retention import delete_orphan_raw_files
 
     assert delete_orphan_raw_files() == 3
@@ -127,7 +127,7 @@ def test_re_index_and_repair_do_not_bring_it_back(project: Project, planted: Run
     reindex_run(planted)
     for dump in Dump.objects.filter(run=planted, state=Dump.State.RECEIVED):
         index_dump(dump.pk)
-    for path in (data_dir / "bodies").rglob("*.parquet"):
+    for path in list_stored("bodies/"):
         path.write_bytes(b"damaged")
     repair_problems(check_integrity(CheckOptions(grace=0)).problems, 0)
     assert not Sample.objects.filter(prompt_key=KEY).exists() and find_canary() == []
@@ -164,7 +164,7 @@ def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Pro
     indexed(
         run, lines({"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}), 2, format="native"
     )
-    make_files_old(data_dir)
+    make_files_old()
     report = find_traces(project, KEY)
     assert report.counts["samples"] == 2 and sum(map(len, report.bodies.others.values())) == 1
     assert forget_prompt(project, KEY).is_complete
@@ -178,7 +178,7 @@ def test_containing_removes_other_prompts_with_the_text(project: Project, run: R
     rows = [{"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}]
     indexed(run, lines(*rows), 2, format="native")
     indexed(run, lines({"prompt": CANARY, "response": "In the hall."}), 1, format="native")
-    make_files_old(data_dir)
+    make_files_old()
     assert forget_prompt(project, KEY, containing=True).is_complete
     assert set(load_texts(run)) == {"calm"} and find_canary() == []
     assert indexed(run, lines(*rows), 2, format="native", source="again").rows == 1

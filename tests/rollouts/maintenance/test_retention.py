@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.replay import bindings, plans
 from rollouts.runs import actions
-from rollouts.storage import access, blobs
+from rollouts.storage import access, blobs, store_image
 from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders
 from tests.support.stored import StoredPath, blob_path, list_stored
@@ -152,6 +152,14 @@ def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
     monkeypatch.undo()
     again.write_bytes(FILES["meta.json"])
     assert blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes) and len(files()) == 1
+
+
+def test_images_of_runs_and_projects_that_are_gone_are_removed(run: Run) -> None:
+    kept = store_image(run.image_owner, b"1"), store_image(run.project.image_owner, b"2")
+    store_image("run-999", b"3")
+    store_image("project-999", b"4")
+    assert sweep.delete_orphan_images() == 2
+    assert sorted(path.name for path in list_stored("images/")) == sorted(kept)
 
 
 def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:

@@ -15,6 +15,7 @@ from tests.support.images import IMAGES, PNG, SVG, data_url
 
 DIGEST = sha256(PNG).hexdigest()
 URL = data_url(PNG)
+pytestmark = pytest.mark.disk  # without a database
 
 
 def extracted(content: Any, **extras: Any) -> Record:

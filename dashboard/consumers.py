@@ -16,8 +16,10 @@ from typing import Any, cast
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 from django.contrib.auth import get_user
+from django.contrib.auth.models import AnonymousUser
 from django.urls import path, re_path
 
+from dashboard.external_sign_in import SCOPE_KEY, find_session_refusal
 from dashboard.sessions import SessionStore
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
@@ -46,7 +48,10 @@ def load_signed_in_user(scope: Any) -> Any:
     """The user of the session as it is stored now: it may have ended since the page connected."""
     key = scope["session"].session_key
     request: Any = SimpleNamespace(session=SessionStore(key))
-    return get_user(request)
+    user = get_user(request)
+    named = scope.get(SCOPE_KEY)
+    is_over = user.is_authenticated and find_session_refusal(request.session, user, named.name if named else "")
+    return AnonymousUser() if is_over else user
 
 
 class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):

@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import logout
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
@@ -19,6 +21,13 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
+from dashboard.external_sign_in import (
+    SUBJECT_KEY,
+    SignInRefusedError,
+    find_session_refusal,
+    get_proxy_user,
+    sign_in_by_proxy,
+)
 from dashboard.pages.common import (
     LAST_PROJECT_COOKIE,
     YEAR_SECONDS,
@@ -86,6 +95,37 @@ class SignInSessionMiddleware(SessionMiddleware):
         session: Any = request.session
         session.record_use()
         return response
+
+
+class ExternalSignInMiddleware(MiddlewareMixin):
+    """Signs in whom a trusted proxy names, and ends a session whose sign-in service ended the access."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        if settings.OPENID is None and settings.TRUSTED_PROXY is None:
+            return None
+        if request.path_info.startswith("/api/v1/") and "Authorization" in request.headers:
+            return None  # `authenticate_token` checks the owner
+        named = get_proxy_user(request)
+        if named and (not request.user.is_authenticated or SUBJECT_KEY in request.session):
+            try:
+                sign_in_by_proxy(request, named)
+            except SignInRefusedError as error:
+                return self.refuse(request, str(error))
+        elif request.user.is_authenticated:
+            refusal = find_session_refusal(request.session, request.user, named.name if named else "")
+            if refusal:
+                logout(request)
+                messages.error(request, refusal)
+        return None
+
+    @staticmethod
+    def refuse(request: HttpRequest, reason: str) -> HttpResponse | None:
+        """Local admins can still open the pages that sign in."""
+        logout(request)
+        if request.path_info.startswith("/sign-in/"):
+            messages.error(request, reason)
+            return None
+        return render_error_page(request, 403, _("Sign-in refused"), reason)
 
 
 class LastProjectMiddleware(MiddlewareMixin):

@@ -20,6 +20,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from dashboard.counters import counters
+from dashboard.external_sign_in import find_token_refusal
 from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA256_PATTERN, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import open_run
@@ -84,6 +85,8 @@ def authenticate_token(header: str) -> Token:
     if token is None:
         raise AuthenticationFailed("This token is unknown or revoked. Create one in the settings of a project.")
     count_token_request(token)
+    if refusal := find_token_refusal(token):
+        raise AuthenticationFailed(refusal)
     return token
 
 

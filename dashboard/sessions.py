@@ -146,3 +146,11 @@ def end_other_sessions(user: User, current: SessionStore) -> int:
     current.modified = True
     rows = SessionStore.get_model_class().objects.filter(user=user)
     return rows.exclude(pk=current.session_key or "").delete()[0]
+
+
+def end_all_sessions(user: User) -> None:
+    """Signs the user out everywhere, also in sessions without a row."""
+    from rollouts.models import SessionCutoff
+
+    SessionCutoff.objects.update_or_create(user=user, defaults={"at": timezone.now()})
+    SessionStore.get_model_class().objects.filter(user=user).delete()

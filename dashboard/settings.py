@@ -10,6 +10,13 @@ from urllib.parse import urlsplit
 import environ
 from pythonjsonlogger.core import RESERVED_ATTRS
 
+from dashboard.sign_in_settings import (
+    parse_group_roles,
+    read_check_seconds,
+    read_openid_settings,
+    read_proxy_settings,
+)
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 os.umask(0o077)  # of every server process, also without `rolloutdeck up`: data files are private
@@ -37,6 +44,12 @@ MAX_TOKEN_REQUESTS = int(env.str("ROLLOUTDECK_MAX_TOKEN_REQUESTS", "") or 6000) 
 MAX_WORKER_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_WORKER_MEMORY_MB", "") or 2000)  # of one process of a worker
 LOG_FORMAT = env.str("ROLLOUTDECK_LOG_FORMAT", "") or "line"  # or json
 METRICS_PORT = int(env.str("ROLLOUTDECK_METRICS_PORT", "") or 0)  # of a worker
+# Sign-in by a provider or a proxy, see docs/sign-in.md. None: off.
+OPENID = read_openid_settings(env.str)
+TRUSTED_PROXY = read_proxy_settings(env.str)
+GROUP_ROLES = parse_group_roles(env.str("ROLLOUTDECK_GROUP_ROLES", ""))
+GROUP_CHECK_SECONDS = read_check_seconds(env.str)
+PASSWORD_SIGN_IN = env.str("ROLLOUTDECK_PASSWORD_SIGN_IN", "") != "off"  # for people who are not server admins
 PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
 
 
@@ -93,6 +106,8 @@ INSTALLED_APPS = [
     "channels",
     "rest_framework",
     "drf_spectacular",
+    "allauth.account",
+    "allauth.socialaccount",
     "django_otp",
     "django_otp.plugins.otp_totp",
     "django_otp.plugins.otp_static",
@@ -109,6 +124,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "dashboard.middleware.ExternalSignInMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "dashboard.middleware.LastProjectMiddleware",
     "dashboard.middleware.SearchLimitMiddleware",
@@ -147,6 +164,7 @@ OTP_TOTP_ISSUER = f"Rolloutdeck {public.hostname}"
 SESSION_ENGINE = "dashboard.sessions"
 SESSION_COOKIE_AGE = int(float(env.str("ROLLOUTDECK_SESSION_DAYS", "") or 30) * 24 * 60 * 60)
 SECURE_HSTS_SECONDS = int(env.str("ROLLOUTDECK_HSTS_SECONDS", "") or 0) if public.scheme == "https" else 0
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5  # seconds, of a request to an OpenID provider
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 

@@ -30,6 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
         access_log=False,
         log_config=None,  # its messages go to the log of Django's settings
         server_header=False,
+        proxy_headers=False,  # `asgi.py` does this, after it has looked at the TCP peer
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=MAX_STOP_SECONDS,
     )

@@ -7,6 +7,7 @@ Invariant: modules of a capability change rows; models do not call them.
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.charts import ChartArrangement, QueryCurve
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
+from rollouts.models.external_accounts import ExternalAccount
 from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
 from rollouts.models.forgotten import ForgottenPrompt, ForgottenPromptQuerySet
 from rollouts.models.guidance import GuidanceVersion
@@ -80,7 +81,7 @@ from rollouts.models.tokens import Token, hash_secret
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "BlindQueues", "Blob",
     "Block", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry",
-    "EvidenceItem", "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt",
+    "EvidenceItem", "ExternalAccount", "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt",
     "ForgottenPromptQuerySet", "GuidanceVersion", "ItemDecision", "Label", "LabelAction", "LabelChange",
     "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER",
     "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft", "QueueItem", "QueueQuerySet",

@@ -86,12 +86,20 @@ class Membership(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=12, choices=Role.choices, default=Role.VIEWER)
+    # With a group, `role` is the higher one of these two.
+    group_role = models.CharField(max_length=12, blank=True, default="", help_text="given by a group of the user")
+    manual_role = models.CharField(max_length=12, blank=True, default="", help_text="given by a person, if a group too")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["project", "user"], name="one_role_per_member")]
 
     def __str__(self) -> str:
         return f"{self.user} {self.role} of {self.project}"
+
+    @property
+    def own_role(self) -> str:
+        """The role that a person gave, empty if only a group gives one."""
+        return self.manual_role if self.group_role else self.role
 
 
 class AuditEntry(models.Model):

@@ -5,6 +5,7 @@ Invariant: an operation that changes rights or removes something writes an audit
 """
 
 from rollouts.projects.audit import list_audit_entries, list_audit_users, list_audit_verbs
+from rollouts.projects.group_roles import ADMIN_ROLE, ALL_PROJECTS, GroupRule, RoleChange, apply_group_roles
 from rollouts.projects.projects import (
     MAX_TOKEN_DAYS,
     create_project,
@@ -15,6 +16,7 @@ from rollouts.projects.projects import (
 )
 
 __all__ = [
-    "MAX_TOKEN_DAYS", "create_project", "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs",
-    "record_audit_entry", "revoke_token", "set_role",
+    "ADMIN_ROLE", "ALL_PROJECTS", "GroupRule", "MAX_TOKEN_DAYS", "RoleChange", "apply_group_roles", "create_project",
+    "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs", "record_audit_entry",
+    "revoke_token", "set_role",
 ]  # fmt: skip

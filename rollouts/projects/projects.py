@@ -14,6 +14,8 @@ from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_text
 from rollouts.models import AuditEntry, Membership, Project, Token
 
+ROLE_RANKS = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
+
 
 def record_audit_entry(
     user: User | None, verb: str, subject: str, *, project: Project | None = None, **detail: Any
@@ -52,11 +54,26 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
             message = _("{name} is the last owner of {project}. Add another owner first.")
             raise InvalidInputError(message.format(name=username, project=project.slug), "role")
+        member = project.memberships.filter(user=user).first()
+        if member and member.group_role:
+            return set_manual_role(member, role, by)
         record_audit_entry(by, "role.set", username, project=project, role=role)
         if not role:
             project.memberships.filter(user=user).delete()
             return None
         return Membership.objects.update_or_create(project=project, user=user, defaults={"role": role})[0]
+
+
+def set_manual_role(member: Membership, role: str, by: User) -> Membership:
+    """Sets the role that a person gives. Raises InvalidInputError if the group gives more, so nothing would change."""
+    after = max(role, member.group_role, key=ROLE_RANKS.__getitem__)
+    if role != after == member.role:
+        message = _("{name} is {role} by a group of the sign-in service. Change the group there.")
+        raise InvalidInputError(message.format(name=member.user.username, role=member.group_role), "role")
+    member.manual_role, member.role = role, after
+    member.save(update_fields=["manual_role", "role"])
+    record_audit_entry(by, "role.set", member.user.username, project=member.project, role=role)
+    return member
 
 
 MAX_TOKEN_DAYS = 36_500

@@ -10,6 +10,9 @@ from rollouts.models import AuditEntry
 VERB_NAMES = {
     "project.create": N_("created the project"), "role.set": N_("changed a role"),
     "member.link": N_("made a sign-in link"),
+    "role.group": N_("got a role by a group"), "admin.group": N_("changed a server admin by a group"),
+    "account.create": N_("got an account at the first sign-in"), "account.link": N_("linked an account to a sign-in"),
+    "account.unlink": N_("removed the link of an account to a sign-in"),
     "token.create": N_("created a token"), "token.revoke": N_("revoked a token"),
     "pin.create": N_("pinned a step"), "pin.note": N_("edited the note of a pin"), "pin.remove": N_("removed a pin"),
     "flag.raise": N_("flagged samples"), "flag.withdraw": N_("withdrew a flag"), "flag.undo": N_("undid a flag action"),
@@ -36,10 +39,11 @@ VERB_NAMES = {
     "quota.set": N_("changed the quota"), "prompt.forget": N_("removed a prompt everywhere"),
 }  # fmt: skip
 DETAIL_NAMES = {
-    "role": N_("role"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"), "label": N_("label"),
-    "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"), "questions": N_("questions"),
-    "name": N_("name"), "author": N_("author"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
-    "split": N_("split"), "note": N_("note"), "new": N_("new labels"), "changed": N_("changed labels"),
+    "role": N_("role"), "group": N_("group"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"),
+    "label": N_("label"), "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"),
+    "questions": N_("questions"), "name": N_("name"), "author": N_("author"), "tag": N_("tag"),
+    "scopes": N_("scopes"), "step": N_("step"), "split": N_("split"), "note": N_("note"), "new": N_("new labels"),
+    "changed": N_("changed labels"),
 }  # fmt: skip
 MAX_DETAIL_CHARS = 200
 

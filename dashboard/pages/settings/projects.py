@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from dashboard import permissions
 from dashboard.pages import common
+from dashboard.pages.settings.external import build_external_context
 from dashboard.pages.settings.sessions import build_sessions_context
 from dashboard.second_factor import has_second_factor
 from rolloutdeck.protocol import TOKEN_SCOPES
@@ -58,6 +59,7 @@ def build_settings_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
         "tab": "settings",
         "second_factor": has_second_factor(user),
         **build_sessions_context(request),
+        **build_external_context(user),
         **more,
     }
 

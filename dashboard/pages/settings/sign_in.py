@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import SESSION_KEY, login, logout
 from django.contrib.auth.forms import AuthenticationForm
@@ -42,6 +43,9 @@ class SignInView(LoginView):
     template_name = "settings/sign_in.html"
     redirect_authenticated_user = True
 
+    def get_context_data(self, **more: Any) -> dict[str, Any]:
+        return super().get_context_data(**build_sign_in_context(self.request), **more)
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
         if count_and_allow_login(name, get_client_address(request)):
@@ -54,6 +58,11 @@ class SignInView(LoginView):
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user: Any = form.get_user()
+        if not settings.PASSWORD_SIGN_IN and not user.is_superuser:
+            error = _("Passwords are switched off on this server, except for server admins.")
+            response = self.render_to_response(self.get_context_data(form=self.get_form_class()(), error=error))
+            response.status_code = 403
+            return response
         if has_second_factor(user):  # the attempt stays counted until the code is right
             return render_code_step(
                 self.request, build_step_token(user, self.get_redirect_url() or find_landing_url(user))
@@ -76,6 +85,19 @@ def find_landing_url(user: User) -> str:
     """The page after signing in, if none was asked for: their queues for people who have items to answer."""
     projects = Project.objects.visible_to(user)
     return resolve_url("queues" if has_items_to_answer(user, projects) else "runs")
+
+
+def build_sign_in_context(request: HttpRequest) -> dict[str, Any]:
+    """`openid`: the provider, None if there is none. `shows_password`: whether the page has the form for a password;
+    people without a provider could not sign in otherwise, and server admins open it with a link."""
+    has_other = settings.OPENID is not None or settings.TRUSTED_PROXY is not None
+    is_asked_for = "password" in request.GET or request.method == "POST"
+    return {"openid": settings.OPENID, "shows_password": settings.PASSWORD_SIGN_IN or not has_other or is_asked_for}
+
+
+def render_sign_in_error(request: HttpRequest, error: str, status: int) -> HttpResponse:
+    context = {**build_sign_in_context(request), "error": error}
+    return render(request, "settings/sign_in.html", context, status=status)
 
 
 sign_in_page = SignInView.as_view()
@@ -115,7 +137,7 @@ def render_invalid_link(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return redirect("runs")
     error = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")
-    return render(request, "settings/sign_in.html", {"error": error}, status=403)
+    return render_sign_in_error(request, error, 403)
 
 
 @never_cache
@@ -127,7 +149,7 @@ def sign_in_code_view(request: HttpRequest) -> HttpResponse:
     step = load_step_token(token)
     if step is None:
         error = _("The first step is too long ago. Sign in again.")
-        return render(request, "settings/sign_in.html", {"error": error}, status=403)
+        return render_sign_in_error(request, error, 403)
     user, next_url = step
     name, address = user.get_username(), get_client_address(request)
     if not count_and_allow_login(name, address):

@@ -1,0 +1,46 @@
+"""`manage.py link_account USER SUBJECT`: lets a person of the sign-in service sign in as an account that exists."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.external_sign_in import (
+    PROXY_ISSUER,
+    Identity,
+    SignInRefusedError,
+    get_openid_settings,
+    link_account,
+    unlink_account,
+)
+
+
+class Command(BaseCommand):
+    help = "Link an account to a person of the OpenID provider or of the trusted proxy."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("user", metavar="USER", help="name of the account")
+        parser.add_argument("subject", metavar="SUBJECT", nargs="?", default="", help="`sub` at the provider")
+        parser.add_argument("--proxy", action="store_true", help="SUBJECT is the name that the proxy sends")
+        parser.add_argument(
+            "--remove", action="store_true", help="remove all links of the account, and its group roles"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["user"]).first()
+        if user is None:
+            raise CommandError(f"There is no account {options['user']!r}.")
+        name = user.get_username()
+        if options["remove"]:
+            self.stdout.write(f"{unlink_account(user, None)} links of {name} are removed. Its sessions are ended.")
+            return
+        if not options["subject"] or not (options["proxy"] or settings.OPENID):
+            raise CommandError("SUBJECT is missing, or ROLLOUTDECK_OIDC_ISSUER is not set here (else use --proxy).")
+        issuer = PROXY_ISSUER if options["proxy"] else get_openid_settings().issuer
+        try:
+            link_account(user, Identity(issuer, options["subject"], "", "", ()), None)
+        except SignInRefusedError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{name} now signs in as {options['subject']!r} of {issuer}.")

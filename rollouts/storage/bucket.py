@@ -37,6 +37,7 @@ RETRIES: Final = 3
 RETRY_SECONDS: Final = 15
 OWNER_KEY: Final = "server"  # has the id of the server whose files these are
 CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+NO_ANSWER: Final = "no answer, or the connection was lost"
 MESSAGES: Final = {
     "NoSuchBucket": "there is no such bucket",
     "AccessDenied": "the credentials do not allow this",
@@ -215,7 +216,9 @@ class BucketStore:
             code = CODE.search(str(error))
             if isinstance(error, FileNotFoundError) and not (code and code[1] == "NoSuchBucket"):
                 raise FileNotFoundError(errno.ENOENT, f"It is not in {self.url}", key) from error
-            reason = MESSAGES.get(code[1], code[1]) if code else "no answer, or the connection was lost"
+            reason = MESSAGES.get(code[1], code[1]) if code else NO_ANSWER
+            if not code and not os.environ.get("AWS_ACCESS_KEY_ID"):
+                reason += "; AWS_ACCESS_KEY_ID is not set"
             raise BucketError(errno.EIO, f"{self.url}: {reason}", key) from error
 
 

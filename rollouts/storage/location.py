@@ -104,10 +104,7 @@ def use_folder(path: Path) -> Iterator[None]:
 
 def load_location() -> StorageLocation:
     """Returns the row. It is created by the first start: files of an older version are in the data folder."""
-    if row := StorageLocation.objects.first():
-        return row
-    has_files = any(model.objects.exists() for model in (Dump, Blob, Segment))
-    return StorageLocation.objects.create(url="" if has_files else settings.STORAGE_URL)
+    return StorageLocation.objects.first() or StorageLocation.objects.create(url="")
 
 
 def set_location(server: str) -> None:
@@ -121,13 +118,18 @@ def set_location(server: str) -> None:
 def check_storage() -> None:
     """Raises StorageRefusedError if the files are elsewhere than the settings say, or the bucket cannot be used."""
     row, configured = load_location(), settings.STORAGE_URL
-    if configured not in (row.url, row.moving_to):
+    is_empty = configured != row.url and not any(model.objects.exists() for model in (Dump, Blob, Segment))
+    if configured not in (row.url, row.moving_to) and not is_empty:
         message = (
             f"The files of this server are in {describe(row.url)}, and ROLLOUTDECK_STORAGE names "
             f"{describe(configured)}. Set it to {row.url or 'nothing'}, or move the files: docs/deployment.md says how."
         )
         raise StorageRefusedError(message)
     prepare_place(configured, row.server)
+    if is_empty:  # the first start, or one after a wrong setting
+        row.url, row.moving_to, row.moved_from = configured, None, None
+        row.save()
+        known_location.clear()
 
 
 def prepare_place(url: str, server: str) -> None:

@@ -17,7 +17,7 @@ from django.test import Client
 from dashboard.api.views import health
 from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import index_dump
-from rollouts.models import Dump, Run
+from rollouts.models import Dump, Run, StorageLocation
 from rollouts.storage import BucketError, StorageRefusedError, check_storage, fetch_file, has_file
 from rollouts.storage import bucket as bucket_module
 from rollouts.storage.access import delete_file
@@ -124,9 +124,26 @@ def test_the_start_and_readyz_say_that_the_bucket_does_not_answer(
     assert "does not answer" in health.write_probe_file()
 
 
-def test_a_second_server_cannot_use_the_same_place(run: Run, bucket: str) -> None:
-    from rollouts.models import StorageLocation
+def test_a_wrong_setting_of_the_first_start_can_be_corrected(bucket: str, settings: Any) -> None:
+    settings.STORAGE_URL = "s3://no-such-bucket/x"
+    with pytest.raises(StorageRefusedError, match="no such bucket"):
+        check_storage()
+    settings.STORAGE_URL = bucket
+    check_storage()
+    assert StorageLocation.objects.get().url == bucket
+    settings.STORAGE_URL = ""
+    check_storage()  # nothing was stored yet
+    assert StorageLocation.objects.get().url == ""
 
+
+def test_missing_credentials_are_named(bucket: str, lost: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with pytest.raises(StorageRefusedError, match="AWS_ACCESS_KEY_ID is not set"):
+        check_storage()
+
+
+def test_a_second_server_cannot_use_the_same_place(run: Run, bucket: str) -> None:
     check_storage()
     StorageLocation.objects.all().delete()  # another database
     with pytest.raises(StorageRefusedError, match="has the files of another server"):

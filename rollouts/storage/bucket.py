@@ -32,7 +32,8 @@ PART_BYTES: Final = 8 << 20  # of an upload in parts
 PARALLEL_PARTS: Final = 4
 MAX_SINGLE_LOOKUPS: Final = 20  # files whose sizes are asked for one by one, before all are listed
 CONNECT_SECONDS: Final = 5
-REQUEST_SECONDS: Final = 120
+QUICK_SECONDS: Final = 8
+TRANSFER_SECONDS: Final = 120  # of one request: a part, or a file
 RETRIES: Final = 3
 RETRY_SECONDS: Final = 15
 OWNER_KEY: Final = "server"  # has the id of the server whose files these are
@@ -63,7 +64,13 @@ class BucketStore:
 
     @property
     def client(self) -> "S3Store":
-        return open_client(self.url, os.getpid())
+        """For the bytes of files."""
+        return open_client(self.url, os.getpid(), TRANSFER_SECONDS)
+
+    @property
+    def quick_client(self) -> "S3Store":
+        """For requests without bytes: a transaction of the database may wait for them."""
+        return open_client(self.url, os.getpid(), QUICK_SECONDS)
 
     @contextmanager
     def write(self, key: str, *, is_derived: bool = False) -> Iterator[Path]:
@@ -111,7 +118,7 @@ class BucketStore:
         import obstore
 
         try:
-            return to_stored_file(self.call(key, lambda: obstore.head(self.client, key)))
+            return to_stored_file(self.call(key, lambda: obstore.head(self.quick_client, key)))
         except FileNotFoundError:
             return None
 
@@ -142,7 +149,7 @@ class BucketStore:
         import obstore
 
         try:
-            self.call(key, lambda: obstore.delete(self.client, key))
+            self.call(key, lambda: obstore.delete(self.quick_client, key))
         except FileNotFoundError:
             pass
         self.cache.delete(key)
@@ -152,14 +159,14 @@ class BucketStore:
 
         keys = [file.key for file in self.list_files(prefix)]
         if keys:
-            self.call(prefix, lambda: obstore.delete(self.client, keys))
+            self.call(prefix, lambda: obstore.delete(self.quick_client, keys))
         self.cache.delete_all(prefix)
 
     def list_files(self, prefix: str) -> Iterator[StoredFile]:
         import obstore
 
         for folder in [prefix] if prefix else [f"{kind}/" for kind in KINDS]:
-            pages = iter(self.call(folder, lambda folder=folder: obstore.list(self.client, folder)))  # type: ignore[misc]
+            pages = iter(self.call(folder, lambda folder=folder: obstore.list(self.quick_client, folder)))  # type: ignore[misc]
             while page := self.call(folder, lambda pages=pages: next(pages, None)):  # type: ignore[misc]
                 yield from map(to_stored_file, page)
 
@@ -183,7 +190,7 @@ class BucketStore:
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
 
-        found = self.call(prefix, lambda: obstore.list_with_delimiter(self.client, prefix))
+        found = self.call(prefix, lambda: obstore.list_with_delimiter(self.quick_client, prefix))
         return [folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"]]
 
     def try_out(self) -> None:
@@ -194,7 +201,7 @@ class BucketStore:
         if parts.scheme != "s3" or not parts.netloc:
             raise ValueError(f"{self.url} is not a bucket, write s3://BUCKET/PREFIX")
         key = f"bodies/.tried/{uuid4().hex}"  # after a kill, the sweep removes it
-        self.call(key, lambda: obstore.put(self.client, key, b"Rolloutdeck tries whether it can write."))
+        self.call(key, lambda: obstore.put(self.quick_client, key, b"Rolloutdeck tries whether it can write."))
         self.delete(key)
 
     def claim(self, server: str) -> str:
@@ -204,7 +211,10 @@ class BucketStore:
 
     def read_owner(self) -> str:
         """Raises FileNotFoundError if the place has no owner."""
-        return self.read(OWNER_KEY).decode("ascii", "replace")
+        import obstore
+
+        data = self.call(OWNER_KEY, lambda: obstore.get(self.quick_client, OWNER_KEY).bytes())
+        return bytes(data).decode("ascii", "replace")
 
     def call(self, key: str, work: Callable[[], T]) -> T:
         """Raises BucketError or FileNotFoundError for what the library raises."""
@@ -226,8 +236,8 @@ def to_stored_file(meta: Any) -> StoredFile:
     return StoredFile(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
 
-@lru_cache(maxsize=4)
-def open_client(url: str, process: int) -> "S3Store":
+@lru_cache(maxsize=8)
+def open_client(url: str, process: int, seconds: float) -> "S3Store":
     """Returns the client of this process: its threads do not survive a fork. Makes no request."""
     from obstore.store import S3Store
 
@@ -243,7 +253,7 @@ def open_client(url: str, process: int) -> "S3Store":
         client_options={
             "allow_http": urlsplit(endpoint).scheme == "http",
             "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-            "timeout": timedelta(seconds=REQUEST_SECONDS),
+            "timeout": timedelta(seconds=seconds),
         },
         retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         **options,

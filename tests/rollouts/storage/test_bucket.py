@@ -143,6 +143,17 @@ def test_missing_credentials_are_named(bucket: str, lost: None, monkeypatch: pyt
         check_storage()
 
 
+def test_a_server_that_never_answers_is_given_up(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts connections, and that is all
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(bucket_module, "QUICK_SECONDS", 0.3)
+        monkeypatch.setattr(bucket_module, "RETRIES", 0)
+        bucket_module.open_client.cache_clear()
+        with pytest.raises(BucketError, match="no answer"):
+            has_file(KEY)
+    bucket_module.open_client.cache_clear()
+
+
 def test_a_second_server_cannot_use_the_same_place(run: Run, bucket: str) -> None:
     check_storage()
     StorageLocation.objects.all().delete()  # another database

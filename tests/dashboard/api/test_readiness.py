@@ -14,7 +14,7 @@ from dashboard.api.views import health
 from rollouts.storage import create_incoming_path
 from workers import liveness
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.disk]  # tests/rollouts/storage/ asks with a bucket
 
 
 @pytest.fixture(autouse=True)

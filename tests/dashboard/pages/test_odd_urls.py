@@ -15,7 +15,7 @@ from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
-# What one database or the other does not take: no text, too large for a number, too long; then below 0, endless, no word.
+# What one database or the other does not take: no text, a number too large, too long; then other odd words.
 REFUSED = ("a\x00b", "9" * 40, "*" * 3000)
 ODD = REFUSED + (("-1", "1e999", "²", "(" * 50) if connection.vendor == "sqlite" else ())
 NAMES = {

@@ -194,14 +194,22 @@ class Product:
         )
 
     def memory(self) -> float:
-        """Sum of the proportional set sizes of all processes, in MB."""
+        """Sum of the proportional set sizes of all processes, in MB. It rises when another program that shares a
+        library ends."""
+        return self.sum_memory("Pss:")
+
+    def private_memory(self) -> float:
+        """Memory of all processes that no other process shares, in MB. Other programs do not change it."""
+        return self.sum_memory("Private_")
+
+    def sum_memory(self, kind: str) -> float:
         total = 0
         for pid in self.pids():
             try:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
                 continue
-            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(kind))
         return total / 1024
 
     def count_cpu_seconds(self) -> float:

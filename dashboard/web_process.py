@@ -36,6 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     config.load()  # takes seconds, in which no connection may wait for this process
     check_stored_files()
+    release_memory()
     try:
         listeners = open_listeners(args.host, args.port)
     except OSError as error:
@@ -43,6 +44,12 @@ def main(words: Sequence[str] | None = None) -> int:
     server = uvicorn.Server(config)
     server.run(listeners)
     return 0 if server.started else 1
+
+
+def release_memory() -> None:
+    from rollouts.lib import start_memory_release  # the settings are loaded now
+
+    start_memory_release()
 
 
 def check_stored_files() -> None:

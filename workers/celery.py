@@ -63,3 +63,10 @@ def limit_memory(**_: Any) -> None:
     from workers.memory import limit_process_memory  # imports the domain, which the web process does not need here
 
     limit_process_memory()
+
+
+@worker_process_init.connect
+def release_memory(**_: Any) -> None:
+    from rollouts.lib import start_memory_release
+
+    start_memory_release()

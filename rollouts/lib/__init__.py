@@ -1,10 +1,11 @@
-"""Helpers that know no table: input validation, secret redaction, bounded caches, process ids, times, the version.
+"""Helpers that know no table: validation, secret redaction, caches, freed memory, process ids, times, the version.
 
 Depends on: the exceptions in `rollouts.errors`.
 Invariant: nothing here reads the database.
 """
 
 from rollouts.lib.cache import Cache, CacheSize, cached, clear_all_processes, clear_outdated
+from rollouts.lib.free_memory import start_memory_release
 from rollouts.lib.process_id import get_current_process_id, has_process_ended
 from rollouts.lib.redaction import redact_command, redact_secrets, redact_text, replace_unstorable
 from rollouts.lib.times import has_passed
@@ -22,5 +23,5 @@ __all__ = [
     "Cache", "CacheSize", "MAX_INT64", "cached", "clear_all_processes", "clear_outdated", "find_unknown_migrations",
     "get_current_process_id", "has_passed", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer",
     "parse_multiline_text", "parse_text", "read_version", "redact_command", "redact_secrets", "redact_text",
-    "replace_unstorable",
+    "replace_unstorable", "start_memory_release",
 ]  # fmt: skip

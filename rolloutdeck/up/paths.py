@@ -79,7 +79,7 @@ def create_data_folders(data: Path) -> ServerPaths:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = data / "run" / ".writable"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another process may look at the same moment
         protect_data(data)
     except OSError as error:
         message = f"The data folder {data} is not writable ({error.strerror}). Choose another with --data."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rolloutdeck.up.paths import create_data_folders, is_open_to_others
@@ -30,3 +31,9 @@ def test_the_servers_settings_make_new_files_private() -> None:
     mask = os.umask(0o077)
     os.umask(mask)
     assert mask == 0o077
+
+
+def test_processes_that_start_at_once_do_not_refuse_each_other(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        started = list(pool.map(create_data_folders, [tmp_path / "data"] * 200))
+    assert len(started) == 200

@@ -1,7 +1,7 @@
 """Gives freed memory back to the operating system.
 
-glibc keeps what was freed between pieces that are in use. After pages over a long run that is a third of a web process:
-441 MB became 313 MB in 0.07 s (docs/decisions/deployment.md).
+glibc keeps what was freed between pieces that are in use: after pages of a long run, 140 of 441 MB of a process
+(docs/decisions/deployment.md).
 """
 
 from __future__ import annotations

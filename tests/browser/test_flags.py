@@ -9,7 +9,10 @@ from typing import Any
 from playwright.sync_api import expect
 
 from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
+
+pytestmark = NGINX
 
 
 def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, training: Training) -> None:

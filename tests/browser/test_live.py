@@ -11,6 +11,8 @@ from tests.browser.support.measure import Site, Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Trainer, Training, generations
 
+pytestmark = NGINX
+
 
 def count_of(page: Page) -> str:
     return page.locator("#found b").first.inner_text()
@@ -158,7 +160,6 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     assert len(set(rows(page))) == 5
 
 
-@NGINX
 def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:
     training.pushed(1, 2)
     tabs = [visit.page, *(visit.context.new_page() for _ in range(4))]

@@ -24,7 +24,7 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     queue = training.product.post("queues/", settings)["id"]
     page = visit.go(f"/queues/{queue}/review/")
     item = page.locator("article[data-item]").get_attribute("data-item")
-    assert page.locator(".order-card:visible [data-side]").all_inner_texts() == ["LEFT", "RIGHT"]
+    expect(page.locator(".order-card:visible [data-side]")).to_have_text(["Left", "Right"])
     left, right = str(page.locator(".pair").first.get_attribute("data-pair")).split("-")
     shown = [card.get_attribute("data-response") for card in page.locator(".order-card:visible").all()]
     assert shown == [left, right]

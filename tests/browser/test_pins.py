@@ -16,6 +16,8 @@ from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_sample_views import HOSTILE
 from tests.browser.test_slow import Held
 
+pytestmark = NGINX
+
 HOST = "node7"
 
 
@@ -198,7 +200,6 @@ def test_what_a_person_types_survives_what_others_do(
     expect(other.locator("#pin-box")).to_contain_text("half a note")
 
 
-@NGINX
 def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
     trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
     result = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})

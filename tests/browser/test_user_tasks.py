@@ -11,8 +11,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.support.measure import Site, Visit, rows, selected
+from tests.browser.support.sites import NGINX
 from tests.browser.support.training import PROJECT, Training, generations
 from tests.rolloutdeck.support.fake_server import until
+
+pytestmark = NGINX
 
 DATA = Path(__file__).parents[1] / "data"
 V0 = DATA / "verl_jsonl" / "v0"

@@ -7,7 +7,6 @@ import numpy as np
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -58,7 +57,7 @@ def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[s
     if times is not None and scale is not None:
         row = find_shown_row(times, requested)
         kind, step = times.step_kind, int(times.steps[row])
-        context |= build_phases_context(run, times, scale, row, shares=shares)
+        context |= build_phases_context(times, scale, row, shares=shares)
     else:
         kind = common.find_step_kind(run, "train")
         newest = run.steps.current().filter(split="train", step_kind=kind, samples__gt=0)
@@ -81,15 +80,13 @@ def find_shown_row(times: StepTimes, requested: int | None) -> int:
     return int(np.argmin(np.abs(times.steps - requested))) if row is None else row
 
 
-def build_phases_context(
-    run: Run, times: StepTimes, scale: common.StepScale, row: int, *, shares: bool
-) -> dict[str, Any]:
+def build_phases_context(times: StepTimes, scale: common.StepScale, row: int, *, shares: bool) -> dict[str, Any]:
     phases, own_shares, columns = times.recorded_phases(), times.shares(), build_step_columns(times, scale)
-    base = reverse("timeline", args=[run.uid])
     extra = {"show": "share"} if shares else {}
 
     def link(step: object) -> str:
-        return f"{base}?{urlencode({'step': step, **extra})}"
+        """Only a query: the tab stop is found again by its link after an update (static/js/common/roving.js)."""
+        return f"?{urlencode({'step': step, **extra})}"
 
     return {
         "legend": [(name, _(PHASE_NAMES[name]), f"{100 * own_shares[name]:.0f} %") for name in reversed(phases)],
@@ -103,7 +100,7 @@ def build_phases_context(
         "step_seconds": float(times.total[row]),
         "earlier_link": link(int(times.steps[row - 1])) if row else "",
         "later_link": link(int(times.steps[row + 1])) if row + 1 < len(times) else "",
-        "mode_links": (f"{base}?step={int(times.steps[row])}", f"{base}?step={int(times.steps[row])}&show=share"),
+        "mode_links": (f"?step={int(times.steps[row])}", f"?step={int(times.steps[row])}&show=share"),
         "step_summary": describe_step(times, row),
         "phase_rows": build_phase_rows(times, row),
         "overlap": build_overlap_rows(times, row),

@@ -9,6 +9,7 @@ export class Pairs {
     this.grid = panel.querySelector(".pair-grid");
     this.cards = new Map([...this.grid.querySelectorAll("[data-response]")].map((card) => [card.dataset.response, card]));
     this.show();
+    this.grid.dataset.ready = "";
   }
   // The cards move in the document too, so that Tab and screen readers find the left one first.
   show() {

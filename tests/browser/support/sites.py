@@ -1,7 +1,7 @@
-"""Where a test of the browser is tried: directly and behind nginx, unless its module says that one of them is enough.
+"""Where a test of the browser is tried: directly or behind nginx.
 
-What people do all day (tasks, flags, pins, what arrives by itself) is tried on both. What a proxy with a prefix hardly
-changes is tried on one of them, half of it on each, so that the two take equally long side by side.
+What people do all day (tasks, flags, pins, queues, what arrives by itself) is tried behind nginx, which adds a prefix
+to each address and stands between the page and its socket. The rest is divided so that both take equally long.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from rollouts import demo, indexing, pins  # the tasks have the names of the fun
 from rollouts.errors import RolloutError
 from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
 from rollouts.ingest import recheck_concurrent_attempts
+from rollouts.lib import release_free_memory
 from rollouts.maintenance import (
     compact_body_files,
     delete_orphan_blobs,
@@ -102,8 +103,9 @@ def compact_series(run_id: int) -> None:
 
 @shared_task
 def compact_bodies(run_id: int, split: str) -> None:
-    """Joins a run's small Parquet files."""
+    """Joins a run's small Parquet files, which takes the more memory the longer the run is."""
     compact_body_files(run_id, split)
+    release_free_memory()
 
 
 @shared_task

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import cachetools
 from django.conf import settings
@@ -44,7 +45,7 @@ class CacheSize:
     SAMPLE_TABLES = 16  # runs
     SCATTERS = 128
     SPARKLINES = 5000
-    STEP_STRIPS = 256
+    STEP_STRIPS = 64
     STEP_TIMES = 32  # runs
     TABLE_LAYOUTS = 64
     TOKEN_COMMANDS = 512
@@ -97,6 +98,25 @@ def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
     def decorate(function: Callable[P, Value]) -> Callable[P, Value]:
         cache: Cache[Any, Value] = Cache(max_size)
         return cachetools.cached(cache.values, lock=cache.lock)(function)
+
+    return decorate
+
+
+class Keyed(Protocol):
+    @property
+    def key(self) -> Hashable: ...
+
+
+Owner = TypeVar("Owner", bound=Keyed)
+
+
+def cached_by_key(max_size: int) -> Callable[[Callable[[Owner], Value]], Callable[[Owner], Value]]:
+    """Caches a method by `self.key`, which names all that the result depends on. The cache does not keep `self`, whose
+    models and querysets take more memory than the result."""
+
+    def decorate(method: Callable[[Owner], Value]) -> Callable[[Owner], Value]:
+        cache: Cache[Any, Value] = Cache(max_size)
+        return cachetools.cached(cache.values, key=attrgetter("key"), lock=cache.lock)(method)
 
     return decorate
 

@@ -9,47 +9,39 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from functools import cache
+from typing import Final
 
-RELEASE_SECONDS: Final = 30.0  # between two looks
-MIN_FREE_BYTES: Final = 32 << 20  # less is left alone: other threads wait while memory is released
-COUNTS: Final = (
-    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-)  # fmt: skip
+RELEASE_SECONDS: Final = 10.0  # from one release to the next
 
 
-class MallocCounts(ctypes.Structure):
-    """`struct mallinfo2` of glibc 2.33 and newer, see mallinfo(3). `fordblks`: bytes that are free and kept."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in COUNTS]
-
-
-def load_libc() -> Any:
-    """Returns the C library if it can release memory, else None."""
+@cache
+def load_malloc_trim() -> Callable[[int], int] | None:
+    """Returns `malloc_trim` (malloc_trim(3)). None with another C library than glibc, which keeps less."""
     try:
-        libc = ctypes.CDLL(None)
-        libc.mallinfo2.restype = MallocCounts
-        libc.malloc_trim.argtypes = [ctypes.c_size_t]
-    except (OSError, AttributeError):  # musl, macOS
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
         return None
-    return libc
+    malloc_trim.argtypes, malloc_trim.restype = [ctypes.c_size_t], ctypes.c_int
+    return malloc_trim
 
 
-def release_free_memory(libc: Any) -> bool:
-    """Returns whether there was enough to release."""
-    if libc.mallinfo2().fordblks < MIN_FREE_BYTES:
-        return False
-    libc.malloc_trim(0)
-    return True
+def release_free_memory() -> bool:
+    """Takes 16 ms after 200 MB were freed, 1 ms if there is nothing to release. Returns whether the C library can."""
+    malloc_trim = load_malloc_trim()
+    if malloc_trim:
+        malloc_trim(0)
+    return malloc_trim is not None
 
 
 def start_memory_release() -> None:
     """Releases memory from now on, in a thread of this process."""
-    if libc := load_libc():
-        threading.Thread(target=release_repeatedly, args=(libc,), name="memory release", daemon=True).start()
+    if load_malloc_trim():
+        threading.Thread(target=release_repeatedly, name="memory release", daemon=True).start()
 
 
-def release_repeatedly(libc: Any) -> None:
+def release_repeatedly() -> None:
     while True:
         time.sleep(RELEASE_SECONDS)
-        release_free_memory(libc)
+        release_free_memory()

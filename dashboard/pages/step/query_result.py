@@ -11,7 +11,7 @@ from dashboard.pages.step.histograms import ChartAxes, ResultStatistics, compute
 from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_by_key
 from rollouts.models import NOT_BLIND, BlindQueues, Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
 from rollouts.query import (
     RESCORE_PREFIX,
@@ -56,11 +56,11 @@ class ResultScope:
     key: tuple[object, ...]
     all_samples: QueryResult = field(compare=False)
 
-    @cached(CacheSize.QUERY_RESULTS)
+    @cached_by_key(CacheSize.QUERY_RESULTS)
     def axes(self) -> ChartAxes:
         return compute_chart_axes(self.all_samples.limit_to_newest(MAX_COUNTED_SAMPLES).samples)
 
-    @cached(CacheSize.QUERY_RESULTS)
+    @cached_by_key(CacheSize.QUERY_RESULTS)
     def reward_parts(self) -> RewardParts:
         return find_reward_parts(self.all_samples.samples)
 
@@ -105,7 +105,7 @@ class StepQueryResult:
         return self.newest.scope.steps.count(), self.matches.scope.steps.count()
 
     @property
-    @cached(CacheSize.QUERY_RESULTS)
+    @cached_by_key(CacheSize.QUERY_RESULTS)
     def total(self) -> int:
         return self.totals.samples if self.totals and not self.filtered else self.matches.total
 
@@ -154,15 +154,15 @@ class StepQueryResult:
                 return samples
         return list(self.matches.samples[start:end])
 
-    @cached(CacheSize.QUERY_RESULTS)
+    @cached_by_key(CacheSize.QUERY_RESULTS)
     def statistics(self) -> ResultStatistics:
         return compute_result_statistics(self.newest, self.scope.axes(), len(self.rows))
 
-    @cached(CacheSize.SCATTERS)
+    @cached_by_key(CacheSize.SCATTERS)
     def scatter(self) -> ScatterPlot | None:
         return build_scatter_plot(self.newest, self.scope.axes(), self.url_state)
 
-    @cached(CacheSize.QUERY_RESULTS)
+    @cached_by_key(CacheSize.QUERY_RESULTS)
     def property_counts(self) -> dict[str, int]:
         return self.newest.count_properties()
 

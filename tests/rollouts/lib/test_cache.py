@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rollouts.lib.cache import Cache, cached, clear
+import weakref
+
+from rollouts.lib.cache import Cache, cached, cached_by_key, clear
 
 
 def test_what_was_asked_for_last_stays() -> None:
@@ -49,3 +51,24 @@ def test_a_cached_function_is_called_once_until_all_caches_are_cleared() -> None
     assert requests == [1, 2, 3, 2]
     clear()
     assert double(2) == 4 and requests == [1, 2, 3, 2, 2]
+
+
+def test_a_method_cached_by_key_does_not_keep_its_object() -> None:
+    calls: list[str] = []
+
+    class Result:
+        def __init__(self, key: str) -> None:
+            self.key = key
+
+        @cached_by_key(4)
+        def total(self) -> int:
+            calls.append(self.key)
+            return len(self.key)
+
+    first = Result("ab")
+    kept = weakref.ref(first)
+    assert first.total() == 2
+    del first
+    assert kept() is None
+    assert (Result("ab").total(), Result("abc").total()) == (2, 3)
+    assert calls == ["ab", "abc"]

@@ -1,11 +1,12 @@
 """Change notifications: `WS /ws/`. A page sends the topics that it shows, and requests its URL again when notified.
 
-Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings", "queues"]}`, again after every change.
+Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings", "queues"], "hidden": false}`, again after every
+change. `{"hidden": true}` alone says that the page is in the background, where it requests nothing.
 Server: `{"topics", "split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows.
-`listeners` is the number of pages of this process that get the same notification, so that they do not all send a
-request at once. The first notification follows the topics at once, so that a page that was asleep is updated. The
-connection closes with 4401 if the session has ended: at the next message of the page, or at a notification half a
-minute later.
+`listeners` is the number of visible pages of this process that get the same notification, so that they do not all send
+a request at once. Their requests reach all processes evenly, as their connections do, so each process only knows its
+own pages. The first notification follows the topics at once, so that a page that was asleep is updated. The connection
+closes with 4401 if the session has ended: at the next message of the page, or at a notification half a minute later.
 """
 
 import time
@@ -32,7 +33,11 @@ CLOSE_NOT_SIGNED_IN = 4401
 CLOSE_BAD_MESSAGE = 4400
 CLOSE_UNKNOWN_PATH = 4404
 
-listener_counts: Counter[str] = Counter()  # topic -> open pages of this process
+listener_counts: Counter[str] = Counter()  # topic -> visible pages of this process
+
+
+def is_topic_list(topics: Any) -> bool:
+    return isinstance(topics, list) and all(isinstance(topic, str) and "\0" not in topic for topic in topics)
 
 
 @database_sync_to_async
@@ -56,6 +61,7 @@ def load_signed_in_user(scope: Any) -> Any:
 
 class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     topics: set[str] = set()
+    is_hidden = False
     checked_at = 0.0  # when the session was last checked
 
     async def connect(self) -> None:
@@ -72,13 +78,17 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_BAD_MESSAGE)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
-        topics = content.get("topics") if isinstance(content, dict) else None
-        if not isinstance(topics, list) or not all(isinstance(topic, str) and "\0" not in topic for topic in topics):
+        message = content if isinstance(content, dict) else {}
+        topics, is_hidden = message.get("topics"), message.get("hidden", self.is_hidden)
+        if not isinstance(is_hidden, bool) or not (is_topic_list(topics) or message.keys() == {"hidden"}):
             await self.close(CLOSE_BAD_MESSAGE)
+            return
+        if topics is None:
+            self.count_page(self.topics, is_hidden)
             return
         if not await self.is_signed_in():
             return
-        await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]))
+        await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]), is_hidden)
         await self.send_json({"topics": sorted(self.topics)})
 
     async def is_signed_in(self, max_age: float = 0.0) -> bool:
@@ -93,22 +103,28 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         await self.close(CLOSE_NOT_SIGNED_IN)
         return False
 
-    async def set_topics(self, topics: set[str]) -> None:
-        added, removed = topics - self.topics, self.topics - topics
-        listener_counts.update(added)
-        for topic in removed:
-            listener_counts[topic] -= 1
+    def count_page(self, topics: set[str], is_hidden: bool) -> None:
+        """Counts the page with these topics instead of those that it had. A hidden page does not count."""
+        if not self.is_hidden:
+            listener_counts.subtract(self.topics)
+        if not is_hidden:
+            listener_counts.update(topics)
+        for topic in self.topics | topics:
             if not listener_counts[topic]:
                 del listener_counts[topic]
+        self.topics, self.is_hidden = topics, is_hidden
+
+    async def set_topics(self, topics: set[str], is_hidden: bool) -> None:
+        added, removed = topics - self.topics, self.topics - topics
+        self.count_page(topics, is_hidden)
         for topic in removed:
             await self.channel_layer.group_discard(get_channel_group(topic), self.channel_name)
         for topic in added:
             await self.channel_layer.group_add(get_channel_group(topic), self.channel_name)
-        self.topics = topics
 
     async def disconnect(self, code: int) -> None:
         SOCKETS.dec()
-        await self.set_topics(set())
+        await self.set_topics(set(), self.is_hidden)
 
     async def ring(self, event: ChangeNotification) -> None:
         """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 from playwright.sync_api import Page, Request, expect
 
@@ -12,6 +14,11 @@ from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Trainer, Training, generations
 
 pytestmark = NGINX
+
+SET_HIDDEN = """(isHidden) => {
+  Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 def count_of(page: Page) -> str:
@@ -158,6 +165,25 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     expect(page.locator("#rows tr[data-id]")).to_have_count(5)
     assert selected(page) == [chosen]
     assert len(set(rows(page))) == 5
+
+
+def test_a_page_says_when_it_is_hidden_and_requests_nothing_meanwhile(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2)
+    page, sent, requested = visit.page, list[Any](), list[str]()
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(json.loads(frame))))
+    visit.go(f"/runs/{training.uid}/")
+    while not sent:
+        page.wait_for_timeout(50)
+    page.wait_for_load_state("networkidle")  # it has followed the first notification
+    page.on("request", lambda request: requested.append(request.url))
+    page.evaluate(SET_HIDDEN, True)
+    training.pushed(2, 2)
+    page.wait_for_timeout(1000)
+    assert requested == []
+    page.evaluate(SET_HIDDEN, False)
+    expect(page.locator("#strip .strip-name")).to_contain_text("2 steps")
+    topics = [f"run:{training.uid}"]
+    assert sent == [{"topics": topics, "hidden": False}, {"hidden": True}, {"hidden": False}]
 
 
 def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:

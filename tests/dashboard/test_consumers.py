@@ -102,6 +102,23 @@ async def test_a_ring_says_how_many_pages_hear_it_until_they_close(run: Run) -> 
 
 
 @waited
+async def test_a_hidden_page_is_rung_and_does_not_count(run: Run) -> None:
+    pages = [(await opened("mina", [f"run:{run.uid}"]))[0] for _ in range(3)]
+    await pages[0].send_json_to({"hidden": True})
+    await pages[1].send_json_to({"topics": [f"run:{run.uid}"], "hidden": True})
+    assert await pages[1].receive_json_from() == {"topics": [f"run:{run.uid}"]}
+    await sync_to_async(notify)(run)
+    assert [(await page.receive_json_from())["listeners"] for page in pages] == [1, 1, 1]
+    await pages[0].send_json_to({"hidden": False})
+    assert await pages[0].receive_nothing(), "nothing has changed meanwhile"
+    await sync_to_async(notify)(run)
+    assert [(await page.receive_json_from())["listeners"] for page in pages] == [2, 2, 2]
+    for page in pages:
+        await page.disconnect()
+    assert not listener_counts
+
+
+@waited
 async def test_new_topics_replace_the_old(run: Run) -> None:
     page, _ = await opened("mina", [f"run:{run.uid}"])
     await page.send_json_to({"topics": []})
@@ -119,8 +136,12 @@ async def test_nobody_listens_without_signing_in(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["no json", "[]", "{}", '{"topics": "runs"}', '{"topics": [1]}', '{"topics": ["\\u0000"]}']
-)
+    "message",
+    [
+        "no json", "[]", "{}", '{"topics": "runs"}', '{"topics": [1]}', '{"topics": ["\\u0000"]}',
+        '{"hidden": 1}', '{"topics": [], "hidden": null}', '{"hidden": true, "topics": null}',
+    ],
+)  # fmt: skip
 def test_what_is_not_understood_ends_the_socket(run: Run, message: str) -> None:
     @async_to_sync
     async def asked() -> Any:

@@ -115,7 +115,7 @@ document.addEventListener("deck:saved", ({ detail }) => {
 
 function connect() {
   socket = new WebSocket(location.origin.replace(/^http/, "ws") + feed);
-  socket.onopen = () => socket.send(JSON.stringify({ topics: topics.split(" ") }));
+  socket.onopen = () => socket.send(JSON.stringify({ topics: topics.split(" "), hidden: document.hidden }));
   socket.onmessage = (event) => {
     failures = 0;
     setConnected(true);
@@ -142,6 +142,7 @@ function setConnected(yes, wait = 0) {
 }
 
 document.addEventListener("visibilitychange", () => {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ hidden: document.hidden }));
   if (document.hidden || !missed) return;
   missed = false;
   notify({});

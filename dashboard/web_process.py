@@ -7,6 +7,7 @@ socket(7)). uvicorn's own workers share a socket instead, and an idle process wo
 from __future__ import annotations
 
 import argparse
+import resource
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import uvicorn
 BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 MAX_STOP_SECONDS: Final = 3  # for requests that are running
+MAX_OPEN_FILES: Final = 65_536  # each connection is one, and each open page keeps one
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -24,6 +26,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8460)
     args = parser.parse_args(words)
+    raise_file_limit()
     config = uvicorn.Config(
         "dashboard.asgi:application",
         lifespan="off",
@@ -44,6 +47,14 @@ def main(words: Sequence[str] | None = None) -> int:
     server = uvicorn.Server(config)
     server.run(listeners)
     return 0 if server.started else 1
+
+
+def raise_file_limit() -> None:
+    """The usual limit of 1,024 is for programs that use select(2), and would limit the open pages to fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MAX_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def release_memory() -> None:

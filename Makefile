@@ -20,7 +20,7 @@ TRAINER_PATHS := $(patsubst tests,tests/trainers,$(TEST_PATHS))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos soak audit lint types style fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos scale-out soak audit lint types style fix packages clean
 
 help:  ## list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -51,6 +51,9 @@ bench: .stamps/dev  ## measures the performance budgets on this machine
 
 chaos: .stamps/dev  ## ten minutes of random faults; CHAOS has options, such as "--postgres --seed 1"
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+scale-out: .stamps/dev  ## ten minutes of kills in a server of several processes behind nginx, with a bucket
+	SCALE_OUT_SECONDS=600 $(BIN)/python -m pytest -n 0 -s tests/test_several_processes.py
 
 soak: .stamps/dev  ## one hour of use without faults; fails if memory or open files grow. SOAK="--minutes 10"
 	$(BIN)/python -m tests.chaos.soak $(SOAK)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +10,8 @@ from playwright.sync_api import Browser
 
 from tests.browser.support.measure import Site, Visit
 from tests.browser.support.training import PROJECT, Training
+from tests.support.chromium import find_launch_options
 from tests.support.server import Product, follow, free_port
-
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,9 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
-    """The distribution's Chromium where there is one, else Playwright's own."""
-    result = shutil.which("chromium")
-    return {"args": FLAGS, **({"executable_path": result} if result else {})}
+    return find_launch_options()
 
 
 @pytest.fixture(scope="session", params=["direct", "nginx"])
@@ -43,7 +36,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         else:
             if not Path("/usr/sbin/nginx").exists():
                 pytest.skip("nginx is not installed")
-            from tests.browser.support.nginx import proxy
+            from tests.support.nginx import proxy
 
             product = stack.enter_context(Product(f"http://127.0.0.1:{port}/a/b/"))
             stack.enter_context(proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))

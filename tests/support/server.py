@@ -250,6 +250,10 @@ class Session:
     def cookie_header(self) -> str:
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.cookies)
 
+    def list_cookies(self) -> list[Any]:
+        """The cookies as Playwright takes them."""
+        return [{"name": cookie.name, "value": cookie.value, "url": self.url} for cookie in self.cookies]
+
 
 def follow(page: Any, link: str) -> None:
     """Opens a sign-in link in a browser and presses the one button of its page."""

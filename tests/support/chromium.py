@@ -1,0 +1,17 @@
+"""How the tests start Chromium."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def find_launch_options() -> dict[str, Any]:
+    """The distribution's Chromium where there is one, else Playwright's own."""
+    program = shutil.which("chromium")
+    return {"args": FLAGS, **({"executable_path": program} if program else {})}

@@ -1,6 +1,7 @@
-"""Load of many clients and readers, of many reviewers, and searches next to the worst regular expression.
+"""Load of clients and readers, of open pages, of reviewers, and searches next to the worst regular expression.
 
-    python -m scripts.attack load --seconds 60
+    python -m scripts.attack load --seconds 60 --clients 200 --readers 50
+    python -m scripts.attack sockets --web 2
     python -m scripts.attack regex
     python -m scripts.attack queues --postgres
 
@@ -17,6 +18,7 @@ import sys
 from scripts.attack.load import LoadOptions, run_load
 from scripts.attack.queues import QueueOptions, run_queues
 from scripts.attack.regex import run_regex
+from scripts.attack.sockets import SocketOptions, run_sockets
 from tests.support.server import Product
 
 
@@ -33,6 +35,10 @@ def main() -> int:
         default=5,
         help="seconds between two steps of a client (default: %(default)s)",
     )
+    sockets = commands.add_parser("sockets", help="many pages of one live run are open")
+    sockets.add_argument("--seconds", type=float, default=60, help="a step each second (default: %(default)s)")
+    sockets.add_argument("--sockets", type=int, default=1000, help="open pages (default: %(default)s)")
+    sockets.add_argument("--watchers", type=int, default=50, help="pages in the foreground (default: %(default)s)")
     regex = commands.add_parser("regex", help="one person runs the worst regular expression, another one searches")
     regex.add_argument("--seconds", type=float, default=20, help="of each measurement (default: %(default)s)")
     queues = commands.add_parser("queues", help="many people answer the items of one review queue")
@@ -41,7 +47,7 @@ def main() -> int:
     queues.add_argument("--items", type=int, default=20_000, help="default: %(default)s")
     queues.add_argument("--every", type=float, default=3, help="seconds for an item (default: %(default)s)")
     queues.add_argument("--postgres", action="store_true", help="use a temporary PostgreSQL instead of SQLite")
-    for command in (clients, regex, queues):
+    for command in (clients, sockets, regex, queues):
         command.add_argument("--web", type=int, default=1, help="web processes (default: %(default)s)")
     arguments = parser.parse_args()
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
@@ -54,6 +60,8 @@ def main() -> int:
     with Product(web=arguments.web) as server:
         if arguments.command == "regex":
             is_met = run_regex(server, arguments.seconds)
+        elif arguments.command == "sockets":
+            is_met = run_sockets(server, SocketOptions(arguments.sockets, arguments.watchers, arguments.seconds))
         else:
             load = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
             is_met = run_load(server, load)

@@ -1,4 +1,5 @@
-"""Clients push steps and readers open pages, all at once. Latencies include the whole answer."""
+"""Clients push steps and readers open pages, all at once. Latencies include the whole answer. At the end every step
+that the server has acknowledged must have its samples."""
 
 from __future__ import annotations
 
@@ -19,8 +20,13 @@ PROJECT = "attack"
 ROWS = 16  # samples of a pushed step
 WORDS = ["the", "value", "of", "x", "is", "so", "we", "have", "six", "axes", "and", "therefore"]
 MAX_PAGE_SECONDS, MAX_PUSH_SECONDS = 1.0, 2.0  # the 95th percentiles
+MAX_PAGE_SECONDS_ALONE = 0.3  # of pages while no client pushes
+MAX_INDEXING_SECONDS = 300.0  # until all that was acknowledged is indexed
 THINK_SECONDS = 1.0  # between two pages of a reader
 TIMEOUT = 60
+
+
+Acknowledged = dict[str, set[int]]  # the uid of a run -> its steps that the server has acknowledged
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class Measurements:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def request(self, kind: str, port: int, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-        """Sends a request on a connection of its own, as the client does. Returns the body of the answer."""
+        """Sends a request on a connection of its own, as the client does. Returns the body of the answer, nothing after
+        an error."""
         started = time.perf_counter()
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
@@ -55,7 +62,7 @@ class Measurements:
             self.seconds[kind].append(time.perf_counter() - started)
             if problem:
                 self.errors.append(problem)
-        return content
+        return b"" if problem else content
 
     def compute_percentile(self, kinds: list[str], share: float) -> float:
         values = sorted(value for kind in kinds for value in self.seconds[kind])
@@ -75,14 +82,24 @@ def build_step(chance: random.Random, step: int, rows: int = ROWS, words: int = 
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-def push_step(measured: Measurements, server: Product, uid: str, step: int, body: bytes, kind: str = "push") -> None:
+def push_step(measured: Measurements, server: Product, uid: str, step: int, body: bytes, kind: str = "push") -> bool:
+    """Sends samples and metrics. Returns whether the server has acknowledged the samples."""
+    is_acknowledged = push_dump(measured, server, uid, step, body, kind)
+    push_metrics(measured, server, uid, step)
+    return is_acknowledged
+
+
+def push_dump(measured: Measurements, server: Product, uid: str, step: int, body: bytes, kind: str = "push") -> bool:
     digest = hashlib.sha256(body).hexdigest()
     query = urllib.parse.urlencode({"attempt": "first", "split": "train", "step": step, "format": "native"})
     headers = {"Authorization": f"Bearer {server.token}"}
     path = f"/api/v1/runs/{uid}/dumps/{digest}/?{query}"
-    measured.request(kind, server.port, "PUT", path, body, **headers)
+    return bool(measured.request(kind, server.port, "PUT", path, body, **headers))
+
+
+def push_metrics(measured: Measurements, server: Product, uid: str, step: int) -> None:
     points = {"attempt": "first", "points": [{"step": step, "step_kind": "global_step", "values": {"score": step / 9}}]}
-    headers["Content-Type"] = "application/json"
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     path = f"/api/v1/runs/{uid}/metrics/"
     measured.request("push of metrics", server.port, "POST", path, json.dumps(points).encode(), **headers)
 
@@ -91,14 +108,42 @@ def open_run(server: Product, name: str) -> str:
     return str(server.post("runs/", {"project": PROJECT, "name": name, "attempt": "first"})["id"])
 
 
-def run_client(measured: Measurements, server: Product, number: int, options: LoadOptions, end: float) -> None:
+def run_client(
+    measured: Measurements, server: Product, number: int, options: LoadOptions, end: float, acknowledged: Acknowledged
+) -> None:
     chance = random.Random(number)
     uid, step = open_run(server, f"client-{number}"), 0
+    steps = acknowledged.setdefault(uid, set())
     time.sleep(chance.uniform(0, options.every))
     while (started := time.monotonic()) < end:
         step += 1
-        push_step(measured, server, uid, step, build_step(chance, step))
+        if push_step(measured, server, uid, step, build_step(chance, step)):
+            steps.add(step)
         time.sleep(max(0.0, min(started + options.every, end) - time.monotonic()))
+
+
+def count_lost_samples(server: Product, acknowledged: Acknowledged) -> int:
+    """Waits until each acknowledged step has its samples, once. Returns how many are missing or too many."""
+    deadline, lost = time.monotonic() + MAX_INDEXING_SECONDS, 0
+    waiting = list(acknowledged)
+    while waiting:
+        differences = {uid: count_differences(server, uid, acknowledged[uid]) for uid in waiting}
+        waiting = [uid for uid, count in differences.items() if count]
+        lost = sum(differences.values())
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1 if waiting else 0)
+    return lost
+
+
+def count_differences(server: Product, uid: str, steps: set[int]) -> int:
+    found, page = {}, 1
+    while True:
+        answer = server.get(f"runs/{uid}/steps/?split=train&page_size=500&page={page}")
+        found |= {row["step"]: row["samples"] for row in answer["results"]}
+        if not answer["next"]:
+            return sum(abs(ROWS - found.get(step, 0)) for step in steps)
+        page += 1
 
 
 def run_reader(measured: Measurements, port: int, cookie: str, pages: list[str], number: int, end: float) -> None:
@@ -127,8 +172,9 @@ def run_load(server: Product, options: LoadOptions) -> bool:
     for page in pages:
         session.get(page)  # an error of the attack itself ends here
     end = time.monotonic() + options.seconds
+    acknowledged: Acknowledged = {}
     threads = [
-        threading.Thread(target=run_client, args=(measured, server, number, options, end))
+        threading.Thread(target=run_client, args=(measured, server, number, options, end, acknowledged))
         for number in range(options.clients)
     ]
     cookie = session.cookie_header()
@@ -140,21 +186,24 @@ def run_load(server: Product, options: LoadOptions) -> bool:
         thread.start()
     for thread in threads:
         thread.join()
-    return report(measured, options)
+    return report(measured, options, acknowledged, count_lost_samples(server, acknowledged))
 
 
-def report(measured: Measurements, options: LoadOptions) -> bool:
+def report(measured: Measurements, options: LoadOptions, acknowledged: Acknowledged, lost: int) -> bool:
     pushes, pages = ["push", "push of metrics"], ["page"]
     count = len(measured.seconds["push"])
     print(
         f"{options.clients} clients, a step of {ROWS} samples each {options.every:g} s, {options.readers} readers, "
         f"{options.seconds:g} s: {count / options.seconds:.1f} steps/s, {len(measured.seconds['page'])} pages"
     )
-    is_met = not measured.errors and bool(count)
-    for what, kinds, budget in (("pages", pages, MAX_PAGE_SECONDS), ("pushes", pushes, MAX_PUSH_SECONDS)):
+    is_met = not measured.errors and not lost
+    page_budget = MAX_PAGE_SECONDS if options.clients else MAX_PAGE_SECONDS_ALONE
+    for what, kinds, budget in (("pages", pages, page_budget), ("pushes", pushes, MAX_PUSH_SECONDS)):
         p50, p95, p99 = (measured.compute_percentile(kinds, share) for share in (0.5, 0.95, 0.99))
         is_met &= p95 <= budget
         print(f"{what:7} p50 {p50:.2f} s   p95 {p95:.2f} s (budget {budget:g} s)   p99 {p99:.2f} s")
     print(f"errors  {len(measured.errors)}", *measured.errors[:5], sep="\n  ")
+    stored = ROWS * sum(len(steps) for steps in acknowledged.values())
+    print(f"samples {stored:,} acknowledged, {lost:,} of them missing or not there once")
     print("budgets met" if is_met else "BUDGET MISSED")
     return is_met

@@ -61,6 +61,22 @@ def test_the_image_has_this_version() -> None:
     assert [image["newTag"] for image in images] == [project["version"]]
 
 
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_every_container_of_kubernetes_gets_the_bucket_and_its_credentials_from_a_secret() -> None:
+    done = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    found = {(each["kind"], each["metadata"]["name"]): each.get("data", {}) for each in documents}
+    pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
+    containers = [each for pod in pods for each in [*pod.get("initContainers", []), *pod["containers"]]]
+    assert {container["name"] for container in containers} == {"migrate", "web", "worker"}
+    for container in containers:
+        names = {kind: source["name"] for each in container["envFrom"] for kind, source in each.items()}
+        secrets, plain = found["Secret", names["secretRef"]].keys(), found["ConfigMap", names["configMapRef"]].keys()
+        assert secrets >= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL", "ROLLOUTDECK_SECRET_KEY"}
+        assert plain >= {"ROLLOUTDECK_STORAGE", "AWS_REGION", "AWS_ENDPOINT_URL"} and not secrets & plain
+
+
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
 def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
     command = ["nginx", "-t", "-e", "stderr", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]

@@ -53,7 +53,7 @@ class Growing:
             host=str(postgres.folder), user="rolloutdeck", dbname="rolloutdeck", autocommit=True
         )
         self.measured, self.chance = Measurements(), random.Random(1)
-        self.runs = 0
+        self.runs = self.copied_steps = 0
         uid = self.open_run("origin")
         self.push(uid, 1)
         self.origin = self.fetch_one("SELECT id FROM rollouts_run WHERE uid = %s", uid)
@@ -120,28 +120,39 @@ class Growing:
         return time.perf_counter() - started
 
 
-def grow(growing: Growing, millions: int) -> str:
-    """Adds runs until the table has so many million samples. Returns the uid of the newest run of a million."""
-    uid = ""
+def grow(growing: Growing, millions: float) -> tuple[str, int]:
+    """Adds runs of at most a million samples until there are so many. Returns uid and steps of the newest run."""
     started = time.perf_counter()
-    while growing.fetch_one("SELECT count(*) FROM rollouts_run WHERE name LIKE 'copy-%%'") < millions or not uid:
-        uid = growing.add_run(RUN_STEPS)
+    uid, steps = "", 0
+    while not uid or growing.copied_steps < round(millions * RUN_STEPS):
+        steps = max(1, min(RUN_STEPS, round(millions * RUN_STEPS) - growing.copied_steps))
+        uid = growing.add_run(steps)
+        growing.copied_steps += steps
+        done = growing.copied_steps / RUN_STEPS
+        print(f"{done:g} of {millions:g} million samples after {time.perf_counter() - started:.0f} s", flush=True)
     for table in TABLES:
         growing.run_timed(f"VACUUM (ANALYZE) {table}")
-    print(f"grown to {millions} million in {time.perf_counter() - started:.0f} s", flush=True)
-    return uid
+    print(f"vacuumed after {time.perf_counter() - started:.0f} s", flush=True)
+    return uid, steps
 
 
-def measure(growing: Growing, uid: str) -> dict[str, str]:
-    """Returns {operation: time or size}."""
-    rows: dict[str, str] = {}
+class Rows(dict[str, str]):
+    """{operation: time or size}. Prints each as soon as it is measured."""
+
+    def __setitem__(self, what: str, measured: str) -> None:
+        super().__setitem__(what, measured)
+        print(f"  {what}: {measured}", flush=True)
+
+
+def measure(growing: Growing, uid: str, steps: int) -> Rows:
+    rows = Rows()
     pushed = [growing.push(uid, RUN_STEPS + 1 + number) for number in range(REPEATS)]
     rows[f"push of {STEP_ROWS:,} samples until they can be queried"] = format_seconds(statistics.median(pushed))
     server = growing.server
     listed = f"/api/v1/samples/?run={uid}&split=train"
-    first = server.get(f"samples/?run={uid}&split=train&step=7")["results"][0]
+    first = server.get(f"samples/?run={uid}&split=train&step=1")["results"][0]
     pages = {
-        "50 samples of one step by score": f"{listed}&step=500&ordering=score",
+        "50 samples of one step by score": f"{listed}&step={(steps + 1) // 2}&ordering=score",
         "50 samples of the run by score": f"{listed}&ordering=score",
         "50 samples of the run by length": f"{listed}&ordering=-len",
         "count of `score>0.5` in the run": f"{listed}&q={quote('score>0.5')}&page_size=1",
@@ -192,7 +203,7 @@ def format_seconds(seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.bench.scale", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--millions", type=int, nargs="+", default=[1], help="sizes in million samples (default: 1)")
+    parser.add_argument("--millions", type=float, nargs="+", default=[1], help="sizes in million samples (default: 1)")
     sizes = sorted(parser.parse_args().millions)
     programs = find_programs()
     if programs is None:
@@ -202,11 +213,11 @@ def main() -> None:
         os.environ["DATABASE_URL"] = postgres.url
         with Product() as server:
             growing = Growing(server, postgres)
-            columns = [measure(growing, grow(growing, size)) for size in sizes]
+            columns = [measure(growing, *grow(growing, size)) for size in sizes]
             growing.connection.close()
     finally:
         postgres.remove()
-    print("| | " + " | ".join(f"{size} million samples" for size in sizes) + " |")
+    print("| | " + " | ".join(f"{size:g} million samples" for size in sizes) + " |")
     print("|---|" + "---|" * len(sizes))
     for what in columns[0]:
         print(f"| {what} | " + " | ".join(column[what] for column in columns) + " |")

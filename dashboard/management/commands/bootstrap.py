@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
+from django.db import IntegrityError, transaction
 
 from dashboard.sign_in_links import create_sign_in_link
 from rolloutdeck.protocol import TOKEN_SCOPES
@@ -34,8 +35,19 @@ class Command(BaseCommand):
 
 def find_or_create_admin() -> User:
     """The oldest active superuser. On the first start it is created without a password."""
-    admin = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
-    return admin or User.objects.create_superuser(ADMIN)
+    if admin := find_admin():
+        return admin
+    try:
+        with transaction.atomic():
+            return User.objects.create_superuser(ADMIN)
+    except IntegrityError:
+        if admin := find_admin():  # another process was faster
+            return admin
+        raise
+
+
+def find_admin() -> User | None:
+    return User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
 
 
 def read_or_create_token(user: User) -> str:

@@ -109,11 +109,10 @@ def open_run(server: Product, name: str) -> str:
 
 
 def run_client(
-    measured: Measurements, server: Product, number: int, options: LoadOptions, end: float, acknowledged: Acknowledged
+    measured: Measurements, server: Product, number: int, options: LoadOptions, end: float, uid: str, steps: set[int]
 ) -> None:
-    chance = random.Random(number)
-    uid, step = open_run(server, f"client-{number}"), 0
-    steps = acknowledged.setdefault(uid, set())
+    """Pushes steps, and adds those that the server has acknowledged to `steps`."""
+    chance, step = random.Random(number), 0
     time.sleep(chance.uniform(0, options.every))
     while (started := time.monotonic()) < end:
         step += 1
@@ -171,11 +170,11 @@ def run_load(server: Product, options: LoadOptions) -> bool:
     ]  # fmt: skip
     for page in pages:
         session.get(page)  # an error of the attack itself ends here
+    acknowledged: Acknowledged = {open_run(server, f"client-{number}"): set() for number in range(options.clients)}
     end = time.monotonic() + options.seconds
-    acknowledged: Acknowledged = {}
     threads = [
-        threading.Thread(target=run_client, args=(measured, server, number, options, end, acknowledged))
-        for number in range(options.clients)
+        threading.Thread(target=run_client, args=(measured, server, number, options, end, uid, steps))
+        for number, (uid, steps) in enumerate(acknowledged.items())
     ]
     cookie = session.cookie_header()
     threads += [

@@ -104,7 +104,8 @@ def use_folder(path: Path) -> Iterator[None]:
 
 def load_location() -> StorageLocation:
     """Returns the row. It is created by the first start: files of an older version are in the data folder."""
-    return StorageLocation.objects.first() or StorageLocation.objects.create(url="")
+    # With a key of its own: two processes that start at once get one row, and so one id of the server.
+    return StorageLocation.objects.first() or StorageLocation.objects.get_or_create(pk=1, defaults={"url": ""})[0]
 
 
 def set_location(server: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -20,7 +20,6 @@ from rollouts.exports.writers import Batch, open_writer
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
 
-ZIP_LEVEL: Final = 1  # the default takes three times as long, for 15 % less
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that ZIP knows: the same rows give the same bytes
 
 
@@ -49,19 +48,18 @@ def stream_archive(export: Export) -> Iterator[bytes]:
     counts = ExportCounts()
     buffer = DrainableBuffer()
     with zipfile.ZipFile(buffer, "w") as archive:
-        with archive.open(describe_file(export.data_path, export.options.format), "w", force_zip64=True) as file:
+        with archive.open(describe_file(export.data_path), "w", force_zip64=True) as file:
             for data in iterate_data(export, counts):
                 file.write(data)
                 yield buffer.take()
         card = build_card(export.project, export.options, export.query, counts, export.data_path, export.split)
-        archive.writestr(describe_file("README.md", ""), card)
+        archive.writestr(describe_file("README.md"), card)
     yield buffer.take()
 
 
-def describe_file(path: str, file_format: str) -> zipfile.ZipInfo:
+def describe_file(path: str) -> zipfile.ZipInfo:
+    """Files are not compressed, which would take longer than everything else. Parquet compresses its columns."""
     info = zipfile.ZipInfo(path, EPOCH)
-    info.compress_type = zipfile.ZIP_STORED if file_format == "parquet" else zipfile.ZIP_DEFLATED
-    info._compresslevel = ZIP_LEVEL  # type: ignore[attr-defined]  # public since Python 3.13
     info.external_attr = 0o644 << 16
     return info
 
@@ -71,12 +69,13 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
     options = export.options
     training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
     batches = chain.from_iterable(iterate_rows(export, samples, counts, training) for samples in export.samples)
-    first: Batch = next(batches, [])
+    first: list[Batch] = list(islice(batches, 1))  # which says whether there are messages
     as_messages = bool(training and training.as_messages)
     writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))
-    for rows in chain([first], batches):
-        yield writer.write(rows)
-    yield writer.finish()
+    if first:
+        yield from writer.write(first.pop())
+    yield from chain.from_iterable(map(writer.write, batches))  # a loop would keep a batch while it reads the next
+    yield from writer.finish()
 
 
 def iterate_rows(

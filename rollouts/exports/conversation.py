@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from rollouts.samples import SampleBody
-
-EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body
+EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body, as in `Texts`
 TEXT_KEYS: Final = ("name", "tool_call_id", "reasoning_content")
 
 Message = dict[str, Any]
+
+
+class Texts(NamedTuple):
+    """What was recorded of a sample."""
+
+    prompt: str
+    response: str
+    messages: Any = None
+    tools: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Example:
         return Example(self.prompt, completion, self.tools)
 
 
-def build_example(body: SampleBody, *, as_messages: bool) -> Example:
+def build_example(body: Texts, *, as_messages: bool) -> Example:
     if not as_messages:
         return Example(body.prompt, body.response)
     messages, images = collect_messages(body)
@@ -49,7 +56,7 @@ def build_example(body: SampleBody, *, as_messages: bool) -> Example:
     return Example(messages[:start], messages[start:], tools, images)
 
 
-def collect_messages(body: SampleBody) -> tuple[list[Message], int]:
+def collect_messages(body: Texts) -> tuple[list[Message], int]:
     """Returns the recorded conversation, else the prompt as the message of a user, with the number of images that are
     left out."""
     if not body.messages:

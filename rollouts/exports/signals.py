@@ -6,18 +6,31 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts import agreement
 from rollouts.exports.options import ExportOptions
-from rollouts.models import ItemDecision, Label, Queue, QueueItem, Sample
+from rollouts.models import ItemDecision, Label, LabelQuerySet, Queue, QueueItem
 from rollouts.reward_check import format_answer
 
 RANK: Final = "rank"  # label of a place in the order of a group, from 1
 BETTER_THAN: Final = "better-than"  # label with the ids of the responses that are worse
 CORRECTION: Final = "correction"
+
+
+class GroupSample(NamedTuple):
+    """The columns of an index row that training data needs."""
+
+    pk: str
+    dump_id: int
+    ordinal: int
+    step_id: int
+    group: str
+    prompt_key: str
+    score: float | None
+    chars: int
 
 
 @dataclass(slots=True)
@@ -38,24 +51,26 @@ class Pair:
 
 
 def load_signals(
-    samples: Sequence[Sample], options: ExportOptions, reader: User | AnonymousUser | None = None
+    samples: Sequence[GroupSample], options: ExportOptions, reader: User | AnonymousUser | None, *, labelled: bool
 ) -> Signals:
-    """Uses the labels that the reader may read."""
+    """Uses the labels that the reader may read. `labelled`: some of the samples may have labels."""
     ids = [sample.pk for sample in samples]
-    labels = Label.objects.active().filter(sample__in=ids)
-    if reader is not None:
-        labels = labels.readable_by(reader)
+
+    def select_labels() -> LabelQuerySet:
+        labels = Label.objects.active().filter(sample__in=ids)
+        return labels if reader is None else labels.readable_by(reader)
+
     signals = Signals()
-    if options.corrections:
-        texts = labels.filter(name=CORRECTION).order_by("updated_at", "pk").values_list("sample", "value")
+    if options.corrections and labelled:
+        texts = select_labels().filter(name=CORRECTION).order_by("updated_at", "pk").values_list("sample", "value")
         signals.corrections = {sample: text for sample, text in texts if isinstance(text, str) and text}
     if options.signal == "score":
         signals.values = {sample.pk: sample.score for sample in samples if sample.score is not None}
     elif options.signal == "label":
-        signals.values = load_answers(labels, ids, options, reader)
+        signals.values = load_answers(select_labels(), ids, options, reader)
     else:
         names = (RANK, BETTER_THAN)
-        rows = labels.filter(name__in=names, source="human").values_list("sample", "author", "name", "value")
+        rows = select_labels().filter(name__in=names, source="human").values_list("sample", "author", "name", "value")
         signals.votes = count_votes(samples, rows)
     return signals
 
@@ -84,7 +99,9 @@ def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) 
     return found
 
 
-def count_votes(samples: Sequence[Sample], rows: Iterable[tuple[str, str, str, Any]]) -> dict[tuple[str, str], int]:
+def count_votes(
+    samples: Sequence[GroupSample], rows: Iterable[tuple[str, str, str, Any]]
+) -> dict[tuple[str, str], int]:
     """Counts for each two responses of a group how many people prefer the first."""
     groups = {sample.pk: get_group(sample) for sample in samples}
     ranks: dict[tuple[str, Hashable], list[tuple[float, str]]] = defaultdict(list)
@@ -101,17 +118,17 @@ def count_votes(samples: Sequence[Sample], rows: Iterable[tuple[str, str, str, A
     return dict(votes)
 
 
-def get_group(sample: Sample) -> tuple[int, str]:
+def get_group(sample: GroupSample) -> tuple[int, str]:
     """Responses to one prompt in one step. Samples without a group are grouped by their prompt."""
     return sample.step_id, sample.group or f"prompt {sample.prompt_key}"
 
 
-def group_samples(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
+def group_samples(samples: Iterable[GroupSample]) -> Iterable[list[GroupSample]]:
     """The samples are in the order of their groups."""
     return (list(rows) for _group, rows in groupby(samples, key=get_group))
 
 
-def find_pairs(group: Sequence[Sample], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
+def find_pairs(group: Sequence[GroupSample], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
     """Returns the pairs of a group with a better and a worse response, best first, and how many were equal."""
     ids = [sample.pk for sample in group]
     if options.signal == "rank":

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import polars as pl
 import pyarrow as pa
 from django.contrib.auth.models import AnonymousUser, User
 
@@ -14,7 +15,7 @@ from rollouts.agreement import Answer
 from rollouts.exports.rows import ExportCounts
 from rollouts.exports.signals import load_decisions
 from rollouts.labels import Question, load_rubric
-from rollouts.models import Project, SampleQuerySet
+from rollouts.models import ItemDecision, Project, SampleQuerySet
 from rollouts.samples import iterate_sample_tables
 
 LABEL_PREFIX: Final = "label."
@@ -28,39 +29,44 @@ def list_label_questions(project: Project) -> list[Question]:
 
 def iterate_samples(
     project: Project, samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
-) -> Iterator[pa.Table]:
+) -> Iterator[pl.DataFrame]:
     """Yields full samples. For each question of the rubric they have what counts, `label.<key>`, and the number of
     people who answered, `people.<key>`; `labels` has each label."""
     questions = list_label_questions(project)
+    has_decisions = bool(questions) and ItemDecision.objects.filter(item__queue__project=project).exists()
     for table, labels in iterate_sample_tables(samples, reader):
-        counts.rows += table.num_rows
-        counts.samples += table.num_rows
-        for run, step in set(zip(table["run"].to_pylist(), table["step"].to_pylist(), strict=True)):
+        counts.rows += table.height
+        counts.samples += table.height
+        for run, step in table.select("run", "step").unique().rows():
             counts.steps.setdefault(run, set()).add(step)
-        yield add_answers(table, labels, questions, reader)
+        yield add_answers(table, labels, questions, reader, has_decisions=has_decisions)
 
 
 def add_answers(
-    table: pa.Table,
+    table: pl.DataFrame,
     labels: Mapping[str, Sequence[Mapping[str, Any]]],
     questions: Sequence[Question],
     reader: User | AnonymousUser | None,
-) -> pa.Table:
-    ids = table["id"].to_pylist()
+    *,
+    has_decisions: bool,
+) -> pl.DataFrame:
+    ids = table["id"].to_list()
+    columns: list[pl.Series] = []
     answers: dict[str, list[Answer]] = defaultdict(list)
     for sample, given in labels.items():
         for label in given:
             if label["source"] == "human":
                 answers[label["name"]].append(Answer(sample, label["author"], label["value"]))
-    decisions = load_decisions(ids, reader) if questions else {}
+    decisions = load_decisions(ids, reader) if has_decisions else {}
     for question in questions:
         said = answers[question.key]
         decided = agreement.decide_values(said, question.kind, decisions.get(question.key, {}))
         people = Counter(answer.item for answer in said)
-        values = pa.array([format_value(decided.get(pk)) for pk in ids], get_value_type(question.kind))
-        table = table.append_column(f"{LABEL_PREFIX}{question.key}", values)
-        table = table.append_column(f"{COUNTED_PREFIX}{question.key}", pa.array([people[pk] for pk in ids], pa.int64()))
-    return table
+        values = [format_value(decided.get(pk)) for pk in ids] if decided else [None] * len(ids)
+        counted = [people[pk] for pk in ids] if people else [0] * len(ids)
+        columns.append(pl.Series(f"{LABEL_PREFIX}{question.key}", pa.array(values, get_value_type(question.kind))))
+        columns.append(pl.Series(f"{COUNTED_PREFIX}{question.key}", counted, pl.Int64))
+    return table.with_columns(columns)
 
 
 def get_value_type(kind: str) -> pa.DataType:

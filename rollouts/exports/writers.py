@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias, cast
 
 import orjson
 import polars as pl
@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.exports.rows import Row
-from rollouts.samples import DrainableBuffer, dump_json
+from rollouts.samples import DrainableBuffer, dump_json, to_arrow
 
-Batch: TypeAlias = Sequence[Row] | pa.Table
+Batch: TypeAlias = Sequence[Row] | pl.DataFrame
 
 
 class RowWriter(Protocol):
-    def write(self, batch: Batch) -> bytes:
-        """Returns the bytes of these rows, as far as they are complete. A table has the writer's columns."""
+    def write(self, batch: Batch) -> Sequence[bytes]:
+        """Returns the bytes of these rows in pieces, as far as they are complete. A table has the writer's columns."""
 
-    def finish(self) -> bytes:
-        """Returns the rest of the file."""
+    def finish(self) -> Sequence[bytes]:
+        """Returns the rest of the file in pieces."""
 
 
 class JsonlWriter:
@@ -32,16 +32,17 @@ class JsonlWriter:
     def __init__(self, schema: pa.Schema) -> None:
         self.columns = [(field.name, field.type == pa.string()) for field in schema]
 
-    def write(self, batch: Batch) -> bytes:
-        if isinstance(batch, pa.Table):
+    def write(self, batch: Batch) -> Sequence[bytes]:
+        if isinstance(batch, pl.DataFrame):
             return write_table_lines(batch)
-        return b"".join(orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
+        lines = (orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
+        return [b"".join(lines)]
 
     def convert(self, row: Row) -> Row:
         return {name: to_text(row.get(name)) if is_text else row.get(name) for name, is_text in self.columns}
 
-    def finish(self) -> bytes:
-        return b""
+    def finish(self) -> Sequence[bytes]:
+        return []
 
 
 class ParquetWriter:
@@ -53,25 +54,25 @@ class ParquetWriter:
         self.writer = pq.ParquetWriter(pa.PythonFile(self.buffer, mode="w"), schema, compression="zstd")
         self.texts = [field.name for field in schema if field.type == pa.string()]
 
-    def write(self, batch: Batch) -> bytes:
-        if isinstance(batch, pa.Table):
-            self.writer.write_table(batch)
+    def write(self, batch: Batch) -> Sequence[bytes]:
+        if isinstance(batch, pl.DataFrame):
+            self.writer.write_table(to_arrow(batch, self.schema))
         elif batch:
             columns = {name: [row.get(name) for row in batch] for name in self.schema.names}
             for name in self.texts:
                 columns[name] = [to_text(value) for value in columns[name]]
             self.writer.write_table(pa.Table.from_pydict(columns, schema=self.schema))
-        return self.buffer.take()
+        return self.buffer.take_pieces()
 
-    def finish(self) -> bytes:
+    def finish(self) -> Sequence[bytes]:
         self.writer.close()
-        return self.buffer.take()
+        return self.buffer.take_pieces()
 
 
-def write_table_lines(table: pa.Table) -> bytes:
-    lines = io.BytesIO()
-    pl.DataFrame(table).write_ndjson(lines)
-    return lines.getvalue()
+def write_table_lines(table: pl.DataFrame) -> list[bytes]:
+    lines = DrainableBuffer()
+    table.write_ndjson(cast(IO[bytes], lines))
+    return lines.take_pieces()
 
 
 def to_text(value: Any) -> str | None:
@@ -87,13 +88,13 @@ class CsvWriter:
         self.writer = csv.writer(self.text)
         self.writer.writerow(columns)
 
-    def write(self, batch: Batch) -> bytes:
-        for row in batch.to_pylist() if isinstance(batch, pa.Table) else batch:
+    def write(self, batch: Batch) -> Sequence[bytes]:
+        for row in batch.iter_rows(named=True) if isinstance(batch, pl.DataFrame) else batch:
             self.writer.writerow([to_text(row.get(name)) for name in self.columns])
-        return self.take()
+        return [self.take()]
 
-    def finish(self) -> bytes:
-        return self.take()
+    def finish(self) -> Sequence[bytes]:
+        return [self.take()]
 
     def take(self) -> bytes:
         data = self.text.getvalue().encode("utf-8", "surrogatepass")

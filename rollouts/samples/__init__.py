@@ -9,11 +9,13 @@ from rolloutdeck.protocol import describe_json_type
 from rollouts.samples.answer_check import extract_text_answer, read_ground_truth
 from rollouts.samples.bodies import (
     MISSING_BODY_MESSAGE,
+    BodyReader,
     SampleBody,
     load_bodies,
     load_body,
     load_texts,
     open_body_file,
+    read_bodies,
     read_dump_columns,
     scan_dump_rows,
     scan_dump_rows_in_file,
@@ -23,7 +25,6 @@ from rollouts.samples.export import (
     EXPORT_SCHEMA,
     DrainableBuffer,
     dump_json,
-    export_jsonl,
     iterate_full_samples,
     load_exported_labels,
     prefetch_step_relations,
@@ -72,7 +73,15 @@ from rollouts.samples.rescore_blocks import (
     restore_numbers,
     store_results,
 )
-from rollouts.samples.sample_tables import export_parquet, iterate_sample_tables
+from rollouts.samples.sample_tables import (
+    BATCH_CHARS,
+    BATCH_ROWS,
+    KnownRows,
+    export_jsonl,
+    export_parquet,
+    iterate_sample_tables,
+    to_arrow,
+)
 from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
 from rollouts.samples.text_properties import (
     PROPERTIES_VERSION,
@@ -87,20 +96,21 @@ from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_uni
 from rollouts.samples.values import is_number, text_to_float, to_float, to_integer, to_json, to_text
 
 __all__ = [
-    "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "COPY_MARK", "DrainableBuffer", "EXPORT_SCHEMA",
-    "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_KEYS", "IMAGE_PART_TYPES", "INDEX_ROW_COLUMNS", "IndexRow",
-    "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK",
-    "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA", "ROWS_VERSION", "Record",
-    "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody", "SampleContent", "SampleIdGenerator",
-    "SampleImage", "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition",
-    "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key", "compute_content_key",
-    "compute_text_properties", "describe_json_type", "dump_json", "export_jsonl", "export_parquet",
-    "extract_final_answer", "extract_images", "extract_text_answer", "fill_missing_values", "find_templates",
-    "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples", "iterate_sample_tables",
-    "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body", "load_contents",
-    "load_exported_labels", "load_rescore_values", "load_results", "load_texts", "open_body_file",
-    "parse_unit_tests", "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing",
-    "remove_missing_results", "rename_results", "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file",
-    "serialize_full_sample", "serialize_index_row", "split_shared_images", "store_results", "text_to_float",
-    "to_float", "to_integer", "to_json", "to_text",
+    "BATCH_CHARS", "BATCH_ROWS", "BODY_SCHEMA_VERSION", "BodyLayout", "BodyReader", "BodyWriter", "COPY_MARK",
+    "DrainableBuffer", "EXPORT_SCHEMA", "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_KEYS", "IMAGE_PART_TYPES",
+    "INDEX_ROW_COLUMNS", "IndexRow", "IndexRowBuilder", "IntermediateTracker", "KnownRows", "LineProblem",
+    "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK", "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG",
+    "REWARD_METADATA", "ROWS_VERSION", "Record", "RescoreResult", "ResponseScan", "ResponseTraits",
+    "SampleBody", "SampleContent", "SampleIdGenerator", "SampleImage", "SampleTiming", "SkippedRow",
+    "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records",
+    "build_trajectory_key", "compute_content_key", "compute_text_properties", "describe_json_type", "dump_json",
+    "export_jsonl", "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer",
+    "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows", "is_number",
+    "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images", "list_reward_columns",
+    "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values", "load_results",
+    "load_texts", "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_bodies",
+    "read_dump_columns", "read_ground_truth", "read_timing", "remove_missing_results", "rename_results",
+    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample",
+    "serialize_index_row", "split_shared_images", "store_results", "text_to_float", "to_arrow", "to_float",
+    "to_integer", "to_json", "to_text",
 ]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.utils.translation import gettext as _
@@ -14,13 +15,14 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Dump, DuplicateSource, Sample, Segment
-from rollouts.samples.parquet import build_records
+from rollouts.samples.parquet import build_records, list_reward_columns
 from rollouts.samples.record import Record
 from rollouts.storage import fetch_body_file
 
 MISSING_BODY_MESSAGE: Final = N_("The text of this sample is not available. Re-index the run to restore it.")
 # Compaction may move a body into another segment after its path was read and before it is opened.
 MAX_OPEN_TRIES = 3
+Rows = TypeVar("Rows")
 RECORD_FIELDS: Final = tuple(record_field.name for record_field in fields(Record))
 
 
@@ -107,20 +109,99 @@ def load_dump_tables(
 
     Raises StorageUnavailableError if the file cannot be read.
     """
+
+    def read() -> list[tuple[list[int], pa.Table]]:
+        with open_body_file(dump) as file:
+            return list(read_rows(file, dump.segment_offset, ordinals, columns))
+
+    return read_body_file(dump, read)
+
+
+def read_body_file(dump: Dump, read: Callable[[], Rows]) -> Rows:
+    """Returns what `read` reads from the dump's file. Calls it again if the dump has moved to another segment.
+
+    Raises StorageUnavailableError if the file cannot be read.
+    """
     for _try in range(MAX_OPEN_TRIES):
         try:
-            with open_body_file(dump) as file:
-                return list(read_rows(file, dump.segment_offset, ordinals, columns))
+            return read()
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             message = _("Cannot read the sample texts of dump {dump}: {error}.")
             raise StorageUnavailableError(message.format(dump=dump.pk, error=error)) from error
     message = _("The sample texts of dump {dump} are missing on disk. Re-index the run to restore them.")
     raise StorageUnavailableError(message.format(dump=dump.pk))
 
 
-def open_body_file(dump: Dump) -> pq.ParquetFile:
+class BodyReader:
+    """Reads rows of one dump after another, without some columns. Keeps the last file open: the next dump is often in
+    the same file, and opening one with hundreds of dumps takes longer than reading one dump."""
+
+    def __init__(self, columns: Collection[str] | None = None, without: Collection[str] = ()) -> None:
+        self.wanted, self.without = columns, without
+        self.segment: int | None = None
+        self.file: pq.ParquetFile | None = None
+        self.columns: list[str] = []
+        self.rows = pl.LazyFrame()
+
+    def read(self, dump: Dump, ordinals: Sequence[int]) -> pl.DataFrame:
+        """Returns the existing rows with these ordinals, which are in ascending order. Raises
+        StorageUnavailableError."""
+        return read_body_file(dump, lambda: self.read_rows(dump, ordinals))
+
+    def read_rows(self, dump: Dump, ordinals: Sequence[int]) -> pl.DataFrame:
+        file = self.open(dump)
+        if ordinals[-1] - ordinals[0] + 1 == len(ordinals):  # three quarters of the time that Arrow takes
+            try:
+                return self.rows.slice(dump.segment_offset + ordinals[0], len(ordinals)).select(self.columns).collect()
+            except FileNotFoundError:  # polars opens the file each time, and it may be gone meanwhile
+                self.close()
+                raise
+        tables = [table for _ordinals, table in read_rows(file, dump.segment_offset, ordinals, self.columns)]
+        return to_frame(pa.concat_tables(tables) if tables else file.schema_arrow.empty_table().select(self.columns))
+
+    def open(self, dump: Dump) -> pq.ParquetFile:
+        if self.file is None or dump.segment_id != self.segment:
+            self.close()
+            self.file = open_body_file(dump, memory_map=False)
+            assert dump.segment is not None
+            self.rows, self.segment = pl.scan_parquet(fetch_body_file(dump.segment.path)), dump.segment_id
+            names = self.file.schema_arrow.names
+            self.columns = [name for name in self.wanted or names if name in names and name not in self.without]
+        return self.file
+
+    def list_reward_columns(self) -> list[str]:
+        """Returns the columns of the last file that have a reward part."""
+        return list_reward_columns(self.file.schema_arrow) if self.file else []
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        self.file = None
+
+
+def read_bodies(
+    places: Sequence[tuple[int, int]], dumps: Mapping[int, Dump], bodies: BodyReader
+) -> Iterator[tuple[list[int], pl.DataFrame]]:
+    """Yields for each dump the existing rows, with their positions in `places`, which are (dump, ordinal). Dumps that
+    were dropped a moment ago have none. Raises StorageUnavailableError."""
+    by_dump: dict[int, dict[int, int]] = defaultdict(dict)  # the positions by ordinal
+    for position, (dump, ordinal) in enumerate(places):
+        by_dump[dump][ordinal] = position
+    for dump, by_ordinal in by_dump.items():
+        ordinals = sorted(by_ordinal)
+        if dump in dumps and (body := bodies.read(dumps[dump], ordinals)).height:
+            yield [by_ordinal[ordinal] for ordinal in ordinals[: body.height]], body
+
+
+def to_frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def open_body_file(dump: Dump, *, memory_map: bool = True) -> pq.ParquetFile:
     """Opens the file of a dump's body. Raises FileNotFoundError, also if the dump has moved to another segment."""
     try:
         segment = dump.segment
@@ -128,7 +209,7 @@ def open_body_file(dump: Dump) -> pq.ParquetFile:
         segment = None
     if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(fetch_body_file(segment.path), memory_map=True)
+    return pq.ParquetFile(fetch_body_file(segment.path), memory_map=memory_map)
 
 
 def read_rows(

@@ -1,4 +1,4 @@
-"""Exports full samples (index row and body) as JSONL or Parquet. Keeps 256 samples in memory at a time."""
+"""Full samples: the index row, the body, the labels and the re-scores of a sample as one row."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,12 +126,6 @@ def load_full_samples(
     ]
 
 
-def export_jsonl(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
-    """Yields JSONL: one JSON object per line."""
-    for batch in iterate_full_samples(samples, reader):
-        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
-
-
 class DrainableBuffer:
     """A writable file that hands over the bytes written since the last `take`."""
 
@@ -150,8 +144,11 @@ class DrainableBuffer:
         self.closed = True
 
     def take(self) -> bytes:
-        data, self.pieces = b"".join(self.pieces), []
-        return data
+        return b"".join(self.take_pieces())
+
+    def take_pieces(self) -> list[bytes]:
+        pieces, self.pieces = self.pieces, []
+        return pieces
 
 
 def dump_json(value: Any) -> str | None:

@@ -160,6 +160,22 @@ def test_conversations_have_messages_and_tools(project: Project, mate: User) -> 
     assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
 
 
+def test_training_data_merges_what_two_dumps_recorded(project: Project, mate: User) -> None:
+    run = builders.run(project, "twice")
+    messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    row = {"prompt": "1+1?", "response": "2", "messages": messages, "score": 1.0, "group": "g"}
+    push(run, [row])
+    push(run, [{**row, "tools": [{"name": "add"}]}], source="other.jsonl")
+    (sft,), _ = export(mate, f"run={run.uid}", layout="sft")
+    assert json.loads(sft["tools"]) == [{"name": "add"}]
+
+
+def test_files_in_the_archive_are_not_compressed(run: Run, mate: User) -> None:
+    archive = zipfile.ZipFile(io.BytesIO(download(mate, f"run={run.uid}", layout="sft")))
+    assert archive.testzip() is None
+    assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet", "csv"])
 def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
     run: Run, mate: User, owner: User, ids: dict[str, str], file_format: str

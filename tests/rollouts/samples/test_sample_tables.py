@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries
 
 from rollouts.labels import Answer, store_labels
-from rollouts.models import DuplicateSource, Run, Sample
-from rollouts.samples import EXPORT_SCHEMA, dump_json, iterate_full_samples, iterate_sample_tables
+from rollouts.maintenance import compaction
+from rollouts.models import DuplicateSource, Run, Sample, Segment
+from rollouts.samples import (
+    EXPORT_SCHEMA,
+    bodies,
+    dump_json,
+    export_jsonl,
+    iterate_full_samples,
+    iterate_sample_tables,
+    sample_tables,
+    to_arrow,
+)
 from rollouts.samples.export import JSON_COLUMNS
 from tests.rollouts.support.query_rows import push
 
@@ -41,7 +53,11 @@ def read_one_by_one(run: Run) -> list[dict[str, Any]]:
 
 
 def read_tables(run: Run) -> list[dict[str, Any]]:
-    return [row for table, _labels in iterate_sample_tables(ordered(run)) for row in table.to_pylist()]
+    return [
+        row
+        for table, _labels in iterate_sample_tables(ordered(run))
+        for row in to_arrow(table, EXPORT_SCHEMA).to_pylist()
+    ]
 
 
 def ordered(run: Run) -> Any:
@@ -71,3 +87,47 @@ def test_values_of_samples_in_two_dumps_are_merged(
     assert {row["data_source"] for row in expected} == {"math"}
     with django_assert_max_num_queries(12):  # not several for each sample
         assert read_tables(run) == expected
+
+
+def test_samples_between_others_and_batches_of_long_texts_have_their_own_values(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(run, [{"prompt": "p", "response": f"r{n}", "score": n % 3, "group": str(n), "n": n} for n in range(300)])
+    some = Sample.objects.filter(step__run=run, score__gt=0).order_by("step", "dump", "ordinal")
+    monkeypatch.setattr(sample_tables, "BATCH_CHARS", 100)
+    tables = [table for table, _labels in iterate_sample_tables(some)]
+    assert len(tables) > 5 and all(table["chars"].sum() < 110 for table in tables)
+    rows = [row for table in tables for row in table.iter_rows(named=True)]
+    assert [json.loads(row["extras"])["n"] for row in rows] == [n for n in range(300) if n % 3]
+    assert all(row["response"] == f"r{json.loads(row['extras'])['n']}" for row in rows)
+
+
+def test_json_lines_have_the_values_of_full_samples_with_lists_and_objects(run: Run, mate: User) -> None:
+    push(run, ROWS)
+    sample = Sample.objects.filter(step__run=run).first()
+    assert sample is not None
+    store_labels(run, mate, [Answer(sample.pk, "flag", "bad", rationale="why")])
+    lines = [json.loads(line) for line in b"".join(export_jsonl(ordered(run))).splitlines()]
+    full = [row for batch in iterate_full_samples(ordered(run)) for row in batch]
+    assert lines == json.loads(orjson.dumps(full)) and any(isinstance(line["messages"], list) for line in lines)
+
+
+def test_a_file_with_many_dumps_is_opened_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 5):
+        push(run, ROWS[:3], step=step)
+    compaction.compact_body_files(run.pk, "train")
+    assert Segment.objects.filter(run=run).count() == 1
+    opened = []
+    real = bodies.open_body_file
+    monkeypatch.setattr(bodies, "open_body_file", lambda dump, **how: opened.append(dump.pk) or real(dump, **how))
+    assert len(read_tables(run)) == 12
+    assert len(opened) == 1
+
+
+def test_samples_without_labels_cost_no_query_for_each_batch(
+    run: Run, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    push(run, [{"prompt": "p", "response": f"r{n}", "score": 1.0} for n in range(200)])
+    monkeypatch.setattr(sample_tables, "BATCH_ROWS", 10)
+    with django_assert_max_num_queries(6):
+        assert len(read_tables(run)) == 200

@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from scripts.bench import baseline, client, load, queues, replay, screen, slime
+from scripts.bench import baseline, client, exports, load, queues, replay, screen, slime
 from tests.support.server import Product
 
 
@@ -60,6 +60,8 @@ def measure_server(server: Product, files: list[Path], records: int, scratch: Pa
     for needle in ("heapq.merge(*runs)", "费马小定理"):
         ms, hits = load.search(server, uid, needle)
         show(f"exact substring over all: {needle}", f"{ms:.0f} ms, {hits} hits", "<= 600 ms at 630 MB")
+    for row in exports.measure_exports(server, uid):
+        show(*row)
 
 
 def measure_replay(server: Product, scratch: Path, size: int = 1 << 30) -> None:

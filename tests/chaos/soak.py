@@ -24,6 +24,7 @@ from tests.support.server import Session
 
 MEASURE_SECONDS = 10.0
 READERS = 3
+MAX_PINS = 50  # a plan of the two thousand steps that the person of the storm pins in an hour is no use that we know
 MAX_GROWTH, MAX_GROWTH_MB = 1.10, 20.0
 MAX_NEW_FILES = 20  # open files of all processes; connections of readers come and go
 
@@ -74,7 +75,7 @@ def read_pages(world: World, session: Session, number: int, is_over: threading.E
 def run_soak(minutes: float, seed: int) -> list[str]:
     """Returns what is wrong: growth, and pages that failed. Raises AssertionError if samples are lost."""
     usage, errors, is_over = Usage(), [], threading.Event()
-    with World(random.Random(seed), has_small_disk=False) as world:
+    with World(random.Random(seed), has_small_disk=False, max_pins=MAX_PINS) as world:
         world.wait_for_start()
         session = world.product.open_session()
         threads = [

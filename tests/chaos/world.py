@@ -66,9 +66,17 @@ class ChaosProduct(Product):
 class World:
     """`with World(rng) as world:` starts all of it. `finish` ends the disturbance and waits for the clients."""
 
-    def __init__(self, rng: random.Random, *, postgres: Postgres | None = None, has_small_disk: bool = True) -> None:
-        """`has_small_disk`: the server has a disk of its own that the faults can fill. An hour of use fills it too."""
-        self.rng, self.postgres, self.has_small_disk = rng, postgres, has_small_disk
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        postgres: Postgres | None = None,
+        has_small_disk: bool = True,
+        max_pins: int | None = None,
+    ) -> None:
+        """`has_small_disk`: the server has a disk of its own that the faults can fill. An hour of use fills it too.
+        `max_pins`: the person pins so many steps, and then only flags samples."""
+        self.rng, self.postgres, self.has_small_disk, self.max_pins = rng, postgres, has_small_disk, max_pins
 
     def __enter__(self) -> World:
         self.folder = Path(tempfile.mkdtemp(prefix="rd-chaos-"))
@@ -154,6 +162,8 @@ class World:
                 flag = {"sample": sample["id"], "text": text, "label": self.rng.choice(FLAG_LABELS)}
                 self.labels[text] = (flag["sample"], flag["label"])
                 self.flags[text] = self.product.post("flags/", flag)["id"]
+                if len(self.pins) == self.max_pins:
+                    continue
                 pin = {"run": run, "step": step, "target_step": step, "plan": PLAN, "note": f"pin of step {step}"}
                 self.pins[step] = self.product.post("pins/", pin)["id"]
 

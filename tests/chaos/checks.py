@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.chaos.trainer import NAME, PROJECT, build_rows, read_ledger
 from tests.chaos.world import PLAN, WATCHED, World
+from tests.support.server import Session
 from tests.support.writer import rows
 
 MAX_SETTLE_SECONDS = 300.0
@@ -85,9 +86,9 @@ def check_annotations(world: World) -> None:
     assert len(entries) == len(set(entries)) and {pin for pin, _ in entries} <= set(pins)
 
 
-def check_pages(world: World, runs: dict[str, str], counts: dict[str, Counter[int]]) -> int:
+def check_pages(world: World, session: Session, runs: dict[str, str], counts: dict[str, Counter[int]]) -> int:
     """The pages have the numbers of the API: samples of steps, texts of samples, flags and pins."""
-    session, pages = world.product.open_session(), 0
+    pages = 0
 
     def expect(path: str, *texts: str) -> None:
         nonlocal pages
@@ -120,8 +121,9 @@ def list_pages(world: World, path: str) -> list[Any]:
         answer = world.get(f"{parts.path.removeprefix('/api/v1/')}?{parts.query}")
 
 
-def check_everything(world: World) -> dict[str, int]:
-    """Raises AssertionError unless all promises hold. Returns what was checked, counted."""
+def check_everything(world: World, session: Session | None = None) -> dict[str, int]:
+    """Raises AssertionError unless all promises hold. Returns what was checked, counted. `session`: of a person who has
+    used the sign-in link, which works once."""
     wait_for_samples(world)
     check_annotations(world)
     expected = list_expected(world)
@@ -135,8 +137,9 @@ def check_everything(world: World) -> dict[str, int]:
     assert json.loads(world.product.fetch("/readyz"))
     runs = {run["name"]: run["id"] for run in world.get(f"runs/?project={PROJECT}")["results"]}
     counts = {name: Counter(step for step, _, _ in samples.elements()) for name, samples in expected.items()}
+    session = session or world.product.open_session()
     return {
-        "pages": check_pages(world, {name: runs[name] for name in expected}, counts),
+        "pages": check_pages(world, session, {name: runs[name] for name in expected}, counts),
         "samples": sum(samples.total() for samples in expected.values()),
         "flags": len(world.flags),
         "pins": len(world.pins),

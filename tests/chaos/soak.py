@@ -95,7 +95,7 @@ def run_soak(minutes: float, seed: int) -> list[str]:
         for thread in threads:
             thread.join()
         world.finish()
-        print(check_everything(world))
+        print(check_everything(world, session))
     return usage.find_growth() + [f"{len(errors)} pages failed, as {error}" for error in errors[:1]]
 
 

@@ -24,7 +24,9 @@ from tests.support.server import Session
 
 MEASURE_SECONDS = 10.0
 READERS = 3
-MAX_PINS = 50  # a plan of the two thousand steps that the person of the storm pins in an hour is no use that we know
+# Pages of a longer run and of a longer plan need more memory. In an hour this is a run of 1,800 steps, more than
+# trainings of language models do in an hour, and a plan as long as people make them.
+STEP_SECONDS, MAX_PINS = 2.0, 50
 MAX_GROWTH, MAX_GROWTH_MB = 1.10, 20.0
 MAX_NEW_FILES = 20  # open files of all processes; connections of readers come and go
 
@@ -75,7 +77,7 @@ def read_pages(world: World, session: Session, number: int, is_over: threading.E
 def run_soak(minutes: float, seed: int) -> list[str]:
     """Returns what is wrong: growth, and pages that failed. Raises AssertionError if samples are lost."""
     usage, errors, is_over = Usage(), [], threading.Event()
-    with World(random.Random(seed), has_small_disk=False, max_pins=MAX_PINS) as world:
+    with World(random.Random(seed), has_small_disk=False, max_pins=MAX_PINS, step_seconds=STEP_SECONDS) as world:
         world.wait_for_start()
         session = world.product.open_session()
         threads = [

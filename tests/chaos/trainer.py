@@ -1,9 +1,10 @@
 """A training that logs samples until a file exists, and notes in a ledger which steps are durable.
 
-    python -m tests.chaos.trainer LEDGER STOP
+    python -m tests.chaos.trainer LEDGER STOP PAUSE
 
-The ledger has one line per step whose rows are in the spool: the client has promised not to lose them. A training that
-was killed continues after the last step of the ledger, as one that loads a checkpoint.
+PAUSE is the time between two steps in seconds. The ledger has one line per step whose rows are in the spool: the client
+has promised not to lose them. A training that was killed continues after the last step of the ledger, as one that loads
+a checkpoint.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def read_ledger(path: Path) -> list[int]:
     return [int(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def train(ledger: Path, stop: Path) -> None:
+def train(ledger: Path, stop: Path, pause: float) -> None:
     run = rolloutdeck.init(PROJECT, NAME, resume="allow", checkpoint_dir=ledger.parent)
     step = max(read_ledger(ledger), default=0)
     with ledger.open("a", buffering=1) as file:
@@ -60,9 +61,9 @@ def train(ledger: Path, stop: Path) -> None:
             if run._threads.writer.flush(60):  # there is no public call: a trainer does not wait for its disk
                 file.write(f"{step}\n")
                 os.fsync(file.fileno())
-            time.sleep(0.2)
+            time.sleep(pause)
     run.finish(timeout=120)
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), Path(sys.argv[2]))
+    train(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))

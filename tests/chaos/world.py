@@ -73,10 +73,13 @@ class World:
         postgres: Postgres | None = None,
         has_small_disk: bool = True,
         max_pins: int | None = None,
+        step_seconds: float = 0.2,
     ) -> None:
         """`has_small_disk`: the server has a disk of its own that the faults can fill. An hour of use fills it too.
-        `max_pins`: the person pins so many steps, and then only flags samples."""
-        self.rng, self.postgres, self.has_small_disk, self.max_pins = rng, postgres, has_small_disk, max_pins
+        `max_pins`: the person pins so many steps, and then only flags samples. `step_seconds`: between two steps of
+        the trainer."""
+        self.rng, self.postgres, self.has_small_disk = rng, postgres, has_small_disk
+        self.max_pins, self.step_seconds = max_pins, step_seconds
 
     def __enter__(self) -> World:
         self.folder = Path(tempfile.mkdtemp(prefix="rd-chaos-"))
@@ -127,7 +130,7 @@ class World:
         env |= {"ROLLOUTDECK_URL": f"http://127.0.0.1:{self.proxy.port}", "ROLLOUTDECK_TOKEN": self.product.token}
         env["PYTHONPATH"] = str(Path(__file__).parents[2])
         commands = {
-            "trainer": ["tests.chaos.trainer", str(self.ledger), str(self.stop_file)],
+            "trainer": ["tests.chaos.trainer", str(self.ledger), str(self.stop_file), str(self.step_seconds)],
             "watch": ["rolloutdeck", "watch", str(self.dumps), "--project", PROJECT, "--run", WATCHED],
             "sync": ["rolloutdeck", "sync", str(self.ledger.parent / ".rolloutdeck-spool")],
         }

@@ -11,7 +11,7 @@ import orjson
 from django.utils import timezone
 
 from rollouts.metrics import find_generated_count, find_step_guidance
-from rollouts.models import Label, Sample, Step
+from rollouts.models import RANGED_COLUMNS, Label, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
 SCORE_FIELDS = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
@@ -31,6 +31,9 @@ class SampleStats(NamedTuple):
     score: float | None
     correct: bool | None
     chars: int
+    tokens: int | None
+    advantage: float | None
+    duration: float | None
     truncated: bool | None
     staleness: int | None
     facets: int
@@ -77,6 +80,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
         | group_outcomes,
         "by_source": compute_source_stats(final),
         "parts": compute_part_stats(final),
+        "ranges": compute_ranges(rows),
         "flags": Label.objects.count_flagged_samples(step),
         **compute_score_stats(np.array([row.score for row in final if row.score is not None], np.float64)),
         **group_stats,
@@ -93,6 +97,15 @@ def count_properties(rows: Sequence[SampleStats]) -> dict[str, int]:
     is_correct = np.array([row.correct is True for row in rows], np.bool_)
     counts["answer-mismatch"] = int(np.count_nonzero(bits[is_correct] & TEXT_PROPERTY_BITS["other-answer"]))
     return {name: count for name, count in counts.items() if count}
+
+
+def compute_ranges(rows: Sequence[SampleStats]) -> dict[str, tuple[float, float]]:
+    """Returns {ordering: (lowest, highest value)} of all samples, for orderings of which a value is known."""
+    ranges = {}
+    for name, column in RANGED_COLUMNS.items():
+        if values := [value for row in rows if (value := getattr(row, column)) is not None]:
+            ranges[name] = (min(values), max(values))
+    return ranges
 
 
 def compute_score_stats(scores: npt.NDArray[np.float64]) -> dict[str, Any]:

@@ -67,6 +67,7 @@ from rollouts.models.step_totals import (
     load_step_totals,
 )
 from rollouts.models.steps import (
+    RANGED_COLUMNS,
     STEP_POSITION,
     Step,
     StepQuerySet,
@@ -80,18 +81,17 @@ from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "BlindQueues", "Blob",
-    "Block", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry",
-    "EvidenceItem", "ExternalAccount", "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt",
+    "Block", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
+    "ExternalAccount", "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt",
     "ForgottenPromptQuerySet", "GuidanceVersion", "ItemDecision", "Label", "LabelAction", "LabelChange",
-    "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER",
-    "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft", "QueueItem", "QueueQuerySet",
-    "QueueSlot", "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay", "ReplayPlan", "Rescore",
+    "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER", "Pin",
+    "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft", "QueueItem", "QueueQuerySet", "QueueSlot",
+    "QueueSlotQuerySet", "QueueStep", "RANGED_COLUMNS", "REVIEW_NAME", "Replay", "ReplayPlan", "Rescore",
     "RescoreBlock", "RescoreQuerySet", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage",
     "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
     "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession",
     "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "StorageLocation", "Token", "ViewedSample",
-    "WEIGHTED_SCORE",
-    "add_steps", "add_templates", "build_rescore_column", "compute_median_gap", "default_reasons",
+    "WEIGHTED_SCORE", "add_steps", "add_templates", "build_rescore_column", "compute_median_gap", "default_reasons",
     "format_template_id", "get_flag_name", "get_step_position", "hash_secret", "join_concurrent_steps",
     "load_step_totals", "parse_template_id",
 ]  # fmt: skip

@@ -11,6 +11,11 @@ from rollouts.models.runs import Attempt, Run
 
 SPLIT_CHOICES = [(split, split) for split in SPLITS]
 STEP_KIND_CHOICES = [(kind, kind) for kind in STEP_KINDS]
+# The columns of samples whose lowest and highest value a step stores, by the name of the ordering.
+RANGED_COLUMNS = {
+    "score": "score", "len": "chars", "tokens": "tokens", "adv": "advantage", "staleness": "staleness",
+    "duration": "duration",
+}  # fmt: skip
 STEP_POSITION = ("run_id", "attempt_id", "split", "step_kind", "step")
 
 
@@ -66,6 +71,7 @@ class Step(models.Model):
     by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
     parts = models.JSONField(default=dict, blank=True, help_text="{reward part: {mean, is_score}}")
     rescores = models.JSONField(null=True, blank=True, help_text="{key of a re-score: mean}")
+    ranges = models.JSONField(null=True, blank=True, help_text="{ordering: [lowest, highest]}, null if unknown")
     flags = models.PositiveIntegerField(default=0)
     rule = models.PositiveIntegerField(default=0, help_text="number of the correctness rule that was applied")
     properties = models.PositiveSmallIntegerField(

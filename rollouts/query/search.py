@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -19,12 +19,14 @@ from rollouts.query.ast import And, BodyTerm, NameTerm, Not, Or, Query, QueryNod
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import RESCORE_PREFIX, get_order_column, resolve_rescores
 from rollouts.query.sql import RECORDED_CONDITIONS, QueryScope, build_condition, build_scope
+from rollouts.query.top_steps import find_top_steps
 from rollouts.samples import PROPERTY_CATALOG
 
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
-# The columns of each ordering. The sample's id breaks ties. Unknown values are last in both directions.
+# The columns of each ordering. Of equal samples those of newer steps are first, in a step the lower id. Unknown values
+# are last in both directions.
 PART_PREFIX: Final = "part:"
 SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
     "score": (F("score"),),
@@ -51,6 +53,25 @@ class QueryResult:
     samples: SampleQuerySet
     cursor: int | None = None
     condition: Q = field(default_factory=Q)
+    ordering: str = ""
+
+    def find_first_samples(self, count: int) -> SampleQuerySet:
+        """Returns a query set whose first `count` samples are those of the result. In many steps it reads only those
+        that can have them, where the whole result would be sorted."""
+
+        def limit(step_ids: Sequence[int]) -> SampleQuerySet:
+            return self.limit_to_steps(pk__in=step_ids).samples
+
+        step_ids = find_top_steps(self.scope, self.ordering, count, limit, filtered=bool(self.condition))
+        return self.samples if step_ids is None else limit(step_ids)
+
+    def limit_to_steps(self, **filters: Any) -> QueryResult:
+        steps = self.scope.steps.filter(**filters)
+        if self.cursor is not None:
+            steps = steps.filter(step__gt=self.cursor)
+        scope = replace(self.scope, steps=steps)
+        samples = scope.samples().filter(self.condition).select_related("step")
+        return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
 
     def limit_to_newest(self, max_samples: int) -> QueryResult:
         """Returns the result in the newest steps that have at most `max_samples` samples in total, at least one step.
@@ -58,11 +79,7 @@ class QueryResult:
         first = find_first_step(self.scope, max_samples) if self.scope.step_id is None else None
         if first is None:
             return self
-        if self.cursor is not None:
-            first = max(first, self.cursor + 1)
-        scope = replace(self.scope, steps=self.scope.steps.filter(step__gte=first))
-        samples = scope.samples().filter(self.condition).select_related("step")
-        return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
+        return self.limit_to_steps(step__gte=first)
 
     @cached_property
     def searched(self) -> tuple[int, int]:
@@ -157,14 +174,14 @@ def find_samples(
     if blind is None:
         may_matter = query.asks_labels or query.may_ask_rescores or RESCORE_PREFIX in ordering
         blind = Queue.objects.blind_for(reader) if reader is not None and may_matter else NOT_BLIND
-    order = build_order(ordering, run, blind)
+    order = build_order(ordering, run, blind, in_one_step=step is not None)
     scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader, blind)
     condition = build_query_condition(query, scope, time_budget)
     samples = scope.samples().filter(condition)
     cursor = time_budget.cursor if time_budget else None
     if cursor is not None:
         samples = samples.filter(step__step__gt=cursor)
-    return QueryResult(query, scope, samples.select_related("step").order_by(*order), cursor, condition)
+    return QueryResult(query, scope, samples.select_related("step").order_by(*order), cursor, condition, ordering)
 
 
 def build_query_condition(query: Query, scope: QueryScope, time_budget: body_scan.TimeBudget | None) -> Q:
@@ -198,7 +215,7 @@ def get_order_columns(name: str, run: Run, blind: BlindQueues) -> tuple[Any, ...
     return SAMPLE_ORDERINGS.get(name, ())
 
 
-def build_order(ordering: str, run: Run, blind: BlindQueues) -> tuple[Any, ...]:
+def build_order(ordering: str, run: Run, blind: BlindQueues, *, in_one_step: bool) -> tuple[Any, ...]:
     name = ordering.removeprefix("-")
     order_columns = get_order_columns(name, run, blind)
     if not order_columns:
@@ -209,7 +226,7 @@ def build_order(ordering: str, run: Run, blind: BlindQueues) -> tuple[Any, ...]:
         raise InvalidInputError(message.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
     columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in order_columns]
-    return (*columns, "pk")
+    return (*columns, "pk") if in_one_step or name in ("step", "order") else (*columns, "-step__step", "pk")
 
 
 @dataclass

@@ -158,7 +158,9 @@ def load_review_batch(run: Run, request: BatchRequest, by: User, number: int | N
         total, cursor = result.total, result.cursor
         last = max(1, -(-total // BATCH_SIZE))
         number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), last)
-        samples = list(rows[(number - 1) * BATCH_SIZE : number * BATCH_SIZE])
+        end = number * BATCH_SIZE
+        rows = rows if quick_list.name == "random" else result.find_first_samples(end)
+        samples = list(rows[end - BATCH_SIZE : end])
     decisions = load_decisions(run, by, [sample.pk for sample in samples])
     return ReviewBatch(q, total, number, samples, decisions, cursor)
 

@@ -40,7 +40,7 @@ TEXT_PROPERTY_BITS: dict[str, int] = {
 
 # Increases when index rows get another property, an answer or templates, or a step another statistic. Older steps are
 # computed again in the background, see `rollouts/indexing/outdated.py`. Until then these values are unknown.
-PROPERTIES_VERSION: Final = 2
+PROPERTIES_VERSION: Final = 3
 ROWS_VERSION: Final = 1  # the last one that changed index rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -27,7 +28,7 @@ def run(transactional_db: None) -> Run:
     project = builders.project("math")
     builders.member(project, "mina", "annotator")
     builders.member(builders.project("other"), "stan", "owner")
-    return builders.run(project)
+    return builders.run(project, uid=secrets.token_hex(8))  # other tests use the same Redis, with other runs
 
 
 async def socket(user: Any) -> WebsocketCommunicator:

@@ -76,7 +76,8 @@ class PaginatedMatches:
         return self.result.total
 
     def __getitem__(self, span: slice) -> list[dict[str, Any]]:
-        rows = list(samples.prefetch_step_relations(self.result.samples)[span])
+        found = self.result.find_first_samples(span.stop)
+        rows = list(samples.prefetch_step_relations(found)[span])
         rescores = samples.load_rescore_values(rows, self.reader)
         return [samples.serialize_index_row(row) | {"rescores": rescores.get(row.pk, {})} for row in rows]
 

@@ -152,7 +152,7 @@ class StepQueryResult:
             samples = list(self.newest.samples[start:end])
             if len(samples) == end - start:
                 return samples
-        return list(self.matches.samples[start:end])
+        return list(self.matches.find_first_samples(end)[start:end])
 
     @cached_by_key(CacheSize.QUERY_RESULTS)
     def statistics(self) -> ResultStatistics:

@@ -1,0 +1,79 @@
+"""Pages of a long run are those of the sorted whole, although only some steps are read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from django.db.models import Q
+
+from rollouts.indexing.step_stats import recompute_step_stats
+from rollouts.models import Project, Run, Sample, SampleQuerySet, Step
+from rollouts.query import search
+from rollouts.query.search import find_samples
+from rollouts.query.top_steps import MIN_STEPS, find_top_steps
+from tests.rollouts.support.push import generation, indexed, lines
+from tests.support import builders
+
+STEPS, ROWS = 24, 6
+COUNTS = (1, 7, 50, STEPS * ROWS, STEPS * ROWS + 9)
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """Steps whose scores and lengths differ, with many equal ones. Some samples, and all of a step, have no score."""
+    run, chance = builders.run(project), random.Random(4)
+    for step in range(STEPS):
+        rows = []
+        for row in range(ROWS):
+            score = None if step == 5 or chance.random() < 0.1 else chance.choice((0.0, 0.5, 1.0, step / 10))
+            response = "x" * chance.randrange(1, 40) + f" {step}.{row}"
+            rows.append(
+                generation(f"{step}.{row}?", response, step=step, **({} if score is None else {"score": score}))
+            )
+        indexed(run, lines(*rows), step)
+    Sample.objects.filter(Q(step__step=5) | Q(ordinal=2, step__step__lt=9)).update(score=None)
+    for row in Step.objects.all():
+        recompute_step_stats(row)
+    return run
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ordering", ["score", "-score", "len", "-len", "tokens", "step", "-step"])
+@pytest.mark.parametrize("q", ["", "len>20", "score>=1"])
+def test_a_page_is_that_of_all_samples_in_order(run: Run, ordering: str, q: str) -> None:
+    result = find_samples(run, q=q, ordering=ordering)
+    ids = [sample.pk for sample in result.samples]
+    for count in COUNTS:
+        assert [sample.pk for sample in result.find_first_samples(count)[:count]] == ids[:count], count
+
+
+@pytest.mark.django_db
+def test_a_page_reads_few_steps(run: Run) -> None:
+    assert Sample.objects.filter(score=None).count() > ROWS
+    result = find_samples(run, ordering="-len")
+
+    def limit(ids: Sequence[int]) -> SampleQuerySet:
+        return result.limit_to_steps(pk__in=ids).samples
+
+    steps = find_top_steps(result.scope, "-len", 3, limit, filtered=False)
+    assert steps is not None and 0 < len(steps) <= 3
+
+
+@pytest.mark.django_db
+def test_of_equal_samples_those_of_newer_steps_are_first(run: Run) -> None:
+    first = list(find_samples(run, q="score:0..0", ordering="score").find_first_samples(20)[:20])
+    steps = [sample.step.step for sample in first]
+    assert len(set(steps)) > 1 and steps == sorted(steps, reverse=True)
+
+
+@pytest.mark.django_db
+def test_steps_of_an_older_version_and_a_partial_search_give_the_same_page(run: Run) -> None:
+    result = find_samples(run, ordering="-len", time_budget=search.body_scan.TimeBudget(9, cursor=3))
+    ids = [sample.pk for sample in result.samples]
+    assert 0 < len(ids) < STEPS * ROWS
+    assert [sample.pk for sample in result.find_first_samples(9)[:9]] == ids[:9]
+    Step.objects.filter(run=run, step=9).update(ranges=None)
+    assert [sample.pk for sample in result.find_first_samples(9)[:9]] == ids[:9]
+    assert STEPS > MIN_STEPS

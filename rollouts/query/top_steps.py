@@ -2,8 +2,8 @@
 
 A step stores the lowest and highest value of some columns (`Step.ranges`). The last sample of a page is at least as
 good as the last one of a page over a few steps, those with the best values. A step whose best value is worse has no
-sample in the page. Without a condition each step has a sample with its best value: the first n samples are in the n best
-steps.
+sample in the page. Without a condition each step has a sample with its best value: the first n samples are in the n
+best steps.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ import resource
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
 BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 MAX_STOP_SECONDS: Final = 3  # for requests that are running
+PAGE_CACHE_KB: Final = 2000  # of each SQLite connection; each thread that answers requests keeps one
 MAX_OPEN_FILES: Final = 65_536  # each connection is one, and each open page keeps one
 
 
@@ -38,6 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         timeout_graceful_shutdown=MAX_STOP_SECONDS,
     )
     config.load()  # takes seconds, in which no connection may wait for this process
+    limit_page_caches()
     check_stored_files()
     release_memory()
     try:
@@ -61,6 +63,19 @@ def release_memory() -> None:
     from rollouts.lib import start_memory_release  # the settings are loaded now
 
     start_memory_release()
+
+
+def limit_page_caches() -> None:
+    """SQLite reads most pages from a mapped file; its cache fills with those that have changed a moment ago."""
+    from django.db.backends.signals import connection_created  # the settings are loaded now
+
+    connection_created.connect(limit_page_cache)
+
+
+def limit_page_cache(connection: Any, **_: Any) -> None:
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"PRAGMA cache_size=-{PAGE_CACHE_KB}")
 
 
 def check_stored_files() -> None:

@@ -1,7 +1,7 @@
 """Load of clients and readers, of open pages, of reviewers, and searches next to the worst regular expression.
 
     python -m scripts.attack load --seconds 60 --clients 200 --readers 50
-    python -m scripts.attack sockets --web 2
+    python -m scripts.attack sockets
     python -m scripts.attack regex
     python -m scripts.attack queues --postgres
 
@@ -48,7 +48,7 @@ def main() -> int:
     queues.add_argument("--every", type=float, default=3, help="seconds for an item (default: %(default)s)")
     queues.add_argument("--postgres", action="store_true", help="use a temporary PostgreSQL instead of SQLite")
     for command in (clients, sockets, regex, queues):
-        command.add_argument("--web", type=int, default=1, help="web processes (default: %(default)s)")
+        command.add_argument("--web", type=int, default=os.cpu_count(), help="web processes (default: one per core)")
     arguments = parser.parse_args()
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(f"{cores} cores, load average {busy:.1f} before the start")

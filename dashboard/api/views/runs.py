@@ -95,7 +95,7 @@ class Runs(ApiView):
         )
         url = build_public_url(f"/runs/{run.uid}/")
         body: dict[str, object] = {"id": run.uid, "name": run.name, "url": url, "attempt": names["attempt"]}
-        if names["attempt"] and not created:
+        if names["attempt"]:  # also of a run that this request created: another process may have opened it meanwhile
             running = list_running_attempts(run, names["attempt"])
             body["running"] = [{"attempt": row.key, "host": row.host, "keys": row.process_keys} for row in running]
         return Response(body, status=201 if created else 200)

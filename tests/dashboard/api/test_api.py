@@ -50,6 +50,7 @@ def test_opening_a_run_answers_its_id_name_and_link(api: ApiClient, project: Pro
         "name": "grpo",
         "url": f"http://127.0.0.1:8460/runs/{run.uid}/",
         "attempt": "a",
+        "running": [],
     }
     again = api("POST", "runs/", {**values, "uid": run.uid})
     assert (again.status_code, again.json()["id"]) == (200, run.uid)

@@ -197,7 +197,8 @@ def test_processes_of_an_unknown_launch_show_all_rows_and_a_warning(client: Clie
     messages = [process.communicate("\n", timeout=60)[1] for process in processes]
     run = Run.objects.get()
     assert (run.attempts.count(), visible_rows(run), run.outcome) == (3, 9, "finished")
-    assert sorted(text.count("as a separate attempt") for text in messages) == [0, 1, 1]
+    warnings = sorted(text.count("as a separate attempt") for text in messages)
+    assert warnings[1:] == [1, 1]  # the first too, if another one opens the run before the server has answered it
     client.force_login(owner)
     assert "3 processes reported as separate attempts" in client.get(f"/runs/{run.uid}/").content.decode()
 

@@ -17,10 +17,10 @@ from playwright.sync_api import Browser, BrowserType, Page, Route, WebSocket, ex
 
 from tests.browser.conftest import sign_in
 from tests.browser.support.measure import Site, Visit
-from tests.browser.support.sites import NGINX
+from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import PROJECT, Training, generations
 
-pytestmark = NGINX
+pytestmark = DIRECT
 
 ITEMS = 200
 BY_KEYBOARD = 12  # items of each person; the others are answered by a script in the same browsers

@@ -63,11 +63,13 @@ def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], 
     page.locator(".bar-flag").tap()
     page.locator("#flag-box .chip").first.tap()
     expect(pane.locator(".flags li")).to_have_count(1)
-    page.locator(".bar-ok").tap()
+    page.locator(".bottom-bar [data-move='1']").tap()
     expect(pane.locator("article")).to_have_attribute("data-id", ids[3])
+    page.locator(".bar-ok").tap()  # of another sample: an OK withdraws the flag of its own
+    expect(pane.locator("article")).to_have_attribute("data-id", ids[4])
     page.go_back()
     expect(pane).to_be_hidden()
-    assert selected(page) == [ids[3]]
+    assert selected(page) == [ids[4]]
     expect(page.locator(f"#r-{ids[2]} .tag.flag")).to_be_visible()
     page.locator(f"#r-{ids[0]} .tail").tap()
     page.locator(".back-to-list").tap()

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 class CacheSize:
     """Entries of each cache in one process, unless the name says bytes, ids or names."""
 
-    CHART_BYTES = 32_000_000  # charts of the run page
+    CHART_BYTES = 8_000_000  # charts of the run page; a live run has new ones at each step
     COMPARISONS = 16
     CONFIG_SHAPES = 2000  # sets of keys that configs have
     CONFIG_VALUES = 3_000_000  # values of configs, in the run list

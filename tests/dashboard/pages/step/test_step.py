@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.ingest import mark_superseded_steps
-from rollouts.models import Project, Replay, Run
+from rollouts.models import Project, Replay, Run, Sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -181,9 +181,12 @@ def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: 
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/2/")
     assert "sort: score, lowest first" in squeeze(page)
-    assert 'href="?sort=-len"' in page
+    assert 'href="?sort=-len"' in page and 'class="quiet" href="?sort=len"' in page
     assert "newest first" not in page
     assert "sort: length, longest first" in squeeze(panel(client, f"/runs/{run.uid}/steps/2/?sort=-len"))
+    Sample.objects.filter(step__run=run).update(tokens=3)
+    page = panel(client, f"/runs/{run.uid}/steps/2/")
+    assert 'class="quiet" href="?sort=tokens"' in page and 'class="quiet" href="?sort=len"' not in page
     assert "sort: step, newest first" in squeeze(panel(client, f"/runs/{run.uid}/steps/all/"))
 
 

@@ -48,18 +48,19 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
     """Writes the step's statistics, from its visible rows. The caller holds the row's lock (`StepQuerySet.get_locked`).
 
     `index_rows`: the step's rows, if the caller has just written them. If samples of the step were dropped, only the
-    flags are counted again: the other statistics remain those of all samples.
+    flags are counted and the ranges computed again: the other statistics remain those of all samples.
     """
-    if step.dropped:
-        flags = Label.objects.count_flagged_samples(step)
-        Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), flags=flags)
-        step.refresh_from_db()
-        return
     if index_rows is None:
         stored = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
         rows = list(map(SampleStats._make, stored.iterator(chunk_size=5000)))
     else:
         rows = [SampleStats._make(get_stat_values(row)) for row in index_rows if row[FIELD_POSITIONS["visible"]]]
+    if step.dropped:
+        flags = Label.objects.count_flagged_samples(step)
+        kept: dict[str, Any] = {"flags": flags, "ranges": compute_ranges(rows)}
+        Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), **kept)
+        step.refresh_from_db()
+        return
     final = [row for row in rows if row.final]
     truncated = [row.truncated for row in rows if row.truncated is not None]
     staleness = [row.staleness for row in rows if row.staleness is not None]

@@ -62,7 +62,8 @@ class QueryResult:
         def limit(step_ids: Sequence[int]) -> SampleQuerySet:
             return self.limit_to_steps(pk__in=step_ids).samples
 
-        step_ids = find_top_steps(self.scope, self.ordering, count, limit, filtered=bool(self.condition))
+        filtered = bool(self.condition) or self.cursor is not None
+        step_ids = find_top_steps(self.scope, self.ordering, count, limit, filtered=filtered)
         return self.samples if step_ids is None else limit(step_ids)
 
     def limit_to_steps(self, **filters: Any) -> QueryResult:

@@ -53,7 +53,7 @@ def find_top_steps(
     better = Q(best__gt=value) if down else Q(best__lt=value)
     found = ranked.filter(better | Q(best=value, step__gte=step)).values_list("pk", flat=True)
     is_whole = not filtered and not steps.filter(dropped__gt=0).exists()
-    ids = list(found[: min(count, MAX_STEPS) if is_whole else MAX_STEPS + 1])
+    ids = list(found[: min(count, MAX_STEPS + 1) if is_whole else MAX_STEPS + 1])
     return ids if len(ids) <= MAX_STEPS else None
 
 

@@ -77,3 +77,24 @@ def test_steps_of_an_older_version_and_a_partial_search_give_the_same_page(run: 
     Step.objects.filter(run=run, step=9).update(ranges=None)
     assert [sample.pk for sample in result.find_first_samples(9)[:9]] == ids[:9]
     assert STEPS > MIN_STEPS
+
+
+@pytest.mark.django_db
+def test_a_page_that_needs_more_steps_than_are_worth_it_is_complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollouts.query.top_steps.MAX_STEPS", 4)
+    result = find_samples(run, ordering="-len")
+    ids = [sample.pk for sample in result.samples]
+    for count in (3, 5, 20):
+        assert [sample.pk for sample in result.find_first_samples(count)[:count]] == ids[:count], count
+
+
+@pytest.mark.django_db
+def test_what_arrives_in_a_step_with_dropped_samples_is_found(run: Run) -> None:
+    step = Step.objects.get(run=run, step=3)
+    Step.objects.filter(pk=step.pk).update(dropped=1)
+    longest = Sample.objects.filter(step=step).first()
+    assert longest is not None
+    Sample.objects.filter(pk=longest.pk).update(chars=9999)
+    step.refresh_from_db()
+    recompute_step_stats(step)
+    assert find_samples(run, ordering="-len").find_first_samples(1)[0] == longest

@@ -165,11 +165,11 @@ async def watch_run(server: Product, options: SocketOptions, uid: str, measured:
         Page(fetcher, panels, delays, number < options.watchers, random.Random(number))
         for number in range(options.sockets)
     ]
-    before, started = server.private_memory(), time.perf_counter()
+    before, started = server.anonymous_memory(), time.perf_counter()
     async with AsyncExitStack() as stack:
         sockets = await open_sockets(stack, server, uid, session, pages)
         opened = time.perf_counter() - started
-        memory = (server.private_memory() - before) * 1000 / len(pages)
+        memory = (server.anonymous_memory() - before) * 1000 / len(pages)
         print(f"{len(pages):,} sockets open after {opened:.1f} s, {memory:.0f} kB of the server each", flush=True)
         cost = await measure_page_cost(server, pages[0])
         print(f"a page requests {len(panels)} URLs: {cost * 1000:.0f} ms of CPU of the server", flush=True)

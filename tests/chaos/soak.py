@@ -33,7 +33,7 @@ MAX_NEW_FILES = 20  # open files of all processes; connections of readers come a
 
 @dataclass
 class Usage:
-    """Private memory of all processes in MB, and open files; one value per measurement."""
+    """Anonymous memory of all processes in MB, and open files; one value per measurement."""
 
     memory: list[float] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
@@ -90,7 +90,7 @@ def run_soak(minutes: float, seed: int) -> list[str]:
         while (passed := time.monotonic() - started) < minutes * 60:
             world.write_dump()
             time.sleep(MEASURE_SECONDS)
-            usage.memory.append(world.product.private_memory())
+            usage.memory.append(world.product.anonymous_memory())
             usage.files.append(count_open_files(world.product.pids()))
             print(f"{passed:6.0f} s  {usage.memory[-1]:6.0f} MB  {usage.files[-1]:5} open files", flush=True)
         is_over.set()

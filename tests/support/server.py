@@ -198,18 +198,19 @@ class Product:
         library ends."""
         return self.sum_memory("Pss:")
 
-    def private_memory(self) -> float:
-        """Memory of all processes that no other process shares, in MB. Other programs do not change it."""
-        return self.sum_memory("Private_")
+    def anonymous_memory(self) -> float:
+        """Memory of all processes that no file backs, in MB. What several of them share counts once: it does not rise
+        when one of them copies a page that only it still needs, nor when another program ends."""
+        return self.sum_memory("Pss_Anon:", "SwapPss:")
 
-    def sum_memory(self, kind: str) -> float:
+    def sum_memory(self, *kinds: str) -> float:
         total = 0
         for pid in self.pids():
             try:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
                 continue
-            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(kind))
+            total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(kinds))
         return total / 1024
 
     def count_cpu_seconds(self) -> float:

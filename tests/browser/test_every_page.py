@@ -7,6 +7,7 @@ caught; at 800, 400 and 320 px, where nothing is cut and no table is wider than 
 from __future__ import annotations
 
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from playwright.sync_api import Page, ViewportSize
 
 from tests.browser.support.axe import list_violations
 from tests.browser.support.filled_pages import fill_pages
-from tests.browser.support.measure import Visit
+from tests.browser.support.measure import Site, Visit
 from tests.browser.support.narrow import list_cut
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.tab_order import faults
@@ -36,8 +37,9 @@ def opened(visit: Visit, path: str) -> Page:
 
 @pytest.mark.timeout(900)  # forty pages
 def test_every_page_is_accessible_and_nothing_on_it_is_cut(
-    visit: Visit, person: Callable[..., Visit], training: Training
+    visit: Visit, person: Callable[..., Visit], site: Site
 ) -> None:
+    training = Training(site.product, "every page", f"pages-{token_hex(4)}")  # what other tests write changes nothing
     values = fill_pages(training, visit)
     stranger, found = person(SIGNED_OUT, bypass_csp=True), []  # a shared page allows no scripts, axe-core is one
     stranger.context.route("**/favicon.ico", lambda route: route.fulfill(status=204))  # nor the icon of the site

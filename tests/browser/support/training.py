@@ -37,7 +37,7 @@ class Training:
     """A run that is written over the HTTP API, straight to the server; of the project `math` unless told."""
 
     def __init__(self, product: Product, name: str, project: str = PROJECT) -> None:
-        self.product, self.name = product, name
+        self.product, self.name, self.project = product, name, project
         self.server = ServerClient(product.url, product.token)
         message = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
         assert message.is_success, message.error_message

@@ -1,7 +1,7 @@
 """Many open pages of one live run: when a notification reaches them, and when those in the foreground show its content.
 
 A page in the foreground does what `static/js/common/live_updates.js` does: it waits, requests all panels of the run's
-page and its charts, and pauses. The pages in the background only receive notifications.
+page together and its charts, and pauses. The pages in the background only receive notifications.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Page:
     """An open page of the run."""
 
     fetcher: Fetcher
-    panels: Sequence[tuple[str, str]]  # (URL, id); the charts have no id
+    panels: Sequence[tuple[str, str]]  # (URL, ids); the charts have no id
     delays: dict[str, float]
     is_watched: bool
     chance: random.Random
@@ -121,13 +121,13 @@ class Page:
 
     async def fetch(self) -> None:
         self.fetches += 1
-        await asyncio.gather(*(self.fetch_panel(url, panel) for url, panel in self.panels))
+        await asyncio.gather(*(self.fetch_panels(url, ids) for url, ids in self.panels))
 
-    async def fetch_panel(self, url: str, panel: str) -> None:
-        headers = {"HX-Request": "true", "HX-Target": panel} if panel else {}
-        if etag := self.etags.get((url, panel)):
+    async def fetch_panels(self, url: str, ids: str) -> None:
+        headers = {"HX-Request": "true", "HX-Target": ids.split()[0], "X-Panels": ids} if ids else {}
+        if etag := self.etags.get((url, ids)):
             headers["If-None-Match"] = etag
-        self.etags[url, panel] = await self.fetcher.fetch(url, headers)
+        self.etags[url, ids] = await self.fetcher.fetch(url, headers)
 
 
 def raise_file_limit(files: int) -> None:
@@ -187,8 +187,7 @@ async def watch_run(server: Product, options: SocketOptions, uid: str, measured:
 def find_panels(session: Session, uid: str) -> list[tuple[str, str]]:
     path = f"/runs/{uid}/"
     page = session.get(path)
-    panels = [(path, name) for name in PANEL.findall(page)]
-    return panels + [(url, "") for url in CHARTS.findall(page)]
+    return [(path, " ".join(PANEL.findall(page))), *((url, "") for url in CHARTS.findall(page))]
 
 
 async def open_sockets(

@@ -186,6 +186,16 @@ def test_a_page_says_when_it_is_hidden_and_requests_nothing_meanwhile(visit: Vis
     assert sent == [{"topics": topics, "hidden": False}, {"hidden": True}, {"hidden": False}]
 
 
+def test_an_update_requests_the_panels_of_a_run_together(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2)
+    page, requested = visit.go(f"/runs/{training.uid}/"), list[str]()
+    page.wait_for_load_state("networkidle")  # it has followed the first notification
+    page.on("request", lambda request: requested.append(request.headers.get("x-panels", panel_of(request))))
+    training.pushed(2, 2)
+    expect(page.locator("#strip .strip-name")).to_contain_text("2 steps")
+    assert {*requested} == {"alive strip notices reuse events", ""}  # and the charts
+
+
 def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:
     training.pushed(1, 2)
     tabs = [visit.page, *(visit.context.new_page() for _ in range(4))]

@@ -1,4 +1,5 @@
-"""One URL answers with the page, with one panel for the element that requests it (`HX-Target`), or with 304.
+"""One URL answers with the page, with one panel for the element that requests it (`HX-Target`), with the panels of a
+live update (`X-Panels`), or with 304.
 
 A page with a long text is sent in pieces: the browser shows its start while the server renders the text. The template
 has `{{ deferred.marker }}` at the position of the text, so no template copies megabytes.
@@ -14,7 +15,14 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 from django.contrib.messages import get_messages
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified, StreamingHttpResponse
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseNotModified,
+    JsonResponse,
+    StreamingHttpResponse,
+)
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
 from django.utils.safestring import SafeString, mark_safe
@@ -51,6 +59,11 @@ def get_requested_panel(request: HttpRequest) -> str:
     return request.headers.get("HX-Target", "") if is_panel else ""
 
 
+def get_requested_panels(request: HttpRequest) -> list[str]:
+    """The ids of the panels that a live update requests at once; empty for the page and for one panel."""
+    return request.headers.get("X-Panels", "").split() if get_requested_panel(request) else []
+
+
 def get_shown_step(request: HttpRequest) -> int | None:
     """The step that a page of the latest step shows: its panels stay there until the user asks for a newer step."""
     return parse_step_number(request.headers.get("X-Shown-Step", "")) if get_requested_panel(request) else None
@@ -67,23 +80,39 @@ def render_page_or_panel(
     The response depends on the URL, the user and `state`. While they are the same, a page that requests it again gets
     304, and `build_context` is not called. The response is not cached without state, with messages that are shown
     once, and if the context contains `unread`.
+
+    For several panels the response is JSON: {id: HTML}. It lacks those whose context has `headers`: the page requests
+    them one by one.
     """
-    panel = get_requested_panel(request)
+    panel, together = get_requested_panel(request), get_requested_panels(request)
     has_messages = not panel and len(get_messages(request)) > 0
-    etag = compute_etag(request, panel, state) if state and not has_messages else ""
+    etag = compute_etag(request, " ".join(together) or panel, state) if state and not has_messages else ""
     if etag and request.headers.get("If-None-Match", "") == etag:
         return set_cache_headers(HttpResponseNotModified(), etag)
+    if together:
+        contexts = {name: build_context(name) for name in together if name in panels}
+        response, is_unread = render_together(contexts, panels, request), "unread" in chain(*contexts.values())
+        return set_cache_headers(response, "" if is_unread else etag)
     context = build_context(panel)
     headers = context.pop("headers", {})
     name = context.pop("template", panels.get(panel.partition("-")[0], template))
-    response = (
+    page_or_panel = (
         HttpResponse(render_with_deferred(name, context, request))
         if panel
         else build_page_response(name, context, request)
     )
     for header, value in headers.items():
-        response[header] = value
-    return set_cache_headers(response, "" if "unread" in context else etag)
+        page_or_panel[header] = value
+    return set_cache_headers(page_or_panel, "" if "unread" in context else etag)
+
+
+def render_together(
+    contexts: Mapping[str, dict[str, Any]], panels: Mapping[str, str], request: HttpRequest
+) -> JsonResponse:
+    """`contexts` by the id of the panel."""
+    plain = {name: context for name, context in contexts.items() if "headers" not in context}
+    names = {name: context.pop("template", panels[name]) for name, context in plain.items()}
+    return JsonResponse({name: render_with_deferred(names[name], plain[name], request) for name in plain})
 
 
 def compute_etag(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
@@ -97,7 +126,7 @@ def set_cache_headers(response: Response, etag: str) -> Response:
     response["Cache-Control"] = "private, no-cache"
     if etag:
         response["ETag"] = etag
-    patch_vary_headers(response, ["HX-Request", "HX-Target", "X-Shown-Step", "Cookie"])
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "X-Panels", "X-Shown-Step", "Cookie"])
     return response
 
 

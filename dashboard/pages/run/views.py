@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -54,12 +55,13 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     status, overlay_runs, waiting = run.status, overlays.find_overlay_runs(request, run), count_delayed_dumps(run)
     role = run.project.role_of(request.user)
     is_maintainer, may_share = common.role_allows(role, "maintainer"), common.role_allows(role, "owner")
+    load_common_context = cache(lambda: build_common_context(request, run, overlay_runs))
     return common.render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
         lambda panel: (
-            build_run_context(request, run, overlay_runs, panel)
+            build_panel_context(request, run, overlay_runs, load_common_context(), panel)
             | {"status": status, "may_index": is_maintainer, "may_arrange": is_maintainer, "waiting": waiting}
             | {"may_share": may_share}
         ),
@@ -68,7 +70,8 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     )
 
 
-def build_run_context(request: HttpRequest, run: Run, overlay_runs: list[Run], panel: str) -> dict[str, Any]:
+def build_common_context(request: HttpRequest, run: Run, overlay_runs: list[Run]) -> dict[str, Any]:
+    """What all panels share. Raises Http404."""
     url_state = common.StepUrlState.from_query(request.GET)
     common.attempt_or_404(run, url_state.attempt)
     show = request.GET.get("show", "")
@@ -77,25 +80,33 @@ def build_run_context(request: HttpRequest, run: Run, overlay_runs: list[Run], p
     scale, has_replays = step_axis.find_step_scale(run), step_axis.has_replay_timeline(run)
     strip = strip.place_on(scale, with_replays=not has_replays) if scale else strip
     params = {name: common.clean_param(request.GET[name]) for name in CHART_PARAMS if request.GET.get(name)}
-    context: dict[str, Any] = {
+    return {
         "run": run, "project": run.project, "url_state": url_state, "split": strip.split, "strip": strip,
-        "current": None, "tab": "overview", "show": show if show in SHOW_VALUES else "",
+        "current": None, "tab": "overview", "show": show if show in SHOW_VALUES else "", "groups": groups,
+        "scale": scale, "has_replays": has_replays,
         "axis": chart_data.get_chart_axis(request), "charts_query": urlencode(params),
         "overlay_chips": overlays.build_overlay_chips(request, run, overlay_runs),
         "group_chips": overlays.build_group_chips(request, run, overlay_runs, groups),
         "bands": request.GET.get("band") != "0",
     }  # fmt: skip
+
+
+def build_panel_context(
+    request: HttpRequest, run: Run, overlay_runs: list[Run], shared: dict[str, Any], panel: str
+) -> dict[str, Any]:
+    """`shared`, and what only this panel shows. Everything for the page, if `panel` is empty."""
+    context = dict(shared)
     if panel in {"", "notices"}:
         context |= build_notices_context(run)
     if panel in {"", "reuse"}:
-        context |= replay_summary.build_replay_context(run, scale)
+        context |= replay_summary.build_replay_context(run, shared["scale"])
     if panel in {"", "events"}:
-        context |= timeline.build_timeline_context(run, scale, with_replays=not has_replays)
-    if panel == "heat" or (not panel and show == "prompts"):
+        context |= timeline.build_timeline_context(run, shared["scale"], with_replays=not shared["has_replays"])
+    if panel == "heat" or (not panel and shared["show"] == "prompts"):
         context |= prompt_heatmap.build_heatmap_context(request, run)
     if panel == "overlay":
         context["offers"] = overlays.build_overlay_offers(request, run, overlay_runs)
-        context["group_offers"] = overlays.build_group_offers(request, run, groups)
+        context["group_offers"] = overlays.build_group_offers(request, run, shared["groups"])
     return context
 
 

@@ -1,10 +1,10 @@
 // Live updates: a WebSocket sends change notifications, and each panel requests its normal URL again. A lost notification
 // does no harm: the server sends one after each connect. Without a socket the page polls every five seconds.
 import { fill, gettext } from "./i18n.js";
-import { buildUrl, countUserRequests, forgetPanel, requestPanel, swapPanel, waitForUserRequests } from "./panel.js";
+import { buildUrl, countUserRequests, forgetPanel, requestQuietly, swapPanel, waitForUserRequests } from "./panel.js";
 
 // In ms. All listeners get a notification at once, so the delay grows with their number. A slow server gets fewer requests.
-const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 25, MAX_JITTER = 10000, PAUSE = 2, MAX_PAUSE = 10000, TIMEOUT = 30000;
+const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 12, MAX_JITTER = 10000, PAUSE = 2, MAX_PAUSE = 10000, TIMEOUT = 30000;
 const MIN_RETRY = 500, MAX_RETRY = 30000, POLL = 5000, AGE = 20000, POLL_AFTER_FAILURES = 3;
 const { feed, topics } = document.body.dataset;
 const link = document.getElementById("link");
@@ -63,7 +63,7 @@ setInterval(() => document.hidden || document.querySelectorAll("[data-ages]").fo
 async function load(panel, force = false) {
   await waitForUserRequests(panel);
   const from = panelUrl(panel), step = page()?.dataset.step, count = countUserRequests(panel);
-  const html = await requestPanel(panel, from, { quiet: true, signal: AbortSignal.timeout(TIMEOUT) });
+  const html = await requestQuietly(panel, from, AbortSignal.timeout(TIMEOUT));
   if (!panel.isConnected) return;
   if (from !== panelUrl(panel) || step !== page()?.dataset.step || count !== countUserRequests(panel)) {
     forgetPanel(panel);

@@ -1,7 +1,8 @@
-// Requests the content of one panel and swaps it in. The URL is that of the page; HX-Target names the panel.
+// Requests the content of panels and swaps it in. The URL is that of the page; HX-Target or X-Panels names the panels.
 import { fill, gettext } from "./i18n.js";
 
-const etags = new Map();
+const etags = new Map(); // "id url", or "id id url" for panels that were requested together
+const groups = new Map(); // url -> [{ panel, signal, resolve, reject }]
 let busy = 0;
 
 // The step that a page of the latest step shows. Its panels stay at this step until the user asks for a newer one.
@@ -26,25 +27,63 @@ export class PanelError extends Error {
 
 // The next request gets the panel's HTML even if it is the same: what arrived last is not on the page.
 export function forgetPanel(panel) {
-  for (const key of etags.keys()) if (key.startsWith(`${panel.id} `)) etags.delete(key);
+  for (const key of etags.keys()) if (key.split(" ").slice(0, -1).includes(panel.id)) etags.delete(key);
 }
 
 // Returns the panel's HTML, or null if it has not changed since the last request.
 export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
-  const key = `${panel.id} ${url}`;
-  const headers = buildPanelHeaders(panel);
-  if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
   countRequests(quiet ? 0 : 1);
   try {
-    const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
-    if (response.status === 304) return null;
-    if (response.headers.has("HX-Retarget")) throw new PanelError(400, await response.text());
-    if (response.redirected || response.headers.has("HX-Refresh")) return location.reload(), null;
-    if (!response.ok) throw new PanelError(response.status);
-    etags.set(key, response.headers.get("ETag"));
-    return await response.text();
+    const response = await send(`${panel.id} ${url}`, url, buildPanelHeaders(panel), signal, quiet);
+    return response && (await response.text());
   } finally {
     countRequests(quiet ? 0 : -1);
+  }
+}
+
+// Returns the response, or null if it is the same as the last one for this key.
+async function send(key, url, headers, signal, quiet) {
+  if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
+  const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
+  if (response.status === 304) return null;
+  if (response.headers.has("HX-Retarget")) throw new PanelError(400, await response.text());
+  if (response.redirected || response.headers.has("HX-Refresh")) return location.reload(), null;
+  if (!response.ok) throw new PanelError(response.status);
+  etags.set(key, response.headers.get("ETag"));
+  return response;
+}
+
+// `requestPanel` for an update that nobody asked for. Panels that request the same URL at the same time share a request:
+// for most of them the server spends more time on the session and the run than on the panel. `data-alone` says that a
+// panel can be slow or fail, so that the others do not wait for it.
+export function requestQuietly(panel, url, signal) {
+  if ("alone" in panel.dataset) return requestPanel(panel, url, { signal, quiet: true });
+  return new Promise((resolve, reject) => {
+    if (!groups.has(url)) {
+      groups.set(url, []);
+      setTimeout(sendGroup, 0, url);
+    }
+    groups.get(url).push({ panel, signal, resolve, reject });
+  });
+}
+
+async function sendGroup(url) {
+  const group = groups.get(url);
+  groups.delete(url);
+  const [{ panel, signal }] = group;
+  const requestAlone = (each) => requestPanel(each.panel, url, { signal: each.signal, quiet: true }).then(each.resolve, each.reject);
+  if (group.length === 1) return requestAlone(group[0]);
+  const ids = group.map((each) => each.panel.id).join(" ");
+  try {
+    const response = await send(`${ids} ${url}`, url, { ...buildPanelHeaders(panel), "X-Panels": ids }, signal, true);
+    const html = response && (await response.json());
+    for (const each of group) {
+      if (!html) each.resolve(null);
+      else if (each.panel.id in html) each.resolve(html[each.panel.id]);
+      else requestAlone(each); // the server has more to say than the content of the panel
+    }
+  } catch (error) {
+    group.forEach((each) => each.reject(error));
   }
 }
 

@@ -1,0 +1,61 @@
+"""Panels that a live update requests at once (`X-Panels`)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from rollouts.models import Project, Run
+from tests.dashboard.pages.test_pages import generations
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+
+LIVE_PANEL = re.compile(r'<\w+(?=[^>]*\bdata-live\b)(?![^>]*\b(?:data-url|data-alone)\b)[^>]*\bid="([\w-]+)"')
+PAGES = ("", "steps/latest/", "steps/all/", "timeline/", "groups/2/1/", "context/")
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    for step in (1, 2):
+        indexed(run, lines(*generations(step)), step)
+    run.refresh_from_db()
+    return run
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_panels_together_are_what_each_is_alone(reader: Client, run: Run, path: str) -> None:
+    url = f"/runs/{run.uid}/{path}"
+    ids = LIVE_PANEL.findall(reader.get(url).content.decode())
+    assert len(ids) > 1, url
+    together = reader.get(url, headers=HTMX | {"HX-Target": ids[0], "X-Panels": " ".join(ids)})
+    shown = {name: TOKEN.sub("", html) for name, html in together.json().items()}
+    alone = {name: reader.get(url, headers=HTMX | {"HX-Target": name}).content.decode() for name in ids}
+    assert shown == {name: TOKEN.sub("", html) for name, html in alone.items()}
+
+
+def test_panels_that_are_the_same_are_not_sent_again(reader: Client, run: Run) -> None:
+    headers = HTMX | {"HX-Target": "alive", "X-Panels": "alive strip"}
+    first = reader.get(f"/runs/{run.uid}/", headers=headers)
+    stored = {"If-None-Match": first.headers["ETag"]}
+    assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 304
+    others = headers | {"X-Panels": "alive strip notices"}
+    assert reader.get(f"/runs/{run.uid}/", headers=others | stored).status_code == 200
+    indexed(run, lines(*generations(3)), 3)
+    assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 200
+
+
+def test_a_panel_with_more_than_content_is_left_out(reader: Client, project: Project, run: Run) -> None:
+    """The page of a run without samples is loaded again when the first ones have arrived: a header says so."""
+    url, headers = f"/runs/{run.uid}/steps/latest/", HTMX | {"HX-Target": "empty", "X-Panels": "empty alive unknown"}
+    assert reader.get(url, headers=headers).json().keys() == {"alive"}
+    assert reader.get(url, headers=HTMX | {"HX-Target": "empty"}).headers["HX-Refresh"] == "true"
+
+
+def test_several_panels_are_only_for_scripts(reader: Client, run: Run) -> None:
+    answer = reader.get(f"/runs/{run.uid}/", headers={"X-Panels": "alive strip"})
+    assert answer.headers["Content-Type"].startswith("text/html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any, Final
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -17,6 +18,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 MAX_IDLE_THREADS: Final = 12  # each of them keeps a database connection open
+MAX_IDLE_SECONDS: Final = 60.0
 
 
 class RequestHandler(ASGIHandler):
@@ -28,7 +30,7 @@ class RequestHandler(ASGIHandler):
     """
 
     def __init__(self) -> None:
-        self.idle: deque[ThreadPoolExecutor] = deque()
+        self.idle: deque[tuple[ThreadPoolExecutor, float]] = deque()  # (thread, idle since), the longest idle first
         super().__init__()
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -38,7 +40,7 @@ class RequestHandler(ASGIHandler):
         return await sync_to_async(self.get_response)(request)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        thread = self.idle.pop() if self.idle else ThreadPoolExecutor(1, "request")
+        thread = self.idle.pop()[0] if self.idle else ThreadPoolExecutor(1, "request")
         try:
             async with ThreadSensitiveContext(executor=thread):
                 await self.handle(scope, receive, send)
@@ -46,9 +48,11 @@ class RequestHandler(ASGIHandler):
             self.release(thread)
 
     def release(self, thread: ThreadPoolExecutor) -> None:
-        """Keeps the thread for another request, or ends it. It is idle: `handle` waits for a view whose client left."""
-        if len(self.idle) < MAX_IDLE_THREADS:
-            self.idle.append(thread)
-        else:
-            thread.submit(connections.close_all)
-            thread.shutdown(wait=False)
+        """Keeps the thread for another request, and ends those that are too many or that no request has needed for a
+        minute. They are idle: `handle` waits for a view whose client left."""
+        now = monotonic()
+        self.idle.append((thread, now))
+        while len(self.idle) > MAX_IDLE_THREADS or self.idle[0][1] < now - MAX_IDLE_SECONDS:
+            ended, _since = self.idle.popleft()
+            ended.submit(connections.close_all)
+            ended.shutdown(wait=False)

@@ -204,6 +204,6 @@ def site(transactional_db: None) -> Iterator[Site]:
     handler = RequestHandler()
     with served(HostOriginCheck(handler, handler)) as running:
         yield running
-    for thread in handler.idle:  # PostgreSQL removes no database that somebody has open
+    for thread, _since in handler.idle:  # PostgreSQL removes no database that somebody has open
         thread.submit(connections.close_all).result()
         thread.shutdown()

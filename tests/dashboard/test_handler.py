@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -123,10 +125,21 @@ async def test_a_view_whose_client_has_left_does_not_hold_up_the_next_request() 
 @in_event_loop
 async def test_few_idle_threads_are_kept() -> None:
     client = Client()
-    thread = ThreadPoolExecutor(1)
-    for _thread in range(handler.MAX_IDLE_THREADS):
-        client.handler.release(ThreadPoolExecutor(1))
-    client.handler.release(thread)
-    assert len(client.handler.idle) == handler.MAX_IDLE_THREADS
+    threads = [ThreadPoolExecutor(1) for _thread in range(handler.MAX_IDLE_THREADS + 1)]
+    for thread in threads:
+        client.handler.release(thread)
+    assert [thread for thread, _since in client.handler.idle] == threads[1:]
     with pytest.raises(RuntimeError):
-        thread.submit(int)
+        threads[0].submit(int)
+
+
+@in_event_loop
+async def test_a_thread_that_no_request_has_needed_for_a_minute_ends() -> None:
+    client, threads = Client(), [ThreadPoolExecutor(1) for _thread in range(3)]
+    for thread in threads:
+        client.handler.release(thread)
+    with patch.object(handler, "monotonic", lambda: time.monotonic() + handler.MAX_IDLE_SECONDS):
+        await client.get("name")
+    assert [thread for thread, _since in client.handler.idle] == threads[2:], "the thread of the request is used again"
+    with pytest.raises(RuntimeError):
+        threads[0].submit(int)

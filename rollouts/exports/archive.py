@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -44,14 +46,26 @@ class Export:
 
 
 def stream_archive(export: Export) -> Iterator[bytes]:
-    """Yields the bytes of the ZIP file. Keeps one batch of samples in memory. Raises StorageUnavailableError."""
+    """Yields the bytes of the ZIP file. Keeps two batches of samples in memory: one is written while the next is read.
+    Raises StorageUnavailableError."""
     counts = ExportCounts()
     buffer = DrainableBuffer()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w") as archive, ThreadPoolExecutor(1, "export") as thread:
         with archive.open(describe_file(export.data_path), "w", force_zip64=True) as file:
-            for data in iterate_data(export, counts):
-                file.write(data)
-                yield buffer.take()
+
+            def write(make_pieces: Callable[[], Sequence[bytes]]) -> list[bytes]:
+                for piece in make_pieces():
+                    file.write(piece)
+                return buffer.take_pieces()
+
+            writing: Future[list[bytes]] | None = None
+            for make_pieces in iterate_data(export, counts):
+                if writing:
+                    yield from writing.result()
+                writing = thread.submit(write, make_pieces)
+                del make_pieces
+            if writing:
+                yield from writing.result()
         card = build_card(export.project, export.options, export.query, counts, export.data_path, export.split)
         archive.writestr(describe_file("README.md"), card)
     yield buffer.take()
@@ -64,8 +78,9 @@ def describe_file(path: str) -> zipfile.ZipInfo:
     return info
 
 
-def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
-    """Yields the bytes of the data file."""
+def iterate_data(export: Export, counts: ExportCounts) -> Iterator[Callable[[], Sequence[bytes]]]:
+    """Yields for each batch a function that returns its bytes of the data file, and one for the end of the file. They
+    may be called in another thread, in this order."""
     options = export.options
     training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
     batches = chain.from_iterable(iterate_rows(export, samples, counts, training) for samples in export.samples)
@@ -73,9 +88,9 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
     as_messages = bool(training and training.as_messages)
     writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))
     if first:
-        yield from writer.write(first.pop())
-    yield from chain.from_iterable(map(writer.write, batches))  # a loop would keep a batch while it reads the next
-    yield from writer.finish()
+        yield partial(writer.write, first.pop())
+    yield from (partial(writer.write, batch) for batch in batches)
+    yield writer.finish
 
 
 def iterate_rows(

@@ -39,6 +39,8 @@ MAX_WORKER_QUERY_SECONDS = float(
 MAX_QUERY_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_QUERY_MEMORY_MB", "") or 1000)  # of one search
 MAX_SCANS = int(env.str("ROLLOUTDECK_MAX_SCANS", "") or 4)  # at the same time
 MAX_SCANS_PER_PERSON = int(env.str("ROLLOUTDECK_MAX_SCANS_PER_PERSON", "") or 2)
+SHARE_SEARCH_SECONDS = float(env.str("ROLLOUTDECK_SHARE_SEARCH_SECONDS", "") or 0.3)  # then other machines help
+SEARCH_HELP = "workers.dispatch.ask_for_help"  # asks workers to call `help_scan`; returns how many
 MAX_SCAN_WAIT = float(env.str("ROLLOUTDECK_MAX_SCAN_WAIT", "") or 5.0)  # seconds for a place, then 429
 MAX_TOKEN_REQUESTS = int(env.str("ROLLOUTDECK_MAX_TOKEN_REQUESTS", "") or 6000)  # of one token per minute; 0: no limit
 MAX_WORKER_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_WORKER_MEMORY_MB", "") or 2000)  # of one process of a worker
@@ -187,6 +189,7 @@ CHANNEL_LAYERS = {
 }
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL.startswith("unix://") else REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_DIRECT = True  # each machine has a queue of its own too, for searches
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_MAX_MEMORY_PER_CHILD = MAX_WORKER_MEMORY_MB * 1_000_000 // 2 // 1024  # KiB; replaced after its task
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

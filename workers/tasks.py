@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from typing import Any
 
+import redis
 from celery import shared_task
 from celery.signals import worker_ready
 from django.conf import settings
@@ -14,7 +15,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import OperationalError
 
-from rollouts import demo, indexing, pins  # the tasks have the names of the functions that they call
+from rollouts import demo, indexing, pins, query  # the tasks have the names of the functions that they call
 from rollouts.errors import RolloutError
 from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
 from rollouts.ingest import recheck_concurrent_attempts
@@ -53,6 +54,17 @@ def index_dump(dump_id: int) -> None:
     """Indexes one dump. A failure is written to its row. If the failure may be temporary, the sweep tries again."""
     with suppress(RolloutError), interrupt_at_limit():
         indexing.index_dump(dump_id)
+
+
+@shared_task
+def help_search(scan_id: str) -> None:
+    """Scans files of a search of another machine."""
+    try:
+        files = query.help_scan(scan_id)
+    except (RolloutError, redis.RedisError) as error:
+        log.warning("No help for the search %s: %s", scan_id, error)
+    else:
+        log.info("Scanned %d files of the search %s.", files, scan_id)
 
 
 @shared_task
@@ -156,12 +168,12 @@ def hourly_cleanup() -> None:
 
 
 @worker_ready.connect
-def start_due_work(**_: Any) -> None:
+def start_due_work(sender: Any, **_: Any) -> None:
     """Releases the claims of killed workers on this host when a worker starts, before the first sweep.
 
     The cleanup is due too: a server that runs for less than an hour each day would never run it.
     """
-    liveness.start_reports()
+    liveness.start_reports(sender.hostname)
     if settings.METRICS_PORT:
         start_exporter(settings.METRICS_PORT)
     try:

@@ -24,7 +24,7 @@ from rollouts.query.ast import (
     compute_tolerance,
     is_changeable_term,
 )
-from rollouts.query.body_scan import TimeBudget, find_matching_texts, scan_bodies
+from rollouts.query.body_scan import TimeBudget, find_matching_texts, help_scan, scan_bodies
 from rollouts.query.completion import (
     CompletionChoice,
     QueryCompletion,
@@ -60,7 +60,7 @@ __all__ = [
     "TextTerm", "TimeBudget", "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false",
     "build_known_true", "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance",
     "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
-    "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
+    "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan", "is_changeable_term",
     "list_rescores", "list_trainer_columns", "name_correctness_rules", "parse_correctness_rule", "parse_query",
     "quote_value", "read_memory",
     "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",

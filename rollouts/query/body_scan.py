@@ -5,27 +5,36 @@ The scan is exact in every script and inside words, because it does not use an i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+import redis
+from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rollouts.errors import StorageUnavailableError
-from rollouts.lib import Cache, CacheSize
+from rollouts.errors import RolloutError, StorageUnavailableError
+from rollouts.lib import MAX_INT64, Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
 from rollouts.query.body_parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases
+from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
+from rollouts.query.shared_scan import SharedScan, share_scan
 from rollouts.samples import scan_dump_rows
 
 if TYPE_CHECKING:
     from rollouts.query.body_reader import PartMatches
     from rollouts.query.sql import QueryScope
 
+log = logging.getLogger(__name__)
+
 MAX_FILES_AT_ONCE: Final = 8
+MAX_HELPER_SECONDS: Final = 2.0  # without an answer; then this process scans what helpers have taken
+HELPER_PAUSE: Final = 0.02
 MAX_TRIES: Final = 3  # compaction may move rows to another file during a scan
 
 
@@ -78,18 +87,76 @@ def add_duplicate_sources(scope: QueryScope, ids: list[str]) -> list[str]:
 
 
 def scan_parts(parts: Sequence[BodyFilePart], node: QueryNode, time_budget: TimeBudget | None) -> list[str]:
-    ids: list[str] = []
-    keys: set[str] = set()
-    for start in range(0, len(parts), MAX_FILES_AT_ONCE):
-        end = start + MAX_FILES_AT_ONCE
-        for part_ids, part_keys in find_matches(parts[start:end], node):
-            ids += part_ids
-            keys |= part_keys
-        if time_budget and parts[end:] and time_budget.is_over(parts[end:]):
-            return ids
-    if parts:
-        check_logged_keys(node, keys)
-    return ids
+    matches: list[PartMatches] = []
+    left, may_share, started = list(parts), True, monotonic()
+    while left and not (matches and time_budget and time_budget.is_over(left)):
+        is_slow = matches and monotonic() - started > settings.SHARE_SEARCH_SECONDS
+        if may_share and is_slow and len(left) > MAX_FILES_AT_ONCE:
+            may_share = False
+            with share_scan(left, node) as scan:
+                if scan:
+                    found, left = scan_with_helpers(scan, time_budget)
+                    matches += found
+                    continue
+        matches += find_matches(left[:MAX_FILES_AT_ONCE], node)
+        left = left[MAX_FILES_AT_ONCE:]
+    if parts and not left:
+        check_logged_keys(node, set().union(*(keys for _ids, keys in matches)))
+    return [pk for ids, _keys in matches for pk in ids]
+
+
+def scan_with_helpers(scan: SharedScan, time_budget: TimeBudget | None) -> tuple[list[PartMatches], list[BodyFilePart]]:
+    """Returns the matches, and the files that neither this process nor a helper has scanned."""
+    request = get_scan_request()
+    found: dict[int, PartMatches] = {}
+    received_at = started = monotonic()
+
+    def receive() -> bool:
+        matches = scan.receive()
+        found.update({at: each for at, each in matches.items() if each is not None})
+        return bool(matches)
+
+    def list_left() -> list[BodyFilePart]:
+        return [part for at, part in enumerate(scan.parts) if at not in found]
+
+    try:
+        while positions := scan.take(MAX_FILES_AT_ONCE):
+            matches = find_matches([scan.parts[at] for at in positions], scan.node)
+            found |= dict(zip(positions, matches, strict=True))
+            receive()
+            if time_budget and (left := list_left()) and time_budget.is_over(left):
+                cursor = time_budget.cursor or 0
+                newer = (at for at in found if (scan.parts[at].newest_step or MAX_INT64) > cursor)
+                return [found[at] for at in newer], left
+        started = received_at = monotonic()
+        while list_left() and monotonic() - received_at < MAX_HELPER_SECONDS:
+            request.check_cancelled()
+            if receive():
+                received_at = monotonic()
+            else:
+                sleep(HELPER_PAUSE)
+        request.used += monotonic() - started
+    except redis.RedisError as error:
+        log.warning("A search goes on without helpers: %s", error)
+    return list(found.values()), list_left()
+
+
+def help_scan(scan_id: str) -> int:
+    """Scans files of another process's search until all are taken or it is over. Returns their number. Raises
+    redis.RedisError."""
+    scan, done = SharedScan.load(scan_id), 0
+    while scan and (positions := scan.take(MAX_FILES_AT_ONCE)):
+        matches: Sequence[PartMatches | None] = [None] * len(positions)
+        try:
+            with start_scan_request(ScanRequest(max_seconds=scan.seconds)):
+                matches = find_matches([scan.parts[at] for at in positions], scan.node)
+        except (RolloutError, FileNotFoundError) as error:
+            log.warning("The search %s does not get its files: %s", scan_id, error)
+            return done
+        finally:
+            scan.send(positions, matches)
+        done += len(positions)
+    return done
 
 
 # The weight of an entry is the number of its ids.

@@ -18,6 +18,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -45,13 +46,20 @@ class Product:
 
     `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
     `archive` is a packed data folder to start with, `python` the interpreter that runs the server, `web`
-    the number of its web processes.
+    the number of its web processes, `variables` are for its environment.
     """
 
     def __init__(
-        self, public_url: str = "", *, archive: Path | None = None, python: str = sys.executable, web: int = 1
+        self,
+        public_url: str = "",
+        *,
+        archive: Path | None = None,
+        python: str = sys.executable,
+        web: int = 1,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.public_url, self.archive, self.python, self.web = public_url, archive, python, web
+        self.variables = variables or {}
 
     def __enter__(self) -> Product:
         self.home = Path(tempfile.mkdtemp(prefix="rd-up-"))
@@ -63,7 +71,7 @@ class Product:
         self.url = f"http://127.0.0.1:{self.port}"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
         clean.pop("REDIS_URL", None)  # on a shared Redis two products take each other's tasks
-        self.environ = {**clean, "HOME": str(self.home)}
+        self.environ = {**clean, "HOME": str(self.home), **self.variables}
         if self.public_url:
             self.environ["ROLLOUTDECK_PUBLIC_URL"] = self.public_url
         self.log = (self.home / "up.log").open("wb")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.disk]  # tests/rollouts/storage
 def worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "KEY", "rolloutdeck:test-worker")
     liveness.connect_redis().delete(liveness.KEY)
-    liveness.report_worker()
+    liveness.report_worker("celery@here")
     monkeypatch.setattr(health, "RESERVED_BYTES", 0)
     monkeypatch.setattr(health, "storage_probe", health.StorageProbe())
 

@@ -1,0 +1,224 @@
+"""A long search is shared with the workers of other machines, and is complete whatever they do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from rollouts.errors import SearchCancelledError
+from rollouts.models import Project, Run
+from rollouts.query import ScanRequest, body_scan, help_scan, parse_query, shared_scan, start_scan_request
+from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm
+from rollouts.query.body_scan import MAX_FILES_AT_ONCE, TimeBudget
+from rollouts.query.search import find_samples
+from rollouts.query.shared_scan import PREFIX, SharedScan, dump_node, load_node
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+STEPS = 4 * MAX_FILES_AT_ONCE
+workers: list[Callable[[str], object]] = []  # of this test
+helpers: list[threading.Thread] = []
+asked: list[str] = []  # ids of searches
+
+
+def ask_for_help(scan_id: str) -> int:
+    asked.append(scan_id)
+    for worker in workers:
+        helpers.append(threading.Thread(target=worker, args=(scan_id,)))
+        helpers[-1].start()
+    return len(workers)
+
+
+@pytest.fixture(autouse=True)
+def share_at_once(settings: Any) -> Iterator[None]:
+    settings.SHARE_SEARCH_SECONDS = 0.0
+    settings.SEARCH_HELP = f"{__name__}.ask_for_help"
+    body_scan.match_cache.clear()
+    yield
+    for helper in helpers:
+        helper.join(10)
+    asked.clear()
+    workers.clear()
+    helpers.clear()
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    for step in range(1, STEPS + 1):
+        push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
+    return run
+
+
+def find_steps(run: Run, budget: TimeBudget | None = None) -> set[int]:
+    return {sample.step.step for sample in find_samples(run, q="needle", time_budget=budget).samples}
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """The number of files that each thread scans. The thread of the search waits for the others first."""
+    counts: dict[int, int] = {}
+    original, me = body_scan.find_matches, threading.get_ident()
+
+    def find_matches(parts: Any, node: QueryNode) -> Any:
+        if threading.get_ident() == me and helpers:
+            deadline = time.monotonic() + 5
+            while len(counts) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        counts[threading.get_ident()] = counts.get(threading.get_ident(), 0) + len(parts)
+        return original(parts, node)
+
+    monkeypatch.setattr(body_scan, "find_matches", find_matches)
+    return counts
+
+
+def list_keys() -> list[bytes]:
+    connection = redis.Redis.from_url(shared_scan.settings.REDIS_URL)
+    return [key for scan_id in asked for key in connection.keys(f"{PREFIX}{scan_id}*")]  # type: ignore[union-attr]
+
+
+def test_a_helper_scans_a_part_of_the_files_and_the_result_is_complete(run: Run, scanned: dict[int, int]) -> None:
+    workers.append(help_scan)
+    assert find_steps(run) == set(range(1, STEPS + 1))
+    assert len(scanned) == 2
+    assert sum(scanned.values()) == STEPS, "each file is scanned once"
+    assert list_keys() == []
+
+
+def test_a_search_waits_for_the_files_that_its_helpers_scan(
+    run: Run, scanned: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_all(scan_id: str) -> None:
+        scan = SharedScan.load(scan_id)
+        assert scan
+        positions = scan.take(STEPS)
+        taken.set()
+        time.sleep(0.3)
+        scan.send(positions, body_scan.find_matches([scan.parts[at] for at in positions], scan.node))
+
+    def ask_and_wait(scan_id: str) -> int:
+        return ask_for_help(scan_id) * taken.wait(5)
+
+    taken = threading.Event()
+    workers.append(take_all)
+    monkeypatch.setattr(shared_scan, "import_string", lambda _path: ask_and_wait)
+    assert find_steps(run) == set(range(1, STEPS + 1))
+    assert scanned[threading.get_ident()] == MAX_FILES_AT_ONCE, "what it had scanned before it asked"
+
+
+def test_a_search_that_nobody_helps_is_complete(run: Run, scanned: dict[int, int]) -> None:
+    assert find_steps(run) == set(range(1, STEPS + 1))
+    assert scanned == {threading.get_ident(): STEPS}
+    assert len(asked) == 1
+    assert list_keys() == []
+
+
+def test_a_short_search_is_not_shared(project: Project) -> None:
+    run = builders.run(project)
+    for step in range(2 * MAX_FILES_AT_ONCE):
+        push(run, [{"response": f"needle {step}"}], step=step)
+    assert len(find_steps(run)) == 2 * MAX_FILES_AT_ONCE
+    assert asked == []
+
+
+def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = threading.Event()
+
+    def take_and_die(scan_id: str) -> None:
+        scan = SharedScan.load(scan_id)
+        assert scan
+        assert scan.take(MAX_FILES_AT_ONCE)
+        taken.set()
+
+    def ask_and_wait(scan_id: str) -> int:
+        asked = ask_for_help(scan_id)
+        assert taken.wait(5)
+        return asked
+
+    monkeypatch.setattr(body_scan, "MAX_HELPER_SECONDS", 0.2)
+    monkeypatch.setattr(shared_scan, "import_string", lambda _path: ask_and_wait)
+    workers.append(take_and_die)
+    assert find_steps(run) == set(range(1, STEPS + 1))
+
+
+def test_files_that_a_helper_cannot_read_are_scanned_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, me = body_scan.find_matches, threading.get_ident()
+    failed = threading.Event()
+
+    def find_matches(parts: Any, node: QueryNode) -> Any:
+        if threading.get_ident() != me:
+            failed.set()
+            raise FileNotFoundError("gone")
+        if helpers:
+            assert failed.wait(5)
+        return original(parts, node)
+
+    monkeypatch.setattr(body_scan, "find_matches", find_matches)
+    workers.append(help_scan)
+    assert find_steps(run) == set(range(1, STEPS + 1))
+    assert failed.is_set()
+
+
+def test_a_search_with_a_time_budget_goes_on_where_it_stopped(run: Run) -> None:
+    workers.append(lambda scan_id: (time.sleep(0.1), help_scan(scan_id)))
+    beyond, parts = None, 0
+    while True:
+        budget = TimeBudget(0.0, beyond)
+        steps = find_steps(run, budget)
+        parts += 1
+        if budget.cursor is None:
+            break
+        assert steps == set(range(budget.cursor + 1, STEPS + 1))
+        assert beyond is None or budget.cursor < beyond
+        beyond = budget.cursor
+    assert steps == set(range(1, STEPS + 1))
+    assert parts > 1
+
+
+def test_helpers_of_a_search_whose_client_left_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, started = ScanRequest("ada"), threading.Event()
+
+    def hold(scan_id: str) -> None:
+        scan = SharedScan.load(scan_id)
+        assert scan
+        while scan.take(MAX_FILES_AT_ONCE):
+            pass
+        started.set()
+
+    monkeypatch.setattr(body_scan, "MAX_HELPER_SECONDS", 10.0)
+    workers.append(hold)
+    threading.Thread(target=lambda: started.wait(5) and request.cancelled.set()).start()
+    with start_scan_request(request), pytest.raises(SearchCancelledError):
+        find_steps(run)
+    assert list_keys() == []
+    assert SharedScan.load("0" * 16) is None
+
+
+def test_a_search_goes_on_without_redis(run: Run, settings: Any) -> None:
+    workers.append(help_scan)
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    assert find_steps(run) == set(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        TextTerm("费马 \"x\"", True),
+        RegexTerm(r"a{2}\s"),
+        LoggedKeyTerm("acc", ">=", "1e-3", 0.001, (2, 5)),
+        And((TextTerm("a", False), Not(Or((RegexTerm("b"), LoggedKeyTerm("k", "known", "", None, (0, 1))))))),
+    ],
+)  # fmt: skip
+def test_a_query_is_the_same_after_it_was_sent(node: QueryNode) -> None:
+    assert load_node(dump_node(node)) == node
+
+
+def test_all_terms_about_bodies_can_be_sent() -> None:
+    root = parse_query('needle /x+/ acc>0.5 -"two words" (a OR b)').root
+    assert root
+    assert load_node(dump_node(root)) == root

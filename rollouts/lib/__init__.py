@@ -4,7 +4,16 @@ Depends on: the exceptions in `rollouts.errors`.
 Invariant: nothing here reads the database.
 """
 
-from rollouts.lib.cache import Cache, CacheSize, cached, cached_by_key, clear_all_processes, clear_outdated
+from rollouts.lib.cache import (
+    Cache,
+    CacheSize,
+    NewestCache,
+    cached,
+    cached_by_key,
+    cached_newest,
+    clear_all_processes,
+    clear_outdated,
+)
 from rollouts.lib.free_memory import release_free_memory, start_memory_release
 from rollouts.lib.process_id import get_current_process_id, has_process_ended
 from rollouts.lib.redaction import redact_command, redact_secrets, redact_text, replace_unstorable
@@ -20,8 +29,9 @@ from rollouts.lib.validation import (
 from rollouts.lib.version import find_unknown_migrations, read_version
 
 __all__ = [
-    "Cache", "CacheSize", "MAX_INT64", "cached", "cached_by_key", "clear_all_processes", "clear_outdated",
-    "find_unknown_migrations", "get_current_process_id", "has_passed", "has_process_ended", "parse_boolean",
-    "parse_choice", "parse_integer", "parse_multiline_text", "parse_text", "read_version", "redact_command",
-    "redact_secrets", "redact_text", "release_free_memory", "replace_unstorable", "start_memory_release",
+    "Cache", "CacheSize", "MAX_INT64", "NewestCache", "cached", "cached_by_key", "cached_newest",
+    "clear_all_processes", "clear_outdated", "find_unknown_migrations", "get_current_process_id", "has_passed",
+    "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text", "parse_text",
+    "read_version", "redact_command", "redact_secrets", "redact_text", "release_free_memory", "replace_unstorable",
+    "start_memory_release",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
+from functools import wraps
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
@@ -87,9 +88,34 @@ class Cache(Generic[Key, Value]):
         with self.lock, suppress(ValueError):  # too heavy
             self.values.setdefault(key, value)
 
+    def replace(self, key: Key, value: Value) -> None:
+        """Caches a value, also for a key that has one."""
+        with self.lock:
+            self.values.pop(key, None)
+            with suppress(ValueError):  # too heavy
+                self.values[key] = value
+
     def clear(self) -> None:
         with self.lock:
             self.values.clear()
+
+
+class NewestCache(Generic[Key, Value]):
+    """Keeps one version of the value of each key. A live run has a new version at each step, and nobody asks for the
+    others again. They would take memory, and what grows a little with each step leaves holes that nothing fits."""
+
+    def __init__(self, max_size: int, weigh: Callable[[Value], int] | None = None) -> None:
+        weigh_pair = None if weigh is None else lambda pair: weigh(pair[1])
+        self.cache: Cache[Key, tuple[object, Value]] = Cache(max_size, weigh_pair)
+
+    def load(self, key: Key, version: object, compute: Callable[[], Value]) -> Value:
+        """Returns the value of this version, which is computed if another one is cached."""
+        found = self.cache.get(key)
+        if found and found[0] == version:
+            return found[1]
+        value = compute()
+        self.cache.replace(key, (version, value))
+        return value
 
 
 def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
@@ -98,6 +124,22 @@ def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
     def decorate(function: Callable[P, Value]) -> Callable[P, Value]:
         cache: Cache[Any, Value] = Cache(max_size)
         return cachetools.cached(cache.values, lock=cache.lock)(function)
+
+    return decorate
+
+
+def cached_newest(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
+    """Caches a function of (id, created_at, version, ...), which is called without keywords, in a `NewestCache`."""
+
+    def decorate(function: Callable[P, Value]) -> Callable[P, Value]:
+        cache: NewestCache[Any, Value] = NewestCache(max_size)
+
+        @wraps(function)
+        def load(*args: P.args, **kwargs: P.kwargs) -> Value:
+            pk, created_at, version, *others = args
+            return cache.load((pk, created_at, *others), version, lambda: function(*args, **kwargs))
+
+        return load
 
     return decorate
 

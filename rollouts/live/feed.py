@@ -7,7 +7,7 @@ from typing import Final
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_newest
 from rollouts.models import Attempt, Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
 
 MAX_WORST_PER_STEP: Final = 3
@@ -91,7 +91,7 @@ def find_worst(steps: Sequence[Step]) -> tuple[Sample, ...]:
     return select_different_texts(sorted(worst, key=lambda sample: (sample.score, sample.pk)))
 
 
-@cached(CacheSize.WORST_SAMPLES)
+@cached_newest(CacheSize.WORST_SAMPLES)
 def find_worst_samples(step_id: int, created_at: datetime, version: int) -> tuple[Sample, ...]:
     """Returns the samples with the lowest scores and different texts. `version` identifies the content of the step."""
     scored = Sample.objects.visible().filter(step=step_id, final=True, score__isnull=False)

@@ -16,7 +16,7 @@ from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.ingest import find_copied_steps
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_newest
 from rollouts.metrics.blocks import PointArrays, ValueArray
 from rollouts.models import Rescore, Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
@@ -94,7 +94,7 @@ def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, CurveTable]:
     return {run: build_curve_table(own, names) for run, own in rows.items()}
 
 
-@cached(CacheSize.SAMPLE_TABLES)
+@cached_newest(CacheSize.SAMPLE_TABLES)
 def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTable:
     """Returns all curves of a run, without copied steps. `version` increases with every visible change."""
     run = Run.objects.get(pk=run_id)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rolloutdeck.trainer_api import PHASES, TimingMetrics, list_timings
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_newest
 from rollouts.metrics.attempts import AttemptIndex
 from rollouts.metrics.blocks import PointArrays
 from rollouts.metrics.series import list_metric_names, load_points
@@ -74,7 +74,7 @@ def load_step_times(run: Run) -> StepTimes | None:
     return load_cached_step_times(run.pk, run.created_at, run.version)
 
 
-@cached(CacheSize.STEP_TIMES)
+@cached_newest(CacheSize.STEP_TIMES)
 def load_cached_step_times(run_id: int, created_at: datetime, version: int) -> StepTimes | None:
     """The version rises with every visible change, so it names the content."""
     run = Run.objects.get(pk=run_id)

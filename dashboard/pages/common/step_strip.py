@@ -11,7 +11,7 @@ from django.db.models.functions import Cast
 
 from dashboard.pages.common.step_scale import StepScale, space_ticks
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_newest
 from rollouts.models import WEIGHTED_SCORE, Attempt, Replay, Run, Step
 
 MAX_STRIP_BARS = 120
@@ -77,7 +77,7 @@ class StepStrip:
         return replace(self, bars=tuple(bars))
 
 
-@cached(CacheSize.STEP_STRIPS)
+@cached_newest(CacheSize.STEP_STRIPS)
 def load_step_kinds(run_id: int, born: datetime, version: int) -> dict[str, str]:
     """{split: the kind of step that pages show}, train first. Asynchronous runs may count updates and batches of
     prompts; pages show the updates."""
@@ -99,7 +99,7 @@ def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> Ste
     return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
 
 
-@cached(CacheSize.STEP_STRIPS)
+@cached_newest(CacheSize.STEP_STRIPS)
 def load_cached_step_strip(
     run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None
 ) -> StepStrip:

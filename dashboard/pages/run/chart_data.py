@@ -15,13 +15,13 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.run import overlays
 from rollouts.charts import RunGroup, compute_group_curves, load_arrangement
-from rollouts.lib import Cache, CacheSize
+from rollouts.lib import CacheSize, NewestCache
 from rollouts.metrics import ChartLayout, add_time_axis, arrange_charts, list_metric_names, load_curves
 from rollouts.models import Run
 
 MAX_CURVE_POINTS = 500
 MAX_METRIC_NAMES = 400
-chart_cache: Cache[tuple[object, ...], bytes] = Cache(CacheSize.CHART_BYTES, len)
+chart_cache: NewestCache[tuple[object, ...], bytes] = NewestCache(CacheSize.CHART_BYTES, len)
 
 
 @login_required
@@ -77,13 +77,10 @@ class ChartSource:
         """Cached by the versions of the runs, which name their content."""
         groups = [(group.key, [each.pk for each in group.runs]) for group in self.groups]
         everything = [*self.runs, *(each for group in self.groups for each in group.runs)]
-        versions = tuple((each.pk, each.created_at, each.version, each.name) for each in everything)
-        key = (versions, str(groups), self.with_bands, attempt, timed, get_language())
-        body = chart_cache.get(key)
-        if body is None:
-            body = orjson.dumps(self.build(attempt, timed=timed))
-            chart_cache.put(key, body)
-        return body
+        ids = tuple((each.pk, each.created_at) for each in everything)
+        key = (ids, str(groups), self.with_bands, attempt, timed, get_language())
+        versions = [(each.version, each.name) for each in everything]
+        return chart_cache.load(key, versions, lambda: orjson.dumps(self.build(attempt, timed=timed)))
 
     def build(self, attempt: str, *, timed: bool) -> dict[str, Any]:
         bands = self.groups if self.with_bands else []

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from dashboard.pages.common import StepScale, load_step_strip
 from rolloutdeck.protocol import SPLITS
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached_newest
 from rollouts.models import Binding, Run
 from rollouts.replay import load_replay_timeline
 from rollouts.runs import load_run_timeline
@@ -15,7 +15,7 @@ def find_step_scale(run: Run) -> StepScale | None:
     return load_step_scale(run.pk, run.created_at, run.version)
 
 
-@cached(CacheSize.STEP_STRIPS)
+@cached_newest(CacheSize.STEP_STRIPS)
 def load_step_scale(run_id: int, born: datetime, version: int) -> StepScale | None:
     """The version rises with every visible change, so it names the content."""
     run = Run.objects.get(pk=run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from rollouts.lib.cache import Cache, cached, cached_by_key, clear
+from rollouts.lib.cache import Cache, NewestCache, cached, cached_by_key, cached_newest, clear
 
 
 def test_what_was_asked_for_last_stays() -> None:
@@ -72,3 +72,40 @@ def test_a_method_cached_by_key_does_not_keep_its_object() -> None:
     assert kept() is None
     assert (Result("ab").total(), Result("abc").total()) == (2, 3)
     assert calls == ["ab", "abc"]
+
+
+def test_only_the_newest_version_of_a_key_is_kept() -> None:
+    stored: NewestCache[str, bytes] = NewestCache(10, len)
+    computed: list[str] = []
+
+    def load(key: str, version: int, value: bytes = b"123") -> bytes:
+        return stored.load(key, version, lambda: computed.append(f"{key}{version}") or value)  # type: ignore[func-returns-value]
+
+    for version in range(8):
+        assert load("a", version, b"%03d" % version) == b"%03d" % version
+    assert load("a", 7) == b"007"
+    load("b", 1)
+    assert load("a", 7) == b"007", "eight versions had no room"
+    assert load("a", 8, b"1" * 11) == b"1" * 11, "too heavy to keep"
+    assert load("b", 1) == b"123"
+    assert computed == [*(f"a{version}" for version in range(8)), "b1", "a8"]
+
+
+def test_a_function_is_computed_once_per_version_and_for_each_of_its_other_arguments() -> None:
+    computed: list[tuple[object, ...]] = []
+
+    @cached_newest(2)
+    def load(pk: int, created_at: str, version: int, split: str = "train") -> str:
+        computed.append((pk, version, split))
+        return f"{pk} {created_at} {version} {split}"
+
+    for _again in range(2):
+        assert load(1, "monday", 1) == "1 monday 1 train"
+        assert load(1, "monday", 1, "eval") == "1 monday 1 eval"
+    assert load(1, "monday", 2) == "1 monday 2 train"
+    assert load(1, "monday", 1, "eval") == "1 monday 1 eval"
+    assert load(1, "tuesday", 2) == "1 tuesday 2 train", "another run that got the same id"
+    assert computed == [(1, 1, "train"), (1, 1, "eval"), (1, 2, "train"), (1, 2, "train")]
+    clear()
+    load(1, "tuesday", 2)
+    assert len(computed) == 5

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.pages.run import chart_data
 from rolloutdeck.protocol import wire
-from rollouts.lib.cache import Cache
+from rollouts.lib.cache import NewestCache
 from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.prompts import heatmap
@@ -83,7 +83,7 @@ def test_charts_drawn_before_are_kept_by_their_bytes(
         return full(self, *rest, **named)
 
     monkeypatch.setattr(chart_data.ChartSource, "build", build)
-    monkeypatch.setattr(chart_data, "chart_cache", Cache(len(rendered[0]) + 1, len))
+    monkeypatch.setattr(chart_data, "chart_cache", NewestCache(len(rendered[0]) + 1, len))
     assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*rendered, *reversed(rendered)]
     assert created == [*runs, runs[0]]
 

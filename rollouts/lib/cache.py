@@ -1,8 +1,8 @@
 """Caches in memory: the size of each, a class with a lock, and one call that clears them all.
 
-What is cached never changes: its key holds the version of the run, or names a file that is never rewritten. Only a
-prompt that is forgotten has to leave them: `clear_all_processes` touches a file, and every process compares its time
-before a request or a task.
+What is cached never changes: it belongs to a version of a run, or to a file that is never rewritten. Only a prompt that
+is forgotten has to leave them: `clear_all_processes` touches a file, and every process compares its time before a
+request or a task.
 """
 
 from __future__ import annotations
@@ -116,6 +116,17 @@ class NewestCache(Generic[Key, Value]):
         value = compute()
         self.cache.replace(key, (version, value))
         return value
+
+    def load_many(
+        self, versions: Mapping[Key, object], compute: Callable[[list[Key]], Mapping[Key, Value]]
+    ) -> dict[Key, Value]:
+        """Returns the values of these versions by key. Those that are not cached are computed in one call."""
+        found = {key: pair[1] for key in versions if (pair := self.cache.get(key)) and pair[0] == versions[key]}
+        missing = [key for key in versions if key not in found]
+        computed = compute(missing) if missing else {}
+        for key, value in computed.items():
+            self.cache.replace(key, (versions[key], value))
+        return {**found, **computed}
 
 
 def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:

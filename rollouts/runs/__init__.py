@@ -26,11 +26,13 @@ from rollouts.runs.config_differences import (
 from rollouts.runs.configs import (
     ConfigValue,
     RunConfig,
+    RunId,
     count_config_values,
     flatten_config,
     format_config_value,
     list_differing_settings,
     load_run_configs,
+    map_versions,
 )
 from rollouts.runs.disk_usage import list_run_usage, sum_project_usage
 from rollouts.runs.listing import load_run_statuses
@@ -43,10 +45,10 @@ from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
     "ConfigChange", "ConfigKey", "ConfigValue", "EVENT_KINDS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "MISSING",
-    "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunTimeline",
-    "TRASH_RETENTION", "TermEffect", "archive_runs", "complete_run_query", "count_config_values", "count_matches",
-    "dump_overrides", "dump_yaml", "find_runs", "flatten_config", "format_config_value", "list_differing_settings",
-    "list_run_usage", "load_config_keys", "load_run_configs", "load_run_sizes", "load_run_statuses",
-    "load_run_timeline", "move_run_to_trash", "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs",
-    "sum_project_usage", "tag_runs",
+    "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunId", "RunMatches", "RunResult", "RunStatistics", "RunTable",
+    "RunTimeline", "TRASH_RETENTION", "TermEffect", "archive_runs", "complete_run_query", "count_config_values",
+    "count_matches", "dump_overrides", "dump_yaml", "find_runs", "flatten_config", "format_config_value",
+    "list_differing_settings", "list_run_usage", "load_config_keys", "load_run_configs", "load_run_sizes",
+    "load_run_statuses", "load_run_timeline", "map_versions", "move_run_to_trash", "move_runs_to_trash",
+    "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",
 ]  # fmt: skip

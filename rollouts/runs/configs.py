@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,12 +15,12 @@ import orjson
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
-from rollouts.lib import Cache, CacheSize, cached
+from rollouts.lib import CacheSize, NewestCache, cached
 from rollouts.models import Run
 
 MAX_CONFIG_DEPTH: Final = 12
 ConfigValue = str | int | float | bool | None
-RunVersion = tuple[int, datetime, int]  # id, creation time and version of a run identify its content
+RunId = tuple[int, datetime]  # a run that is created later may get the same id
 
 # Ends of the keys that hold a field, the most specific first.
 FIELD_KEYS: Final = {
@@ -116,22 +116,25 @@ def share_shape(keys: tuple[str, ...]) -> ConfigShape:
     return ConfigShape(keys)
 
 
-cache: Cache[RunVersion, RunConfig] = Cache(CacheSize.CONFIG_VALUES, lambda config: len(config.values) + 10)
+def map_versions(runs: Iterable[Run]) -> dict[RunId, int]:
+    """The version of a run rises with every visible change, so it names the content."""
+    return {(run.pk, run.created_at): run.version for run in runs}
+
+
+cache: NewestCache[RunId, RunConfig] = NewestCache(CacheSize.CONFIG_VALUES, lambda config: len(config.values) + 10)
 
 
 def load_run_configs(runs: Sequence[Run]) -> dict[int, RunConfig]:
     """Returns the configs by run id. Only those of runs that changed are read."""
-    versions = {(run.pk, run.created_at, run.version): run for run in runs}
+    names = {run.pk: run.name for run in runs}
 
-    def load(missing: Iterable[RunVersion]) -> dict[RunVersion, RunConfig]:
-        by_id = {version[0]: version for version in missing}
-        rows = (
-            Run.objects.filter(pk__in=list(by_id)).annotate(text=Cast("config", TextField())).values_list("pk", "text")
-        )
-        found = {by_id[pk]: build_run_config(text, versions[by_id[pk]].name) for pk, text in rows}
-        return {version: found.get(version, RunConfig()) for version in missing}
+    def load(missing: Sequence[RunId]) -> Mapping[RunId, RunConfig]:
+        changed = Run.objects.filter(pk__in=[pk for pk, _created_at in missing])
+        rows = changed.annotate(text=Cast("config", TextField())).values_list("pk", "text")
+        found = {pk: build_run_config(text, names[pk]) for pk, text in rows}
+        return {run: found.get(run[0], RunConfig()) for run in missing}
 
-    return {version[0]: config for version, config in cache.get_many(versions, load).items()}
+    return {pk: config for (pk, _), config in cache.load_many(map_versions(runs), load).items()}
 
 
 def build_run_config(text: str, name: str) -> RunConfig:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from django.db.models import Count, Exists, Max, OuterRef, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from rollouts.lib import Cache, CacheSize
+from rollouts.lib import CacheSize, NewestCache
 from rollouts.models import WEIGHTED_SCORE, Attempt, Pin, Run, Step, add_steps, join_concurrent_steps
-from rollouts.runs.configs import RunVersion
+from rollouts.runs.configs import RunId, map_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,17 @@ class LastStep(NamedTuple):
     samples: int = 0
 
 
-cache: Cache[RunVersion, RunStatistics] = Cache(CacheSize.RUN_STATISTICS)
+cache: NewestCache[RunId, RunStatistics] = NewestCache(CacheSize.RUN_STATISTICS)
 
 
 def load_run_statistics(runs: Sequence[Run]) -> dict[int, RunStatistics]:
     """Returns the statistics by run id. Only runs that changed are queried, all in three queries."""
-    versions = [(run.pk, run.created_at, run.version) for run in runs]
 
-    def load(missing: Iterable[RunVersion]) -> dict[RunVersion, RunStatistics]:
-        found = query_statistics([version[0] for version in missing])
-        return {version: found[version[0]] for version in missing}
+    def load(missing: Sequence[RunId]) -> Mapping[RunId, RunStatistics]:
+        found = query_statistics([pk for pk, _created_at in missing])
+        return {run: found[run[0]] for run in missing}
 
-    return {version[0]: statistics for version, statistics in cache.get_many(versions, load).items()}
+    return {pk: statistics for (pk, _), statistics in cache.load_many(map_versions(runs), load).items()}
 
 
 def query_statistics(run_ids: Sequence[int]) -> dict[int, RunStatistics]:

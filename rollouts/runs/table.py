@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -12,11 +12,11 @@ from typing import Final
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts.lib import Cache, CacheSize
+from rollouts.lib import CacheSize, NewestCache
 from rollouts.metrics import list_recent_metric_names, load_last_values
 from rollouts.models import Run
 from rollouts.query import InvalidQueryError, LoggedKeyTerm, quote_value
-from rollouts.runs.configs import RunConfig, load_run_configs
+from rollouts.runs.configs import RunConfig, RunId, load_run_configs, map_versions
 from rollouts.runs.listing import load_run_statuses
 from rollouts.runs.statistics import RunStatistics, load_run_statistics
 from rollouts.runs.vocabulary import RUN_VOCABULARY
@@ -24,8 +24,8 @@ from rollouts.runs.vocabulary import RUN_VOCABULARY
 MAX_NAMED_METRIC_RUNS: Final = 60  # the newest runs, whose metrics are offered and can be asked for
 MAX_LISTED_KEYS: Final = 8
 
-LastValueKey = tuple[int, datetime, int, str]  # id, creation time and version of a run; a metric
-last_values_cache: Cache[LastValueKey, float | None] = Cache(CacheSize.LAST_VALUES)
+LastValueKey = tuple[RunId, str]  # of a metric
+last_values_cache: NewestCache[LastValueKey, float | None] = NewestCache(CacheSize.LAST_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,13 @@ def format_run_key(table: RunTable, key: RunKey) -> str:
 def load_cached_last_values(runs: Sequence[Run], names: Collection[str]) -> dict[str, dict[int, float | None]]:
     """Returns the last values by metric and run id. Only runs that changed are queried."""
 
-    def build_key(run: Run, name: str) -> LastValueKey:
-        return run.pk, run.created_at, run.version, name
+    ids = {(run.pk, run.created_at): run for run in runs}
 
-    def load(missing: Collection[LastValueKey]) -> dict[LastValueKey, float | None]:
-        changed = list({run_by_key[key] for key in missing})
-        values = load_last_values(changed, list(names))
-        return {build_key(run, name): values[run.uid].get(name) for run in changed for name in names}
+    def load(missing: Sequence[LastValueKey]) -> Mapping[LastValueKey, float | None]:
+        changed = {run: ids[run] for run, _name in missing}
+        values = load_last_values(list(changed.values()), list(names))
+        return {(run, name): values[changed[run].uid].get(name) for run in changed for name in names}
 
-    run_by_key = {build_key(run, name): run for run in runs for name in names}
-    values = last_values_cache.get_many(run_by_key, load)
-    return {name: {run.pk: values[build_key(run, name)] for run in runs} for name in names}
+    versions = {(run, name): version for run, version in map_versions(runs).items() for name in names}
+    values = last_values_cache.load_many(versions, load)
+    return {name: {pk: values[(pk, created_at), name] for pk, created_at in ids} for name in names}

@@ -1,33 +1,32 @@
 """The mean scores over steps of the runs that the list shows, on one scale."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import zip_longest
 from statistics import fmean
 
 from dashboard.pages.common import build_scaled_points
 from dashboard.pages.runs.columns import RunRow
 from dashboard.pages.runs.groups import RunGroup
-from rollouts.lib import Cache, CacheSize
+from rollouts.lib import CacheSize, NewestCache
 from rollouts.metrics import load_sparklines
 from rollouts.models import Run
+from rollouts.runs import RunId, map_versions
 
 MAX_GROUP_RUNS = 400  # in all groups of a page; of a larger group the first runs
-RunVersion = tuple[int, datetime, int]
-cache: Cache[RunVersion, list[float]] = Cache(CacheSize.SPARKLINES)
+cache: NewestCache[RunId, list[float]] = NewestCache(CacheSize.SPARKLINES)
 
 
 def load_run_scores(runs: Sequence[Run]) -> dict[int, list[float]]:
     """By run id. Only runs that changed are queried, all in two queries."""
-    versions = {(run.pk, run.created_at, run.version): run for run in runs}
+    ids = {(run.pk, run.created_at): run for run in runs}
 
-    def load(missing: Iterable[RunVersion]) -> Mapping[RunVersion, list[float]]:
-        changed = [versions[version] for version in missing]
-        scores = load_sparklines(changed)
-        return {(run.pk, run.created_at, run.version): scores[run.uid] for run in changed}
+    def load(missing: Sequence[RunId]) -> Mapping[RunId, list[float]]:
+        changed = {run: ids[run] for run in missing}
+        scores = load_sparklines(list(changed.values()))
+        return {key: scores[run.uid] for key, run in changed.items()}
 
-    return {version[0]: scores for version, scores in cache.get_many(versions, load).items()}
+    return {pk: scores for (pk, _), scores in cache.load_many(map_versions(runs), load).items()}
 
 
 def add_sparklines(lines: Sequence[RunGroup | RunRow]) -> list[RunGroup | RunRow]:

@@ -109,3 +109,21 @@ def test_a_function_is_computed_once_per_version_and_for_each_of_its_other_argum
     clear()
     load(1, "tuesday", 2)
     assert len(computed) == 5
+
+
+def test_of_many_keys_those_with_a_new_version_are_computed_together() -> None:
+    stored: NewestCache[str, str] = NewestCache(2)
+    computed: list[list[str]] = []
+
+    def load(versions: dict[str, int]) -> dict[str, str]:
+        def compute(missing: list[str]) -> dict[str, str]:
+            computed.append(missing)
+            return {key: f"{key}{versions[key]}" for key in missing}
+
+        return stored.load_many(versions, compute)
+
+    assert load({"a": 1, "b": 1}) == {"a": "a1", "b": "b1"}
+    assert load({"a": 2, "b": 1}) == {"a": "a2", "b": "b1"}
+    assert load({"a": 2, "b": 1}) == {"a": "a2", "b": "b1"}
+    assert load({"a": 2, "b": 2, "c": 1}) == {"a": "a2", "b": "b2", "c": "c1"}, "more than are kept"
+    assert computed == [["a", "b"], ["a"], ["b", "c"]]

@@ -70,6 +70,7 @@ ENDPOINTS: dict[str, Ask] = {
 }
 STOPPED = re.compile(r"which is the limit|other searches still run")
 WITHOUT_TEXT = {"palette", "API completions"}  # they search no text
+SHORT_TEXTS = {"page of the runs", "API runs"}  # names and tags: only a process that starts takes longer than the limit
 
 
 @pytest.fixture
@@ -105,7 +106,8 @@ def test_no_pattern_costs_more_than_its_limit_anywhere(reader: Client, long_run:
             if response.status_code in (422, 429) or STOPPED.search(body):
                 stopped.add((endpoint, name))
     assert problems == []
-    assert {*ENDPOINTS} - {endpoint for endpoint, name in stopped if name == "runaway"} == WITHOUT_TEXT
+    runaways = {endpoint for endpoint, name in stopped if name == "runaway"}
+    assert {*ENDPOINTS} - runaways - SHORT_TEXTS == WITHOUT_TEXT
 
 
 def read_body(response: HttpResponse) -> str:

@@ -11,6 +11,7 @@ closes with 4401 if the session has ended: at the next message of the page, or a
 
 import time
 from collections import Counter
+from random import random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -88,6 +89,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
             return
         if not await self.is_signed_in():
             return
+        self.checked_at -= random() * SESSION_CHECK_SECONDS  # pages that connected together are checked one by one
         await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]), is_hidden)
         await self.send_json({"topics": sorted(self.topics)})
 
@@ -125,6 +127,14 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     async def disconnect(self, code: int) -> None:
         SOCKETS.dec()
         await self.set_topics(set(), self.is_hidden)
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """Channels changes to a thread before each message, to close old database connections. A notification, of which
+        there is one for each page, seldom needs one, and `database_sync_to_async` closes those of its own thread."""
+        if message["type"] == "ring":
+            await self.ring(cast(ChangeNotification, message))
+        else:
+            await super().dispatch(message)
 
     async def ring(self, event: ChangeNotification) -> None:
         """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""

@@ -36,6 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
         server_header=False,
         proxy_headers=False,  # `asgi.py` does this, after it has looked at the TCP peer
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        ws_per_message_deflate=False,
         timeout_graceful_shutdown=MAX_STOP_SECONDS,
     )
     config.load()  # takes seconds, in which no connection may wait for this process

@@ -38,6 +38,7 @@ class CacheSize:
     HEATMAPS = 32
     KEYBOARD_TEXTS = 256  # footers, and help dialogs
     LAST_VALUES = 20_000  # of metrics, in the run list
+    LIVE_PANELS = 64  # panels of the pages of live runs
     LOGGED_KEYS = 256  # body files
     PROMPT_DIGESTS = 20_000  # steps
     QUERY_RESULTS = 512  # counts, and statistics for charts and filter chips

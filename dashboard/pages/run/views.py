@@ -1,9 +1,9 @@
 """The overview of a run: metric charts, status, problems with its data."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -21,6 +22,7 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.run import chart_data, overlays, prompt_heatmap, replay_summary, step_axis, timeline
 from rollouts.ingest import list_row_problems
+from rollouts.lib import CacheSize, NewestCache
 from rollouts.models import Artifact, Dump, Run
 from rollouts.retention import load_quota_status, load_run_drops
 
@@ -56,16 +58,17 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     role = run.project.role_of(request.user)
     is_maintainer, may_share = common.role_allows(role, "maintainer"), common.role_allows(role, "owner")
     load_common_context = cache(lambda: build_common_context(request, run, overlay_runs))
+    version = (run.version, status, waiting)
     return common.render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
         lambda panel: (
-            build_panel_context(request, run, overlay_runs, load_common_context(), panel)
+            build_panel_context(request, run, overlay_runs, load_common_context(), panel, version)
             | {"status": status, "may_index": is_maintainer, "may_arrange": is_maintainer, "waiting": waiting}
             | {"may_share": may_share}
         ),
-        *(run.version, status, waiting, is_maintainer, may_share),
+        *(*version, is_maintainer, may_share),
         *((overlay.pk, overlay.name) for overlay in overlay_runs),
     )
 
@@ -92,16 +95,24 @@ def build_common_context(request: HttpRequest, run: Run, overlay_runs: list[Run]
 
 
 def build_panel_context(
-    request: HttpRequest, run: Run, overlay_runs: list[Run], shared: dict[str, Any], panel: str
+    request: HttpRequest,
+    run: Run,
+    overlay_runs: list[Run],
+    shared: dict[str, Any],
+    panel: str,
+    version: tuple[object, ...],
 ) -> dict[str, Any]:
-    """`shared`, and what only this panel shows. Everything for the page, if `panel` is empty."""
+    """`shared`, and what only this panel shows. Everything for the page, if `panel` is empty. Many people may follow a
+    run: what they all see of a `version` is computed once."""
     context = dict(shared)
     if panel in {"", "notices"}:
-        context |= build_notices_context(run)
-    if panel in {"", "reuse"}:
-        context |= replay_summary.build_replay_context(run, shared["scale"])
-    if panel in {"", "events"}:
-        context |= timeline.build_timeline_context(run, shared["scale"], with_replays=not shared["has_replays"])
+        context["quota"] = load_quota_status(run.project)
+    for name in LIVE_CONTEXTS:
+        if panel == name:
+            key = (run.pk, run.created_at, name, get_language())
+            context |= live_contexts.load(key, version, partial(LIVE_CONTEXTS[name], run, shared))
+        elif not panel:
+            context |= LIVE_CONTEXTS[name](run, shared)
     if panel == "heat" or (not panel and shared["show"] == "prompts"):
         context |= prompt_heatmap.build_heatmap_context(request, run)
     if panel == "overlay":
@@ -110,7 +121,7 @@ def build_panel_context(
     return context
 
 
-def build_notices_context(run: Run) -> dict[str, Any]:
+def build_notices_context(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
     """Problems that make the curves incomplete."""
     failed = run.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
     rejected = run.dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0
@@ -126,9 +137,18 @@ def build_notices_context(run: Run) -> dict[str, Any]:
         "dropped": sum_dropped_items(run),
         "rejected": rejected,
         "retention": load_run_drops(run),
-        "quota": load_quota_status(run.project),
         "row_problems": list_row_problems(run) if rejected else [],
     }
+
+
+LIVE_CONTEXTS: dict[str, Callable[[Run, dict[str, Any]], dict[str, Any]]] = {
+    "notices": build_notices_context,
+    "reuse": lambda run, shared: replay_summary.build_replay_context(run, shared["scale"]),
+    "events": lambda run, shared: timeline.build_timeline_context(
+        run, shared["scale"], with_replays=not shared["has_replays"]
+    ),
+}
+live_contexts: NewestCache[tuple[object, ...], dict[str, Any]] = NewestCache(CacheSize.LIVE_PANELS)
 
 
 def list_replayable_files(run: Run, steps: Collection[int | None]) -> set[str]:

@@ -4,7 +4,7 @@ import { fill, gettext } from "./i18n.js";
 import { buildUrl, countUserRequests, forgetPanel, requestQuietly, swapPanel, waitForUserRequests } from "./panel.js";
 
 // In ms. All listeners get a notification at once, so the delay grows with their number. A slow server gets fewer requests.
-const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 12, MAX_JITTER = 10000, PAUSE = 2, MAX_PAUSE = 10000, TIMEOUT = 30000;
+const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 12, MAX_JITTER = 10000, PAUSE = 1, MAX_PAUSE = 10000, TIMEOUT = 30000;
 const MIN_RETRY = 500, MAX_RETRY = 30000, POLL = 5000, AGE = 20000, POLL_AFTER_FAILURES = 3;
 const { feed, topics } = document.body.dataset;
 const link = document.getElementById("link");
@@ -92,7 +92,7 @@ function notify(message) {
 const jitter = () => Math.random() * Math.min(MAX_JITTER, JITTER + JITTER_PER_LISTENER * listeners);
 const delay = () => Math.max(DELAY + jitter(), pauseUntil - performance.now());
 
-// Notifications that arrive during a refresh are handled together, after a pause of twice the duration of the refresh.
+// Notifications that arrive during a refresh are handled together, after a pause as long as the refresh.
 async function handlePending() {
   const changes = pending;
   pending = [];

@@ -84,6 +84,7 @@ def test_words_that_are_being_typed_are_refused_when_a_mate_saved_others_meanwhi
     expect(mate.locator(".words")).to_have_text("the mate's")
     expect(page.locator(".words")).to_have_text("the mate's")
     page.get_by_role("button", name="Save", exact=True).last.click()
+    page.wait_for_load_state("networkidle")  # the first live update leaves what the person has to read
     expect(page.get_by_role("alert")).to_contain_text("Not saved: another user changed this comment")
     expect(page.get_by_label("Comment")).to_have_value("half an hour of work")
     expect(page.locator(".words")).to_have_text("the mate's")

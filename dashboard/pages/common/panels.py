@@ -61,7 +61,7 @@ def get_requested_panel(request: HttpRequest) -> str:
 
 def get_requested_panels(request: HttpRequest) -> list[str]:
     """The ids of the panels that a live update requests at once; empty for the page and for one panel."""
-    return request.headers.get("X-Panels", "").split() if get_requested_panel(request) else []
+    return list(dict.fromkeys(request.headers.get("X-Panels", "").split())) if get_requested_panel(request) else []
 
 
 def get_shown_step(request: HttpRequest) -> int | None:

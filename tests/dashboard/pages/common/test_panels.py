@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from dashboard.pages.common import panels
 from rollouts.models import Project, Run
 from tests.dashboard.pages.test_pages import generations
 from tests.rollouts.support.push import indexed, lines
@@ -54,6 +55,19 @@ def test_a_panel_with_more_than_content_is_left_out(reader: Client, project: Pro
     url, headers = f"/runs/{run.uid}/steps/latest/", HTMX | {"HX-Target": "empty", "X-Panels": "empty alive unknown"}
     assert reader.get(url, headers=headers).json().keys() == {"alive"}
     assert reader.get(url, headers=HTMX | {"HX-Target": "empty"}).headers["HX-Refresh"] == "true"
+
+
+def test_a_panel_that_is_named_twice_is_rendered_once(
+    reader: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[str] = []
+    original = panels.render_with_deferred
+    monkeypatch.setattr(
+        panels, "render_with_deferred", lambda template, *rest: rendered.append(template) or original(template, *rest)
+    )
+    headers = HTMX | {"HX-Target": "alive", "X-Panels": "alive strip alive strip alive"}
+    assert reader.get(f"/runs/{run.uid}/", headers=headers).json().keys() == {"alive", "strip"}
+    assert len(rendered) == 2
 
 
 def test_several_panels_are_only_for_scripts(reader: Client, run: Run) -> None:

@@ -46,8 +46,8 @@ test-trainers: .stamps/dev  ## tests with real trainers; installs them into .ven
 	scripts/trainers.sh $(TRAINERS) $(PYTHON) $(TORCH)
 	if [ -x $(TRAINERS)/bin/python ]; then TRAINERS_PYTHON=$(abspath $(TRAINERS))/bin/python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m trainers $(TRAINER_PATHS); fi
 
-bench: .stamps/dev  ## measures the performance budgets on this machine
-	$(BIN)/python -m scripts.bench
+bench: .stamps/dev  ## measures the performance budgets on this machine. BENCH="--check" fails if one is missed
+	$(BIN)/python -m scripts.bench $(BENCH)
 
 chaos: .stamps/dev  ## ten minutes of random faults; CHAOS has options, such as "--postgres --seed 1"
 	$(BIN)/python -m tests.chaos $(CHAOS)

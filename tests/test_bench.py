@@ -1,4 +1,4 @@
-"""The long run of the benchmark is one that the product could have made."""
+"""The long run of the benchmark is one that the product could have made, and a missed budget is named."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dashboard.pages.common import step_strip
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from scripts.bench import seed
+from scripts.bench.report import Report, Row, build_table
 from tests.rollouts.support.push import indexed, lines
 
 pytestmark = pytest.mark.django_db
@@ -28,3 +29,44 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
     result = bodies.load_bodies(rows)
     assert len(result) == 21
     assert all(result[row.pk].response.startswith(f"{2 - row.step.step % 2} and") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("measured", "budget", "missed"),
+    [
+        ("11.9 ms", "<= 12 ms", []),
+        ("12.1 ms", "<= 12 ms", ["<= 12 ms"]),
+        ("0.94", "<= 1 ms", []),
+        ("9,999 samples/s", ">= 10,000", [">= 10,000"]),
+        ("10,000 samples/s", ">= 10,000", []),
+        ("420 ms, 1.18 x of 10 steps", "<= 1.2 x", []),
+        ("11 ms, 1.42 x", "<= 1.3 x", ["<= 1.3 x"]),
+        ("1.91 x its 1.40 s CPU", "<= 1.5 x", ["<= 1.5 x"]),
+        ("58.0 KB, in Chinese 61.2", "<= 60 KB", []),
+        ("160 ms, 12 hits", "<= 600 ms at 630 MB", []),
+        ("701", "<= 700 MB, flat", ["<= 700 MB"]),
+        ("33 ms", "30 ms when the budgets were set", []),
+        ("3 x", "", []),
+    ],
+)
+def test_a_limit_is_about_the_number_with_its_unit(measured: str, budget: str, missed: list[str]) -> None:
+    assert Row("what", measured, budget).list_missed_limits() == missed
+
+
+def test_a_budget_without_a_measurement_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no number"):
+        Row("what", "not measured", "<= 3 ms").list_missed_limits()
+
+
+def test_the_report_names_what_is_missed_and_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report()
+    report.show("a page", "29 ms", "<= 30 ms")
+    report.show("  all of it", "31 ms", "<= 30 ms")
+    report.show("without a budget", "3 MB")
+    assert report.list_missed() == ["all of it: 31 ms, budget <= 30 ms"]
+    assert capsys.readouterr().out.count("\n") == 3
+    assert build_table(report.rows)[2:] == [
+        "| a page | 29 ms | <= 30 ms |",
+        "| &nbsp;&nbsp;all of it | 31 ms | <= 30 ms |",
+        "| without a budget | 3 MB | |",
+    ]

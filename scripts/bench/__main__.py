@@ -1,20 +1,26 @@
-"""Prints each budget and its measurement. Quote the ratios; absolute numbers depend on the machine."""
+"""Prints each budget and its measurement. Quote the ratios; absolute numbers depend on the machine.
+
+With `--check`, exit status 1 and a list of the missed budgets; `--table FILE` writes all rows as Markdown.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.bench import baseline, client, exports, load, queues, replay, screen, slime
+from scripts.bench.report import Report
 from tests.support.server import Product
 
-
-def show(what: str, measured: str, budget: str = "") -> None:
-    print(f"{what:58} {measured:>30}   {budget}", flush=True)
+report = Report()
+show = report.show
 
 
 def write_workload(folder: Path, records: int) -> list[Path]:
@@ -27,12 +33,12 @@ def measure_trainer(server: Product, files: list[Path]) -> None:
     show("import rolloutdeck", f"{client.import_ms():.1f} ms", "<= 30 ms")
     run = load.open_run(server, "blocked")
     for what, value in client.blocked(run, files[:5]).items():
-        budget = "<= 12 ms" if "stall" in what else "<= 2 ms"
+        budget = "<= 8 ms" if "stall" in what else "<= 1 ms"
         show(f"one step of 1,024: {what}", f"{value:.2f}", budget)
     with suppress(ImportError):  # torch comes with the demo only
         from scripts.bench import trl
 
-        show("TRL callback, 1,024 x 1,000 tokens: blocked, median ms", f"{trl.blocked(run):.2f}", "<= 5 ms")
+        show("TRL callback, 1,024 x 1,000 tokens: blocked, median ms", f"{trl.blocked(run):.2f}", "<= 3 ms")
     ended, hooked = slime.blocked(run)
     show("slime, 1,024 x 1,000 tokens: end of a rollout, median ms", f"{ended:.2f}", "<= 5 ms")
     show("  its sample hook, 1,024 calls while it generates", f"{hooked:.2f}")
@@ -40,7 +46,7 @@ def measure_trainer(server: Product, files: list[Path]) -> None:
 
 def measure_server(server: Product, files: list[Path], records: int, scratch: Path) -> None:
     for what, value in load.latency(server, files[:5]).items():
-        show(f"logged to visible in the API, {what}", f"{value:.0f}", "<= 250 ms")
+        show(f"logged to visible in the API, {what}", f"{value:.0f}", "<= 120 ms")
     raw = sum(file.stat().st_size for file in files)
     plain = baseline.parquet_loop(files, scratch / "baseline")
     show(
@@ -49,17 +55,22 @@ def measure_server(server: Product, files: list[Path], records: int, scratch: Pa
         "30 ms when the budgets were set",
     )
     result = load.sustained(server, files)
-    show(f"sustained, {records:,} samples, {raw / 1e6:.0f} MB", f"{result['samples/s']:,.0f} samples/s", ">= 10,000")
-    show("  ratio to a plain orjson -> Parquet zstd-1 loop", f"{result['seconds'] / plain:.2f} x its {plain:.1f} s")
-    show("disk, all included", f"{result['disk MB'] * 1e6 / raw:.2f} x the JSONL", "<= 0.7 x")
+    show(f"sustained, {records:,} samples, {raw / 1e6:.0f} MB", f"{result['samples/s']:,.0f} samples/s")
+    ratio = f"{result['seconds'] / plain:.2f} x its {plain:.1f} s"
+    show("  ratio to a plain orjson -> Parquet zstd-1 loop", ratio, "<= 1.8 x")
+    show("disk, all included", f"{result['disk MB'] * 1e6 / raw:.2f} x the JSONL", "<= 0.75 x")
     uid = server.get("runs/?project=bench&name=sustained")["results"][0]["id"]
     few_ms = load.page(server, uid, len(files))
-    show("page of 50 sorted by score at one step", f"{few_ms:.1f} ms", "<= 30 ms")
+    show("page of 50 sorted by score at one step", f"{few_ms:.1f} ms", "<= 15 ms")
     many_ms = load.many_steps(server, files[0], 1000)
     show("  the same in a run of 1,000 steps", f"{many_ms:.1f} ms, {many_ms / few_ms:.2f} x", "<= 1.3 x")
-    for needle in ("heapq.merge(*runs)", "费马小定理"):
-        ms, hits = load.search(server, uid, needle)
-        show(f"exact substring over all: {needle}", f"{ms:.0f} ms, {hits} hits", "<= 600 ms at 630 MB")
+    found = load.search(server, uid, files[0])
+    show(
+        "search for new text over all samples, cold",
+        f"{found['ms'] / found['scan']:.2f} x a polars scan of {found['scan']:.0f} ms",
+        "<= 1.2 x",
+    )
+    show("  the same text again", f"{found['again']:.0f} ms", "<= 30 ms")
     for row in exports.measure_exports(server, uid):
         show(*row)
 
@@ -74,7 +85,7 @@ def measure_replay(server: Product, scratch: Path, size: int = 1 << 30) -> None:
     show("  memory of pull", f"{result['MB']:.0f} MB", "<= 200 MB")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--records", type=int, default=10240, help="10240 or 102400")
     parser.add_argument("--metric-steps", type=int, default=10000)
@@ -82,6 +93,8 @@ def main() -> None:
     parser.add_argument("--only-screen", action="store_true", help="only the measurements in Chromium")
     parser.add_argument("--only-queues", action="store_true", help="only the review of a million samples")
     parser.add_argument("--skip-memory", action="store_true", help="skip the upload of 2 GB that measures memory")
+    parser.add_argument("--check", action="store_true", help="fail with a list of missed budgets")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the rows to a file, as a table in Markdown")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rd-bench-files-") as folder:
         files = write_workload(Path(folder) / "workload", args.records)
@@ -94,6 +107,20 @@ def main() -> None:
                         show(*row)
                 for row in queues.measure_queues(page, server, files[0]):
                     show(*row)
+    if args.table:
+        report.write_table(args.table, describe_machine(args.records))
+    missed = report.list_missed()
+    print("", *(missed or ["All budgets are met."]), sep="\n")
+    return 1 if args.check and missed else 0
+
+
+def describe_machine(records: int) -> str:
+    """A line about what the numbers depend on."""
+    load = f"{os.getloadavg()[2]:.1f}"
+    return (
+        f"`make bench`, {records:,} samples, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}; load average of the last 15 minutes {load}."
+    )
 
 
 def measure_all(server: Product, files: list[Path], args: argparse.Namespace, folder: Path) -> None:
@@ -111,4 +138,4 @@ def measure_all(server: Product, files: list[Path], args: argparse.Namespace, fo
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The baseline: a plain loop orjson -> pyarrow -> Parquet zstd-1, one file per step, in one process."""
+"""The baselines: a plain loop orjson -> pyarrow -> Parquet zstd-1, one file per step, in one process; a bare scan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import orjson
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,3 +22,11 @@ def parquet_loop(files: list[Path], into: Path) -> float:
             table, into / f"{file.stem}.parquet", compression="zstd", compression_level=1, row_group_size=128
         )
     return time.perf_counter() - started
+
+
+def scan_bodies(folder: Path, needle: str) -> list[str]:
+    """Returns the ids of all samples below `folder` whose prompt or response contains `needle`."""
+    has_needle = [pl.col(name).str.contains(needle, literal=True) for name in ("prompt", "response")]
+    files = sorted(folder.rglob("*.parquet"))
+    query = pl.concat([pl.scan_parquet(file).filter(pl.any_horizontal(has_needle)).select("id") for file in files])
+    return query.collect(engine="streaming")["id"].to_list()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import threading
 import time
@@ -15,8 +16,11 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 import rolloutdeck
+from scripts.bench import baseline
 from scripts.bench.client import rows_of
 from tests.support.server import Product
+
+NEEDLE_CHARS = 24
 
 
 def wait_until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:
@@ -110,11 +114,25 @@ def many_steps(server: Product, file: Path, steps: int) -> float:
     return page(server, run.uid, steps)
 
 
-def search(server: Product, uid: str, needle: str) -> tuple[float, int]:
-    """Median ms of the search for a substring in all steps, and the number of matches."""
-    path = f"/api/v1/samples/?run={uid}&split=train&q={quote(json.dumps(needle, ensure_ascii=False))}"
-    result = json.loads(server.fetch(path))
-    return measure_ms(lambda: server.fetch(path), 7), int(result["count"])
+def measure_size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+
+
+def search(server: Product, uid: str, file: Path, times: int = 7) -> dict[str, float]:
+    """Median ms of searches in all steps of a run for substrings that nobody has searched, each in turn with a bare
+    polars scan of the same body files for the same text; and of the same search once more."""
+    rows, chance = rows_of(file), random.Random(1)
+    folder = max((server.data / "bodies").iterdir(), key=measure_size)  # of the run with the most samples
+    cold, again, scans = [], [], []
+    for _ in range(times):
+        text = str(chance.choice(rows)["response"])
+        start = chance.randrange(max(1, len(text) - NEEDLE_CHARS))
+        needle = text[start : start + NEEDLE_CHARS].replace("\n", " ").strip() or text[:NEEDLE_CHARS]
+        path = f"/api/v1/samples/?run={uid}&split=train&q={quote(json.dumps(needle, ensure_ascii=False))}"
+        scans.append(measure_ms(partial(baseline.scan_bodies, folder, needle), 1))
+        cold.append(measure_ms(partial(server.fetch, path), 1))
+        again.append(measure_ms(partial(server.fetch, path), 1))
+    return {name: statistics.median(values) for name, values in (("ms", cold), ("again", again), ("scan", scans))}
 
 
 def count_points(server: Product, uid: str) -> int:

@@ -1,0 +1,72 @@
+"""The rows of the report, and which of them miss their budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NUMBER = r"[\d][\d,]*(?:\.\d+)?"
+LIMIT = re.compile(rf"(<=|>=) ({NUMBER})(?: ([\w/]+))?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`budget` has limits such as `<= 1.3 x` and `>= 10,000`. A limit is about the first number of `measured` with its
+    unit, or the first number at all if none has it."""
+
+    what: str
+    measured: str
+    budget: str = ""
+
+    def list_missed_limits(self) -> list[str]:
+        """Raises ValueError if nothing was measured for a limit."""
+        missed = []
+        for sign, limit, unit in LIMIT.findall(self.budget):
+            value = self.find_number(unit)
+            if value > parse_number(limit) if sign == "<=" else value < parse_number(limit):
+                missed.append(f"{sign} {limit} {unit}".rstrip())
+        return missed
+
+    def find_number(self, unit: str) -> float:
+        with_unit = re.search(rf"({NUMBER}) {re.escape(unit)}(?!\w)", self.measured) if unit else None
+        found = with_unit or re.search(f"({NUMBER})", self.measured)
+        if found is None:
+            raise ValueError(f"{self.what}: {self.measured!r} has no number.")
+        return parse_number(found[1])
+
+
+@dataclass
+class Report:
+    """Prints rows as they are measured."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def show(self, what: str, measured: str, budget: str = "") -> None:
+        self.rows.append(Row(what, measured, budget))
+        print(f"{what:58} {measured:>30}   {budget}", flush=True)
+
+    def list_missed(self) -> list[str]:
+        """Returns a sentence for each budget that is missed."""
+        return [
+            f"{row.what.strip()}: {row.measured}, budget {', '.join(missed)}"
+            for row in self.rows
+            if (missed := row.list_missed_limits())
+        ]
+
+    def write_table(self, path: Path, machine: str) -> None:
+        """Writes the rows as a table in Markdown, below a line about the machine."""
+        path.write_text("\n".join([machine, "", *build_table(self.rows), ""]))
+
+
+def build_table(rows: Sequence[Row]) -> list[str]:
+    lines = ["| what | measured | budget |", "|---|---|---|"]
+    for row in rows:
+        indent = "&nbsp;&nbsp;" if row.what.startswith(" ") else ""
+        lines.append(f"| {indent}{row.what.strip()} | {row.measured} | {row.budget} |".replace("|  |", "| |"))
+    return lines
+
+
+def parse_number(text: str) -> float:
+    return float(text.replace(",", ""))

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from rollouts.errors import RolloutError, StorageUnavailableError
-from rollouts.lib import MAX_INT64, Cache, CacheSize
+from rollouts.lib import Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
 from rollouts.query.body_parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
@@ -61,6 +61,10 @@ class TimeBudget:
             return False
         self.cursor = newest if self.cursor is None else max(newest, self.cursor)
         return True
+
+    def has_searched(self, part: BodyFilePart) -> bool:
+        """Returns whether a file is before the cursor, so that the next part of the search leaves it out."""
+        return self.cursor is None or part.newest_step is None or part.newest_step > self.cursor
 
 
 def scan_bodies(scope: QueryScope, node: QueryNode, time_budget: TimeBudget | None = None) -> list[str]:
@@ -109,11 +113,12 @@ def scan_with_helpers(scan: SharedScan, time_budget: TimeBudget | None) -> tuple
     """Returns the matches, and the files that neither this process nor a helper has scanned."""
     request = get_scan_request()
     found: dict[int, PartMatches] = {}
-    received_at = started = monotonic()
+    failed: set[int] = set()  # positions of files that a helper could not scan
 
     def receive() -> bool:
         matches = scan.receive()
         found.update({at: each for at, each in matches.items() if each is not None})
+        failed.update(at for at, each in matches.items() if each is None)
         return bool(matches)
 
     def list_left() -> list[BodyFilePart]:
@@ -125,12 +130,12 @@ def scan_with_helpers(scan: SharedScan, time_budget: TimeBudget | None) -> tuple
             found |= dict(zip(positions, matches, strict=True))
             receive()
             if time_budget and (left := list_left()) and time_budget.is_over(left):
-                cursor = time_budget.cursor or 0
-                newer = (at for at in found if (scan.parts[at].newest_step or MAX_INT64) > cursor)
-                return [found[at] for at in newer], left
+                return [found[at] for at in found if time_budget.has_searched(scan.parts[at])], left
         started = received_at = monotonic()
-        while list_left() and monotonic() - received_at < MAX_HELPER_SECONDS:
+        while len(found) + len(failed) < len(scan.parts) and monotonic() - received_at < MAX_HELPER_SECONDS:
             request.check_cancelled()
+            if monotonic() - started > request.remaining:
+                raise request.build_time_error()
             if receive():
                 received_at = monotonic()
             else:

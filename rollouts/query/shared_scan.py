@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import redis
 from django.conf import settings
@@ -27,14 +27,15 @@ from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm
 from rollouts.query.body_parts import BodyFilePart
 from rollouts.query.scan_request import get_scan_request
 
+if TYPE_CHECKING:
+    from rollouts.query.body_reader import PartMatches
+
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "rolloutdeck:scan:"
 ANSWER_SECONDS: Final = 2.0  # of Redis
 SPARE_SECONDS: Final = 60  # that the keys exist longer than the search may take
 NODES: Final = {cls.__name__: cls for cls in (And, Or, Not, TextTerm, RegexTerm, LoggedKeyTerm)}
-
-Matches = tuple[tuple[str, ...], frozenset[str]]  # `body_reader.PartMatches`
 
 
 def dump_node(node: QueryNode) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class SharedScan:
         """Returns the positions of the next files for this process; none if all are taken or the search is over."""
         return [int(position) for position in self.redis.lpop(f"{self.key}:todo", count) or ()]
 
-    def send(self, positions: Sequence[int], matches: Sequence[Matches | None]) -> None:
+    def send(self, positions: Sequence[int], matches: Sequence[PartMatches | None]) -> None:
         """Sends the matches of files to the process that searches, if it still does; None if they could not be
         scanned."""
         if not self.redis.exists(self.key):
@@ -119,7 +120,7 @@ class SharedScan:
             commands.expire(f"{self.key}:found", int(self.seconds) + SPARE_SECONDS)
             commands.execute()
 
-    def receive(self) -> dict[int, Matches | None]:
+    def receive(self) -> dict[int, PartMatches | None]:
         """Returns what helpers have sent since the last call, by position."""
         texts = self.redis.lpop(f"{self.key}:found", len(self.parts)) or ()
         return {

@@ -24,7 +24,9 @@ def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:
     assert chat.messages and chat.prompt.startswith("system\n")
 
 
-def test_the_images_of_a_prompt_are_shown_and_the_tensors_made_of_them_are_not_stored(data_dir: Path) -> None:
+def test_the_images_of_a_prompt_are_shown_and_the_tensors_made_of_them_are_not_stored(
+    data_dir: Path, db: None
+) -> None:  # a bucket is checked with the database
     first, *_, last = read_records(slime_rollout, (DATA / "slime_vision/rollout_data/0.pt").read_bytes())
     images = list_images(extract_images(last, "run"))
     assert [(image.origin, image.kind, image.width, image.height) for image in images] == [("images", "png", 12, 8)] * 2

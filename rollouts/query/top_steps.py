@@ -27,10 +27,10 @@ def find_top_steps(
     scope: QueryScope, ordering: str, count: int, limit: Callable[[Sequence[int]], SampleQuerySet], *, filtered: bool
 ) -> list[int] | None:
     """Returns the ids of the steps that have the first `count` samples of a query. None: all steps, because they are
-    few, or the ordering has no ranges, or too few samples match. `limit` returns the query's samples in these steps,
-    `filtered` says that it may leave some out."""
+    few, or the ordering has no ranges, or too few samples match or are asked for. `limit` returns the query's samples
+    in these steps, `filtered` says that it may leave some out."""
     down, name = ordering.startswith("-"), ordering.removeprefix("-")
-    if name not in {*RANGED_COLUMNS, "step"} or scope.step_id is not None:
+    if not count or name not in {*RANGED_COLUMNS, "step"} or scope.step_id is not None:
         return None
     steps = scope.steps.filter(samples__gt=0)
     if steps[:MIN_STEPS].count() < MIN_STEPS or (name != "step" and steps.filter(ranges=None).exists()):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from django.db.models import Q
+from django.test import Client
 
 from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.models import Project, Run, Sample, SampleQuerySet, Step
@@ -17,7 +18,7 @@ from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
 STEPS, ROWS = 24, 6
-COUNTS = (1, 7, 50, STEPS * ROWS, STEPS * ROWS + 9)
+COUNTS = (0, 1, 7, 50, STEPS * ROWS, STEPS * ROWS + 9)
 
 
 @pytest.fixture
@@ -47,6 +48,14 @@ def test_a_page_is_that_of_all_samples_in_order(run: Run, ordering: str, q: str)
     ids = [sample.pk for sample in result.samples]
     for count in COUNTS:
         assert [sample.pk for sample in result.find_first_samples(count)[:count]] == ids[:count], count
+
+
+@pytest.mark.django_db
+def test_the_api_returns_an_empty_page_if_nothing_matches(run: Run, reader: Client) -> None:
+    assert run.steps.count() >= MIN_STEPS
+    for q in ("zebra", "score>99"):
+        answer = reader.get("/api/v1/samples/", {"run": run.uid, "q": q})
+        assert (answer.status_code, answer.json()["count"], answer.json()["results"]) == (200, 0, [])
 
 
 @pytest.mark.django_db

@@ -50,8 +50,11 @@ def stream_archive(export: Export) -> Iterator[bytes]:
     Raises StorageUnavailableError."""
     counts = ExportCounts()
     buffer = DrainableBuffer()
-    with zipfile.ZipFile(buffer, "w") as archive, ThreadPoolExecutor(1, "export") as thread:
-        with archive.open(describe_file(export.data_path), "w", force_zip64=True) as file:
+    with zipfile.ZipFile(buffer, "w") as archive:
+        with (
+            archive.open(describe_file(export.data_path), "w", force_zip64=True) as file,
+            ThreadPoolExecutor(1, "export") as thread,  # ends before the file closes, also if the client leaves
+        ):
 
             def write(make_pieces: Callable[[], Sequence[bytes]]) -> list[bytes]:
                 for piece in make_pieces():

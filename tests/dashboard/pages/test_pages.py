@@ -22,6 +22,10 @@ FIRST_VISIT, AGAIN = 37, 26
 
 @pytest.fixture
 def run(project: Project) -> Run:
+    return build_two_steps(project)
+
+
+def build_two_steps(project: Project) -> Run:
     run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*generations(step)), step)

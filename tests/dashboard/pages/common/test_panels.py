@@ -9,9 +9,8 @@ from django.test import Client
 
 from dashboard.pages.common import panels
 from rollouts.models import Project, Run
-from tests.dashboard.pages.test_pages import generations
+from tests.dashboard.pages.test_pages import build_two_steps, generations
 from tests.rollouts.support.push import indexed, lines
-from tests.support import builders
 
 LIVE_PANEL = re.compile(r'<\w+(?=[^>]*\bdata-live\b)(?![^>]*\b(?:data-url|data-alone)\b)[^>]*\bid="([\w-]+)"')
 PAGES = ("", "steps/latest/", "steps/all/", "timeline/", "groups/2/1/", "context/")
@@ -21,11 +20,7 @@ HTMX = {"HX-Request": "true"}
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = builders.run(project)
-    for step in (1, 2):
-        indexed(run, lines(*generations(step)), step)
-    run.refresh_from_db()
-    return run
+    return build_two_steps(project)
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Page, expect
 
 from tests.browser.support.measure import Visit, rows, selected
@@ -48,7 +50,7 @@ def test_keys_go_through_the_hits_and_switch_to_templates(visit: Visit, training
     expect(position).to_have_text("hit 1 of 2")
     page.keyboard.press("Shift+A")
     expect(page.locator(".alike")).to_be_visible()
-    assert "top=alike" in page.url
+    expect(page).to_have_url(re.compile("top=alike"))
     page.keyboard.press("Shift+A")
     expect(page.locator(".alike")).to_have_count(0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.browser.support.measure import Visit, overflow
@@ -21,7 +23,7 @@ def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(vis
     expect(cards.first).to_contain_text("train step 2")
     page.keyboard.press("Space")
     expect(page.get_by_role("button", name="Paused")).to_be_visible()
-    assert "paused=1" in page.url
+    expect(page).to_have_url(re.compile("paused=1"))
     training.push(3, generations(3, 4))
     expect(bar).to_have_text("R 1 new")
     expect(page.locator(".foot-keys")).to_contain_text("show new")
@@ -36,7 +38,7 @@ def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(vis
     page.keyboard.press("Space")
     expect(cards).to_have_count(5)
     expect(cards.first).to_contain_text("train step 5")
-    assert "paused" not in page.url
+    expect(page).not_to_have_url(re.compile("paused"))
     page.set_viewport_size({"width": 800, "height": 900})
     assert overflow(page) <= 0
 

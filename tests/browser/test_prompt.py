@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from playwright.sync_api import expect
@@ -34,7 +35,7 @@ def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, tra
     page.keyboard.press("[")
     expect(page.locator("#lines .facts")).to_be_visible()
     expect(page.locator("[data-diff] ins")).to_contain_text(["2", "4"])
-    assert page.url.endswith("?at=2&view=diff")
+    expect(page).to_have_url(re.compile(r"\?at=2&view=diff$"))
     assert page.evaluate("window.notReloaded")
     page.go_back()
     expect(page.locator("[data-diff] ins")).to_contain_text(["3", "5"])

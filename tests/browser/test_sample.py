@@ -88,8 +88,8 @@ def test_a_response_is_compared_read_as_turns_and_linked(visit: Visit, training:
     expect(call.locator("> :last-child")).to_contain_text("4")
     page.keyboard.press("r")
     expect(page.locator("#sample .text.response .answer")).to_have_text("#### 4")
-    assert "view=" not in page.url
-    assert "vs=" not in page.url
+    expect(page).not_to_have_url(re.compile("view="))
+    expect(page).not_to_have_url(re.compile("vs="))
 
 
 def measure_opening(page: Page, url: str) -> float:
@@ -182,7 +182,7 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     page.keyboard.press(".")
     expect(page.locator("[data-tokens] [aria-current]")).to_have_text("4500")
     expect(tokens).to_have_count(COUNT - 4096)
-    assert "at=4500" in page.url
+    expect(page).to_have_url(re.compile("at=4500"))
     page.locator("[data-token-chart]").click(position={"x": 1, "y": 5})
     expect(page.locator("[data-tokens] b").first).to_have_text("0")
 

@@ -161,7 +161,8 @@ def test_the_search_of_a_list_that_is_still_loading_gets_the_next_keys(visit: Vi
     page.route(f"**/runs/{training.uid}/**", hold)
     page.keyboard.press("v")
     page.keyboard.type("live")
-    assert "log=" not in page.url and page.locator("#over-words").count() == 0
+    expect(page).not_to_have_url(re.compile("log="))
+    assert page.locator("#over-words").count() == 0
     waiting[0].continue_()
     expect(page.locator("#over-words")).to_have_value("live")
     expect(page.locator("#over-words")).to_be_focused()
@@ -212,7 +213,7 @@ def test_arrow_keys_in_a_strip_wait_for_the_scripts(visit: Visit, training: Trai
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")  # would open step 2 if the arrow key were lost
     page.wait_for_timeout(200)
-    assert "/steps/1/" in page.url
+    expect(page).to_have_url(re.compile("/steps/1/"))
     scripts.release()
     page.wait_for_url("**/steps/3/**")
 
@@ -227,7 +228,7 @@ def test_flag_keys_before_the_script_of_a_group_do_not_follow_the_link(visit: Vi
     page.keyboard.press("f")
     page.keyboard.press("1")
     page.wait_for_timeout(200)
-    assert page.url.endswith("/groups/1/a/")
+    expect(page).to_have_url(re.compile(r"/groups/1/a/$"))
     scripts.release()
     expect(page.locator(".tag.flag")).to_have_count(1)
     assert flagged(training) == [first]

@@ -53,6 +53,20 @@ def test_a_limit_is_about_the_number_with_its_unit(measured: str, budget: str, m
     assert Row("what", measured, budget).list_missed_limits() == missed
 
 
+def test_a_slow_machine_has_more_time_but_not_more_memory_or_a_higher_ratio() -> None:
+    report = Report(slowness=2.0)
+    report.show("page", "29 ms", "<= 15 ms")
+    report.show("ratio", "29 ms, 1.40 x", "<= 15 ms, <= 1.3 x")
+    report.show("memory", "700 MB", "<= 650 MB")
+    report.show("blocked", "2.1", "<= 1 ms")
+    assert report.list_missed() == [
+        "ratio: 29 ms, 1.40 x, budget <= 1.3 x",
+        "memory: 700 MB, budget <= 650 MB",
+        "blocked: 2.1, budget <= 2 ms",
+    ]
+    assert build_table(report.rows)[2] == "| page | 29 ms | <= 15 ms, here 30 ms |"
+
+
 def test_a_budget_without_a_measurement_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no number"):
         Row("what", "not measured", "<= 3 ms").list_missed_limits()

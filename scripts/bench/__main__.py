@@ -42,18 +42,27 @@ def measure_trainer(server: Product, files: list[Path]) -> None:
     ended, hooked = slime.blocked(run)
     show("slime, 1,024 x 1,000 tokens: end of a rollout, median ms", f"{ended:.2f}", "<= 5 ms")
     show("  its sample hook, 1,024 calls while it generates", f"{hooked:.2f}")
+    run.finish()
 
 
-def measure_server(server: Product, files: list[Path], records: int, scratch: Path) -> None:
+def measure_machine(files: list[Path], scratch: Path) -> float:
+    """Returns the seconds of the plain loop. A machine slower than that of the budgets has more time for the rest."""
+    seconds = baseline.measure_parquet_loop(files, scratch / "baseline")
+    per_step = seconds / len(files) * 1000
+    report.slowness = max(1.0, per_step / baseline.PLAIN_MS)
+    show(
+        "plain loop: orjson -> Parquet zstd-1, per 1,024",
+        f"{per_step:.0f} ms",
+        f"{baseline.PLAIN_MS:.0f} ms when the budgets were set",
+    )
+    return seconds
+
+
+def measure_server(server: Product, files: list[Path], records: int, plain: float) -> None:
+    load.wait_until_idle(server)
     for what, value in load.latency(server, files[:5]).items():
         show(f"logged to visible in the API, {what}", f"{value:.0f}", "<= 120 ms")
     raw = sum(file.stat().st_size for file in files)
-    plain = baseline.parquet_loop(files, scratch / "baseline")
-    show(
-        "plain loop: orjson -> Parquet zstd-1, per 1,024",
-        f"{plain / len(files) * 1000:.0f} ms",
-        "30 ms when the budgets were set",
-    )
     result = load.sustained(server, files)
     show(f"sustained, {records:,} samples, {raw / 1e6:.0f} MB", f"{result['samples/s']:,.0f} samples/s")
     ratio = f"{result['seconds'] / plain:.2f} x its {plain:.1f} s"
@@ -124,17 +133,19 @@ def describe_machine(records: int) -> str:
 
 
 def measure_all(server: Product, files: list[Path], args: argparse.Namespace, folder: Path) -> None:
+    load.wait_until_idle(server)
+    show("memory of all processes (PSS), idle after the start", f"{server.memory():.0f} MB", "<= 260 MB")
+    plain = measure_machine(files, folder)
     measure_trainer(server, files)
-    measure_server(server, files, args.records, folder)
+    measure_server(server, files, args.records, plain)
     for what, value in load.metrics(server, names=200, steps=args.metric_steps).items():
         show(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
     measure_replay(server, folder)
     if args.skip_memory:
         return
+    budgets = {"peak": "<= 650 MB", "a minute later": "<= 350 MB"}
     for what, value in load.memory(server, files).items():
-        show(
-            f"memory during an upload of 2 GB, MB: {what}", f"{value:.0f}", "<= 700 MB, flat" if what == "peak" else ""
-        )
+        show(f"memory (PSS), upload of 2 GB: {what}", f"{value:.0f} MB", budgets.get(what, ""))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import sqlite3
 import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from scripts.bench.client import rows_of
 from tests.support.server import Product
 
 NEEDLE_CHARS = 24
+IDLE_CORES = 0.1
 
 
 def wait_until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:
@@ -32,6 +35,18 @@ def wait_until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0
         time.sleep(pause)
 
 
+def wait_until_idle(server: Product) -> None:
+    """Returns when compaction and indexing are done, which would otherwise slow down the pages."""
+    wait_until(lambda: measure_load(server, 2.0) < IDLE_CORES, pause=0.1)
+
+
+def measure_load(server: Product, seconds: float) -> float:
+    """Number of cores that the server's processes use."""
+    before = server.count_cpu_seconds()
+    time.sleep(seconds)
+    return (server.count_cpu_seconds() - before) / seconds
+
+
 def open_run(server: Product, name: str) -> Any:
     """Opens a run and waits until the server has it."""
     settings = {"URL": server.url, "TOKEN": server.token, "SPOOL": str(server.home / "spool")}
@@ -40,6 +55,13 @@ def open_run(server: Product, name: str) -> Any:
     run = rolloutdeck.init(project="bench", name=name, queue_bytes=2 << 30)
     wait_until(partial(has_results, server, f"runs/{run.uid}/"))
     return run
+
+
+def find_bodies(server: Product, uid: str) -> Path:
+    """Returns the folder with the body files of a run. The database must be SQLite."""
+    with closing(sqlite3.connect(f"file:{server.data / 'db.sqlite3'}?mode=ro", uri=True)) as database:
+        (run,) = database.execute("SELECT id FROM rollouts_run WHERE uid = ?", [uid]).fetchone()
+    return server.data / "bodies" / str(run)
 
 
 def count_indexed_dumps(server: Product, uid: str) -> int:
@@ -65,6 +87,7 @@ def sustained(server: Product, files: list[Path]) -> dict[str, float]:
         run.log_samples(rows, step=step)
     wait_until(lambda: count_indexed_dumps(server, run.uid) >= len(files))
     seconds = time.perf_counter() - started
+    run.finish()
     count = sum(map(len, steps))
     return {
         "samples": count,
@@ -85,6 +108,7 @@ def latency(server: Product, files: list[Path]) -> dict[str, float]:
         run.log_samples(rows, step=step)
         wait_until(partial(has_results, server, f"samples/?run={run.uid}&split=train&step={step}"), pause=0.02)
         waits.append(time.perf_counter() - started)
+    run.finish()
     return {"median ms": statistics.median(waits) * 1000, "max ms": max(waits) * 1000}
 
 
@@ -111,18 +135,15 @@ def many_steps(server: Product, file: Path, steps: int) -> float:
         run.log_samples(rows[:8], step=step)
     run.log_samples(rows, step=steps)
     wait_until(lambda: count_indexed_dumps(server, run.uid) >= steps)
+    run.finish()
     return page(server, run.uid, steps)
-
-
-def measure_size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
 def search(server: Product, uid: str, file: Path, times: int = 7) -> dict[str, float]:
     """Median ms of searches in all steps of a run for substrings that nobody has searched, each in turn with a bare
     polars scan of the same body files for the same text; and of the same search once more."""
     rows, chance = rows_of(file), random.Random(1)
-    folder = max((server.data / "bodies").iterdir(), key=measure_size)  # of the run with the most samples
+    folder = find_bodies(server, uid)
     cold, again, scans = [], [], []
     for _ in range(times):
         text = str(chance.choice(rows)["response"])
@@ -166,7 +187,9 @@ def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str,
 
 
 def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> dict[str, float]:
-    """MB (sum of PSS) while `total` bytes are uploaded: before, median of the first and the last third, peak."""
+    """MB (sum of PSS) while `total` bytes are uploaded: before, median of the first and the last third, peak; and a
+    minute later."""
+    wait_until_idle(server)
     before, values = server.memory(), []
     done = threading.Event()
 
@@ -187,10 +210,13 @@ def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> di
     wait_until(lambda: count_indexed_dumps(server, run.uid) >= step)
     done.set()
     watcher.join()
+    run.finish()
     third = max(1, len(values) // 3)
+    time.sleep(60)
     return {
-        "at rest": before,
+        "before": before,
         "first third": statistics.median(values[:third]),
         "last third": statistics.median(values[-third:]),
         "peak": max(values),
+        "a minute later": server.memory(),
     }

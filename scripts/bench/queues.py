@@ -40,7 +40,7 @@ def measure_queues(page: Page, server: Product, file: Path) -> Iterator[tuple[st
     rows = rows_of(file)
     uid = screen.log_run(server, "screen-million", {1: rows})
     seed.lengthen(server, uid, SAMPLES // len(rows) + 1)
-    screen.wait_until_idle(server)
+    load.wait_until_idle(server)
     server.post("projects/bench/rubric/", {"questions": QUESTIONS, "base_version": 0}, "PUT")
     settings = {"project": "bench", "name": "many", "runs": [uid], "num_reviewers_per_item": 2}
     started = time.perf_counter()

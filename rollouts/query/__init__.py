@@ -24,7 +24,17 @@ from rollouts.query.ast import (
     compute_tolerance,
     is_changeable_term,
 )
-from rollouts.query.body_scan import TimeBudget, find_matching_texts, help_scan, scan_bodies
+from rollouts.query.body_scan import (
+    ScanRequest,
+    TimeBudget,
+    find_matching_texts,
+    get_scan_request,
+    help_scan,
+    list_trainer_columns,
+    read_memory,
+    scan_bodies,
+    start_scan_request,
+)
 from rollouts.query.completion import (
     CompletionChoice,
     QueryCompletion,
@@ -42,11 +52,8 @@ from rollouts.query.correctness_rule import (
 )
 from rollouts.query.grammar import ASCII_SIGNS, KEY_PATTERN, RESERVED_WORDS, quote_value
 from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snippets
-from rollouts.query.logged_keys import list_trainer_columns
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import RESCORE_PREFIX, format_disagreement, list_rescores, resolve_rescores
-from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
-from rollouts.query.scanner_process import read_memory
 from rollouts.query.search import PART_PREFIX, SAMPLE_ORDERINGS, QueryResult, build_query_condition, find_samples
 from rollouts.query.sql import QueryScope, build_condition
 from rollouts.query.term_editing import QueryTerms, find_number_ranges, find_term_span, split_terms
@@ -62,6 +69,5 @@ __all__ = [
     "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
     "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan", "is_changeable_term",
     "list_rescores", "list_trainer_columns", "name_correctness_rules", "parse_correctness_rule", "parse_query",
-    "quote_value", "read_memory",
-    "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",
+    "quote_value", "read_memory", "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from rollouts.query.ast import And, Or, Query, QueryNode, RegexTerm, TextTerm
-from rollouts.query.scanner import collect_frame
+from rollouts.query.body_scan import collect_frame
 
 BYTES_BEFORE: Final = 160  # that are read in front of a hit
 BYTES_AFTER: Final = 900

@@ -27,6 +27,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.lib import MAX_INT64
 from rollouts.query import ast
+from rollouts.query.body_scan import find_regex_error
 from rollouts.query.grammar import (
     ASCII_SIGNS,
     get_grammar_parser,
@@ -160,8 +161,6 @@ def takes_list(name: str, vocabulary: Vocabulary) -> bool:
 
 
 def build_regex_term(pattern: str, span: ast.Span) -> ast.RegexTerm:
-    from rollouts.query.body_reader import find_regex_error
-
     if len(pattern) > MAX_REGEX_CHARS:
         message = _("The regular expression has more than {limit} characters.")
         raise ast.InvalidQueryError(message.format(limit=f"{MAX_REGEX_CHARS:,}"), span)

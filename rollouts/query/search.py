@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import NOT_BLIND, BlindQueues, Queue, Run
-from rollouts.query import body_parts, body_scan, correctness_rule
+from rollouts.query import body_scan, correctness_rule
 from rollouts.query.ast import And, BodyTerm, NameTerm, Not, Or, Query, QueryNode, RangeTerm, collect_leaves
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import RESCORE_PREFIX, get_order_column, resolve_rescores
@@ -240,7 +240,7 @@ class ConditionBuilder:
     @cached_property
     def has_several_bodies(self) -> bool:
         """Whether a sample may have several bodies. It matches if any of them does, so one body cannot rule it out."""
-        return body_parts.has_several_bodies(self.scope)
+        return body_scan.has_several_bodies(self.scope)
 
     def build(self, node: QueryNode) -> Q:
         if self.is_one_scan(node):

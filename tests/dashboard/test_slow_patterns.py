@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from rollouts.models import Run
-from rollouts.query import scanner
+from rollouts.query.body_scan import scanner
 from tests.rollouts.support.push import generation, indexed, lines
 
 SECONDS = 0.2  # the limit of a search here

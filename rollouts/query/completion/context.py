@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db.models import Count
 from django.utils.translation import gettext as _
@@ -14,14 +14,11 @@ from django.utils.translation import gettext_noop as N_
 from rollouts.errors import InvalidInputError
 from rollouts.models import Queue, Rescore, Run, build_rescore_column
 from rollouts.query import ast
-from rollouts.query.logged_keys import find_logged_keys
+from rollouts.query.body_scan import LoggedKey, find_logged_keys
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import list_rescores
 from rollouts.query.search import QueryResult, find_samples
 from rollouts.samples import PROPERTY_CATALOG
-
-if TYPE_CHECKING:
-    from rollouts.query.body_reader import LoggedKey
 
 MAX_CHOICES: Final = 14
 MAX_COUNTED_SAMPLES: Final = 200_000  # counts of more take too long while the user types

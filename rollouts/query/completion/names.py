@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from django.db.models import Max, Min
 from django.utils.translation import gettext as _
 
 from rollouts.query import ast, label_terms
+from rollouts.query.body_scan import LoggedKey
 from rollouts.query.completion.context import (
     FIELD_DESCRIPTIONS,
     PROPERTY_DESCRIPTIONS,
@@ -18,9 +17,6 @@ from rollouts.query.completion.context import (
 from rollouts.query.completion.values import list_values
 from rollouts.query.grammar import format_key
 from rollouts.query.sql import NUMBER_COLUMNS
-
-if TYPE_CHECKING:
-    from rollouts.query.body_reader import LoggedKey
 
 
 def list_names(context: CompletionContext, typed: str) -> list[CompletionChoice]:

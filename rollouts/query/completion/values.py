@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from django.db.models import Count
 from django.utils.translation import gettext as _
@@ -13,6 +12,7 @@ from django.utils.translation import gettext as _
 from rollouts.errors import InvalidInputError
 from rollouts.models import StepTemplate, add_templates, get_flag_name
 from rollouts.query import ast, label_terms
+from rollouts.query.body_scan import LoggedKey, count_logged_values, is_count_complete
 from rollouts.query.completion.context import (
     MAX_CHOICES,
     CompletionChoice,
@@ -20,14 +20,10 @@ from rollouts.query.completion.context import (
     describe_property,
 )
 from rollouts.query.grammar import format_key, parse_key_name, quote_value
-from rollouts.query.logged_keys import count_logged_values, is_count_complete
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import format_disagreement
 from rollouts.query.sql import NUMBER_COLUMNS
 from rollouts.samples import NAME_MASK, NUMBER_MASK
-
-if TYPE_CHECKING:
-    from rollouts.query.body_reader import LoggedKey
 
 
 def list_values(context: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:

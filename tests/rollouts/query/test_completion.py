@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rollouts.models import Project, Run
 from rollouts.query import completion, search
 from rollouts.query.ast import InvalidQueryError
+from rollouts.query.body_scan.newest_keys import MAX_KEY_FILES
 from rollouts.query.completion import context
-from rollouts.query.logged_keys import MAX_KEY_FILES
 from rollouts.query.parser import parse_query
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders

@@ -15,10 +15,11 @@ import polars as pl
 import pytest
 
 from rollouts.errors import QueryLimitError, SearchCancelledError, TooManySearchesError
-from rollouts.query import ScanRequest, scanner, start_scan_request
+from rollouts.query import ScanRequest, start_scan_request
+from rollouts.query.body_scan import scanner
+from rollouts.query.body_scan.scanner import collect_frames
+from rollouts.query.body_scan.slots import lock_slots
 from rollouts.query.hits import find_hits
-from rollouts.query.scan_slots import lock_slots
-from rollouts.query.scanner import collect_frames
 
 RUNAWAY = r"(.{1,500}x){2}[^x\w\s]"  # reads less than 1 MB per second
 WORDS = random.Random(1).choices(

@@ -10,11 +10,11 @@ import pytest
 from rollouts.errors import StorageUnavailableError
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.models import Dump, DuplicateSource, Project, Run
-from rollouts.query import body_scan
 from rollouts.query.ast import QueryNode
-from rollouts.query.body_parts import BodyFilePart, list_body_parts, merge_pieces
-from rollouts.query.body_reader import PartMatches
-from rollouts.query.body_scan import TimeBudget, match_cache
+from rollouts.query.body_scan import matching
+from rollouts.query.body_scan.matching import TimeBudget, match_cache
+from rollouts.query.body_scan.parts import BodyFilePart, list_body_parts, merge_pieces
+from rollouts.query.body_scan.reader import PartMatches
 from rollouts.query.search import find_samples
 from tests.rollouts.support.query_rows import ROWS, Row, push
 from tests.support import builders
@@ -32,14 +32,14 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, mon
     for step in (2, 3, 4):
         push(run, [{"response": f"needle {step}"}], step=step)
     scans: list[tuple[int, int]] = []  # (files, ids found) of each scan
-    original = body_scan.find_matches
+    original = matching.find_matches
 
     def record_scan(files: Sequence[BodyFilePart], node: QueryNode) -> list[PartMatches]:
         answers = original(files, node)
         scans.append((len(files), sum(len(ids) for ids, _ in answers)))
         return answers
 
-    monkeypatch.setattr(body_scan, "find_matches", record_scan)
+    monkeypatch.setattr(matching, "find_matches", record_scan)
     result = find_samples(run, q="needle step:2..3", ordering="-step")
     assert [sample.step.step for sample in result.samples] == [3, 2]
     assert scans == [(2, 2)]

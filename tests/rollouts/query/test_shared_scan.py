@@ -12,11 +12,12 @@ import redis
 
 from rollouts.errors import SearchCancelledError
 from rollouts.models import Project, Run
-from rollouts.query import ScanRequest, body_scan, help_scan, parse_query, shared_scan, start_scan_request
+from rollouts.query import ScanRequest, help_scan, parse_query, start_scan_request
 from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm
-from rollouts.query.body_scan import MAX_FILES_AT_ONCE, TimeBudget
+from rollouts.query.body_scan import matching, shared_scan
+from rollouts.query.body_scan.matching import MAX_FILES_AT_ONCE, TimeBudget
+from rollouts.query.body_scan.shared_scan import PREFIX, SharedScan, dump_node, load_node
 from rollouts.query.search import find_samples
-from rollouts.query.shared_scan import PREFIX, SharedScan, dump_node, load_node
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -38,7 +39,7 @@ def ask_for_help(scan_id: str) -> int:
 def share_at_once(settings: Any) -> Iterator[None]:
     settings.SHARE_SEARCH_SECONDS = 0.0
     settings.SEARCH_HELP = f"{__name__}.ask_for_help"
-    body_scan.match_cache.clear()
+    matching.match_cache.clear()
     yield
     for helper in helpers:
         helper.join(10)
@@ -63,7 +64,7 @@ def find_steps(run: Run, budget: TimeBudget | None = None) -> set[int]:
 def scanned(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """The number of files that each thread scans. The thread of the search waits for the others first."""
     counts: dict[int, int] = {}
-    original, me = body_scan.find_matches, threading.get_ident()
+    original, me = matching.find_matches, threading.get_ident()
 
     def find_matches(parts: Any, node: QueryNode) -> Any:
         if threading.get_ident() == me and helpers:
@@ -73,7 +74,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
         counts[threading.get_ident()] = counts.get(threading.get_ident(), 0) + len(parts)
         return original(parts, node)
 
-    monkeypatch.setattr(body_scan, "find_matches", find_matches)
+    monkeypatch.setattr(matching, "find_matches", find_matches)
     return counts
 
 
@@ -99,7 +100,7 @@ def test_a_search_waits_for_the_files_that_its_helpers_scan(
         positions = scan.take(STEPS)
         taken.set()
         time.sleep(0.3)
-        scan.send(positions, body_scan.find_matches([scan.parts[at] for at in positions], scan.node))
+        scan.send(positions, matching.find_matches([scan.parts[at] for at in positions], scan.node))
 
     def ask_and_wait(scan_id: str) -> int:
         return ask_for_help(scan_id) * taken.wait(5)
@@ -140,14 +141,14 @@ def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypat
         assert taken.wait(5)
         return asked
 
-    monkeypatch.setattr(body_scan, "MAX_HELPER_SECONDS", 0.2)
+    monkeypatch.setattr(matching, "MAX_HELPER_SECONDS", 0.2)
     monkeypatch.setattr(shared_scan, "import_string", lambda _path: ask_and_wait)
     workers.append(take_and_die)
     assert find_steps(run) == set(range(1, STEPS + 1))
 
 
 def test_files_that_a_helper_cannot_read_are_scanned_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, me = body_scan.find_matches, threading.get_ident()
+    original, me = matching.find_matches, threading.get_ident()
     failed = threading.Event()
 
     def find_matches(parts: Any, node: QueryNode) -> Any:
@@ -158,8 +159,8 @@ def test_files_that_a_helper_cannot_read_are_scanned_again(run: Run, monkeypatch
             assert failed.wait(5)
         return original(parts, node)
 
-    monkeypatch.setattr(body_scan, "find_matches", find_matches)
-    monkeypatch.setattr(body_scan, "MAX_HELPER_SECONDS", 60.0)
+    monkeypatch.setattr(matching, "find_matches", find_matches)
+    monkeypatch.setattr(matching, "MAX_HELPER_SECONDS", 60.0)
     workers.append(help_scan)
     started = time.monotonic()
     assert find_steps(run) == set(range(1, STEPS + 1))
@@ -193,7 +194,7 @@ def test_helpers_of_a_search_whose_client_left_stop(run: Run, monkeypatch: pytes
             pass
         started.set()
 
-    monkeypatch.setattr(body_scan, "MAX_HELPER_SECONDS", 10.0)
+    monkeypatch.setattr(matching, "MAX_HELPER_SECONDS", 10.0)
     workers.append(hold)
     threading.Thread(target=lambda: started.wait(5) and request.cancelled.set()).start()
     with start_scan_request(request), pytest.raises(SearchCancelledError):

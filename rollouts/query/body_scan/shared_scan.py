@@ -24,11 +24,11 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm
-from rollouts.query.body_parts import BodyFilePart
-from rollouts.query.scan_request import get_scan_request
+from rollouts.query.body_scan.parts import BodyFilePart
+from rollouts.query.body_scan.request import get_scan_request
 
 if TYPE_CHECKING:
-    from rollouts.query.body_reader import PartMatches
+    from rollouts.query.body_scan.reader import PartMatches
 
 log = logging.getLogger(__name__)
 

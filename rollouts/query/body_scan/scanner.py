@@ -21,9 +21,9 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from rollouts.errors import QueryLimitError, StorageUnavailableError
-from rollouts.query import scanner_process
-from rollouts.query.scan_request import ScanRequest, get_scan_request
-from rollouts.query.scan_slots import take_scan_slot
+from rollouts.query.body_scan import scanner_process
+from rollouts.query.body_scan.request import ScanRequest, get_scan_request
+from rollouts.query.body_scan.slots import take_scan_slot
 
 if TYPE_CHECKING:
     import polars as pl

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from rollouts.errors import TooManySearchesError
-from rollouts.query.scan_request import ScanRequest
+from rollouts.query.body_scan.request import ScanRequest
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from rollouts.query.body_parts import BodyFilePart, FileVersion, get_file_version, list_body_parts
+from rollouts.query.body_scan.logged_key import LoggedKey
+from rollouts.query.body_scan.parts import BodyFilePart, FileVersion, get_file_version, list_body_parts
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, TURN_KEYS
 
 if TYPE_CHECKING:
-    from rollouts.query.body_reader import LoggedKey
     from rollouts.query.sql import QueryScope
 
 MAX_KEY_FILES: Final = 8  # of the newest steps
@@ -27,7 +27,7 @@ def list_newest_parts(scope: QueryScope) -> list[tuple[BodyFilePart, FileVersion
 
 def find_logged_keys(scope: QueryScope) -> dict[str, LoggedKey]:
     """Returns the keys of the scope's newest files by name."""
-    from rollouts.query.body_reader import read_logged_keys
+    from rollouts.query.body_scan.reader import read_logged_keys
 
     keys: dict[str, LoggedKey] = {}
     for part, version in list_newest_parts(scope):
@@ -46,7 +46,7 @@ def list_trainer_columns(scope: QueryScope) -> set[str]:
 
 def count_logged_values(scope: QueryScope, key: LoggedKey, limit: int) -> list[tuple[str, int]]:
     """Returns [(value as the query language writes it, samples)] of the newest files, the most frequent first."""
-    from rollouts.query.body_reader import read_value_counts
+    from rollouts.query.body_scan.reader import read_value_counts
 
     counts: Counter[str] = Counter()
     for part, version in list_newest_parts(scope):
@@ -56,7 +56,7 @@ def count_logged_values(scope: QueryScope, key: LoggedKey, limit: int) -> list[t
 
 def is_count_complete(scope: QueryScope, key: LoggedKey, samples: int) -> bool:
     """Returns whether `count_logged_values` counts each of the scope's samples once, and no file's values were cut."""
-    from rollouts.query.body_reader import MAX_VALUES, read_row_count, read_value_counts
+    from rollouts.query.body_scan.reader import MAX_VALUES, read_row_count, read_value_counts
 
     parts = list_newest_parts(scope)
     if sum(read_row_count(*part) for part in parts) != samples:

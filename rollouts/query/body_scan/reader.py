@@ -6,7 +6,6 @@ Import this module inside functions only: workers fork, and the threads that pol
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -25,9 +24,10 @@ from rollouts.query.ast import (
     collect_leaves,
     compute_tolerance,
 )
-from rollouts.query.body_parts import BodyFilePart, FileVersion
+from rollouts.query.body_scan.logged_key import LoggedKey
+from rollouts.query.body_scan.parts import BodyFilePart, FileVersion
+from rollouts.query.body_scan.scanner import collect_frame, collect_frames
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases, quote_value
-from rollouts.query.scanner import collect_frame, collect_frames
 from rollouts.storage import fetch_body_file
 
 MAX_VALUES: Final = 200  # of a logged key in a file
@@ -36,31 +36,7 @@ READ_ERRORS: Final = (pl.exceptions.PolarsError, OSError)
 PartMatches = tuple[tuple[str, ...], frozenset[str]]  # ids of the matching samples, keys that can be queried
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedKey:
-    """`count` samples have the key. Numbers have the range `low` to `high`, texts `distinct` values."""
-
-    name: str
-    numeric: bool
-    count: int
-    low: float | None = None
-    high: float | None = None
-    distinct: int = 0
-
-    def merge(self, other: LoggedKey) -> LoggedKey:
-        """Returns the key in both of two files."""
-        bounds = [bound for bound in (self.low, other.low, self.high, other.high) if bound is not None]
-        return LoggedKey(
-            self.name,
-            self.numeric and other.numeric,
-            self.count + other.count,
-            min(bounds, default=None),
-            max(bounds, default=None),
-            max(self.distinct, other.distinct),
-        )
-
-
-def find_regex_error(pattern: str) -> str:
+def find_pattern_error(pattern: str) -> str:
     """Returns why polars does not accept a regular expression, empty if it does."""
     try:
         pl.Series(["x"]).str.contains(pattern)

@@ -20,14 +20,14 @@ from rollouts.errors import RolloutError, StorageUnavailableError
 from rollouts.lib import Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
-from rollouts.query.body_parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
+from rollouts.query.body_scan.parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
+from rollouts.query.body_scan.request import ScanRequest, get_scan_request, start_scan_request
+from rollouts.query.body_scan.shared_scan import SharedScan, share_scan
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases
-from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
-from rollouts.query.shared_scan import SharedScan, share_scan
 from rollouts.samples import scan_dump_rows
 
 if TYPE_CHECKING:
-    from rollouts.query.body_reader import PartMatches
+    from rollouts.query.body_scan.reader import PartMatches
     from rollouts.query.sql import QueryScope
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ match_cache: Cache[tuple[BodyFilePart, QueryNode, FileVersion], PartMatches] = C
 
 def find_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMatches]:
     """Returns the matches of each part. Parts that are not cached are read together."""
-    from rollouts.query.body_reader import read_matches
+    from rollouts.query.body_scan.reader import read_matches
 
     keys = [(part, node, get_file_version(part)) for part in parts]
     matches = match_cache.get_many(
@@ -183,9 +183,16 @@ def find_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMat
 
 def find_matching_texts(pattern: str, texts: Sequence[str]) -> list[bool]:
     """Returns for each text whether it matches a regular expression of the query language, in linear time."""
-    from rollouts.query.body_reader import match_texts
+    from rollouts.query.body_scan.reader import match_texts
 
     return match_texts(pattern, texts)
+
+
+def find_regex_error(pattern: str) -> str:
+    """Returns why a regular expression is not one of the query language, empty if it is."""
+    from rollouts.query.body_scan.reader import find_pattern_error
+
+    return find_pattern_error(pattern)
 
 
 def check_logged_keys(node: QueryNode, keys: set[str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.conf import settings
-from django.db import models
+from django.db import connections, models
 
 from rollouts.models.dumps import Dump
 from rollouts.models.runs import Run
-from rollouts.models.steps import Step
+from rollouts.models.steps import Step, StepQuerySet
 
 
 class SampleQuerySet(models.QuerySet["Sample"]):
@@ -23,6 +23,22 @@ class SampleQuerySet(models.QuerySet["Sample"]):
 
     def current_and_visible(self) -> SampleQuerySet:
         return self.visible().in_current_steps()
+
+    def in_steps(self, steps: StepQuerySet) -> SampleQuerySet:
+        """Samples in any of these steps. PostgreSQL gets the steps as an array, so that it uses the index: for a long
+        run and a subquery, it reads the samples of all runs."""
+        keys = steps.order_by().values("pk")
+        if connections[self.db].vendor != "postgresql":
+            return self.filter(step__in=keys)
+        array = models.Subquery(keys, template="ARRAY(%(subquery)s)")
+        is_in = models.Func(
+            models.F("step"),
+            array,
+            arg_joiner=" = ANY(",
+            template="%(expressions)s)",
+            output_field=models.BooleanField(),
+        )
+        return self.filter(is_in)
 
 
 class Sample(models.Model):

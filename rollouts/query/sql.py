@@ -40,6 +40,7 @@ NUMBER_COLUMNS: Final = {
     "score": "score", "len": "chars", "tokens": "tokens", "adv": "advantage", "n": "index", "step": "step__step",
     "staleness": "staleness", "duration": "duration",
 }  # fmt: skip
+PROMPT_KEY_CHARS: Final = 26  # of `Sample.prompt_key`, from a to z and 2 to 7
 # The samples that have a value of a field.
 RECORDED_CONDITIONS: Final = {
     "score": Q(score__isnull=False), "tokens": Q(tokens__isnull=False), "adv": Q(advantage__isnull=False),
@@ -83,8 +84,8 @@ class QueryScope:
 
     def samples(self) -> Any:
         """Returns a QuerySet of the visible samples of these steps."""
-        in_steps = Q(step__in=self.steps.values("pk")) if self.step_id is None else Q(step=self.step_id)
-        return Sample.objects.visible().filter(in_steps)
+        samples = Sample.objects.visible()
+        return samples.in_steps(self.steps) if self.step_id is None else samples.filter(step=self.step_id)
 
 
 def build_scope(
@@ -173,7 +174,7 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
         case "group":
             return Q(group=term.text)
         case "prompt":
-            return Q(prompt_key__startswith=term.text.lower())
+            return build_prompt_condition(term.text.lower())
         case "source":
             return Q(data_source__icontains=term.text)
         case "alike":
@@ -183,6 +184,14 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
         case "label" | "author" | "label-source":
             return label_terms.build_named_label_condition(term, scope.run, scope.labels())
     raise ValueError(f"The query key {term.name} has no condition.")
+
+
+def build_prompt_condition(key: str) -> Q:
+    """Returns the samples whose prompt key begins with `key`. PostgreSQL's index serves a whole key and a range, but in
+    most collations not LIKE."""
+    if len(key) >= PROMPT_KEY_CHARS:
+        return Q(prompt_key=key)
+    return Q(prompt_key__startswith=key, prompt_key__gte=key, prompt_key__lte=key + "z" * PROMPT_KEY_CHARS)
 
 
 def build_template_condition(term: ast.NameTerm) -> Q:

@@ -39,7 +39,7 @@ from dashboard.permissions import LAST_PROJECT
 from dashboard.search_limits import set_search_person
 from rolloutdeck.protocol import SERVER_HEADER, WIRE_VERSION
 from rollouts.errors import QueryLimitError, SearchCancelledError, StorageUnavailableError, TooManySearchesError
-from rollouts.lib import clear_outdated
+from rollouts.forgetting import clear_forgotten_texts
 from rollouts.storage import BucketError, is_disk_full
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def rolloutdeck_headers(get_response: Callable[[HttpRequest], HttpResponseBase])
     caches first if they may have a prompt that was forgotten."""
 
     def respond(request: HttpRequest) -> HttpResponseBase:
-        clear_outdated()
+        clear_forgotten_texts()
         return add_server_headers(get_response(request))
 
     return respond

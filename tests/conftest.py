@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,8 +128,11 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def data_dir(settings: Any, tmp_path: Path) -> Iterator[Path]:
+def data_dir(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Every test writes its bytes to a folder of its own; with TEST_STORAGE=s3 to a place of its own in a bucket."""
+    from rollouts.forgetting import caches
+
+    monkeypatch.setattr(caches.look, "at", math.inf)  # else the number of queries depends on the time
     settings.DATA_DIR = tmp_path / "data"
     settings.STORAGE_URL = create_place() if TEST_STORAGE == "s3" else ""
     yield settings.DATA_DIR

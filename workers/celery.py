@@ -53,9 +53,9 @@ def end_with_worker(**_: Any) -> None:
 
 @task_prerun.connect
 def clear_forgotten_prompts(**_: Any) -> None:
-    from rollouts.lib import clear_outdated  # needs Django's settings
+    from rollouts.forgetting import clear_forgotten_texts  # needs Django's settings
 
-    clear_outdated()
+    clear_forgotten_texts()
 
 
 @worker_process_init.connect

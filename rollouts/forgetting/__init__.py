@@ -6,9 +6,11 @@ are removed after their commit. A command that was killed continues when it is c
 """
 
 from rollouts.forgetting.backups import BackupForgetting, forget_in_backups
+from rollouts.forgetting.caches import clear_forgotten_texts
 from rollouts.forgetting.forget import ForgetResult, forget_prompt
 from rollouts.forgetting.traces import TraceReport, find_traces
 
 __all__ = [
-    "BackupForgetting", "ForgetResult", "TraceReport", "find_traces", "forget_in_backups", "forget_prompt",
+    "BackupForgetting", "ForgetResult", "TraceReport", "clear_forgotten_texts", "find_traces", "forget_in_backups",
+    "forget_prompt",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from rollouts.lib.cache import (
     cached_by_key,
     cached_newest,
     clear_all_processes,
+    clear_caches,
     clear_outdated,
 )
 from rollouts.lib.free_memory import release_free_memory, start_memory_release
@@ -30,8 +31,8 @@ from rollouts.lib.version import find_unknown_migrations, read_version
 
 __all__ = [
     "Cache", "CacheSize", "MAX_INT64", "NewestCache", "cached", "cached_by_key", "cached_newest",
-    "clear_all_processes", "clear_outdated", "find_unknown_migrations", "get_current_process_id", "has_passed",
-    "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text", "parse_text",
-    "read_version", "redact_command", "redact_secrets", "redact_text", "release_free_memory", "replace_unstorable",
-    "start_memory_release",
+    "clear_all_processes", "clear_caches", "clear_outdated", "find_unknown_migrations", "get_current_process_id",
+    "has_passed", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text",
+    "parse_text", "read_version", "redact_command", "redact_secrets", "redact_text", "release_free_memory",
+    "replace_unstorable", "start_memory_release",
 ]  # fmt: skip

@@ -131,7 +131,7 @@ class NewestCache(Generic[Key, Value]):
 
 
 def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
-    """Like `functools.lru_cache`, but `clear` clears it with all other caches."""
+    """Like `functools.lru_cache`, but `clear_caches` clears it with all other caches."""
 
     def decorate(function: Callable[P, Value]) -> Callable[P, Value]:
         cache: Cache[Any, Value] = Cache(max_size)
@@ -175,7 +175,7 @@ def cached_by_key(max_size: int) -> Callable[[Callable[[Owner], Value]], Callabl
     return decorate
 
 
-def clear() -> None:
+def clear_caches() -> None:
     """Clears every cache of this process."""
     for cache in CACHES:
         cache.clear()
@@ -193,7 +193,7 @@ def clear_all_processes() -> None:
     path = get_clear_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    clear()
+    clear_caches()
 
 
 def clear_outdated() -> None:
@@ -204,5 +204,5 @@ def clear_outdated() -> None:
     except OSError:
         now = 0
     if cleared_at is not None and now != cleared_at:
-        clear()
+        clear_caches()
     cleared_at = now

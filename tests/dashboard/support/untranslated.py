@@ -12,7 +12,7 @@ import pytest
 from django.utils import translation
 from django.utils.safestring import SafeData, SafeString
 
-from rollouts.lib import cache
+from rollouts.lib import clear_caches
 
 OPEN, CLOSE = "⟦", "⟧"
 SHOWN = ("title", "aria-label", "aria-description", "placeholder", "alt", "label", "data-does")
@@ -26,12 +26,12 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 @contextmanager
 def marked() -> Iterator[None]:
     """Every text that comes from the Chinese catalogue stands between ⟦ and ⟧, also what is drawn once and kept."""
-    cache.clear()
+    clear_caches()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("gettext", "ngettext", "pgettext", "npgettext"):
             patch.setattr(translation._trans, name, fenced(getattr(translation._trans, name)))
         yield
-    cache.clear()
+    clear_caches()
 
 
 def fenced(real: Any) -> Any:

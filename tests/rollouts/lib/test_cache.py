@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from rollouts.lib.cache import Cache, NewestCache, cached, cached_by_key, cached_newest, clear
+from rollouts.lib.cache import Cache, NewestCache, cached, cached_by_key, cached_newest, clear_caches
 
 
 def test_what_was_asked_for_last_stays() -> None:
@@ -49,7 +49,7 @@ def test_a_cached_function_is_called_once_until_all_caches_are_cleared() -> None
 
     assert [double(item) for item in (1, 2, 1, 3, 1, 2)] == [2, 4, 2, 6, 2, 4]
     assert requests == [1, 2, 3, 2]
-    clear()
+    clear_caches()
     assert double(2) == 4 and requests == [1, 2, 3, 2, 2]
 
 
@@ -106,7 +106,7 @@ def test_a_function_is_computed_once_per_version_and_for_each_of_its_other_argum
     assert load(1, "monday", 1, "eval") == "1 monday 1 eval"
     assert load(1, "tuesday", 2) == "1 tuesday 2 train", "another run that got the same id"
     assert computed == [(1, 1, "train"), (1, 1, "eval"), (1, 2, "train"), (1, 2, "train")]
-    clear()
+    clear_caches()
     load(1, "tuesday", 2)
     assert len(computed) == 5
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import BinaryIO, cast
 from uuid import uuid4
 
 import zstandard
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from rolloutdeck.watch import remove_compression_ending
@@ -44,6 +44,7 @@ OUT_OF_MEMORY = (
     "ROLLOUTDECK_MAX_WORKER_MEMORY_MB of the server and index the run again, or send the data in smaller files."
 )
 FIRST_RETRY_DELAY = timedelta(seconds=5)  # doubles with each try
+DATABASE_PAUSES = (1, 2, 4, 8, 16)  # seconds
 
 
 def index_dump(dump_id: int) -> None:
@@ -80,7 +81,7 @@ def try_to_index(dump: Dump) -> bool:
         log.warning("Dump %s needs more memory than a worker may use", dump.pk)
         store_failure(dump, UnreadableDumpError(OUT_OF_MEMORY.format(megabytes=settings.MAX_WORKER_MEMORY_MB)))
     except (DatabaseError, OSError) as error:
-        store_failure(dump, StorageUnavailableError(f"The disk or the database failed: {error}"))
+        store_failure_patiently(dump, StorageUnavailableError(f"The disk or the database failed: {error}"))
         raise
     except Exception as error:
         log.exception("Dump %s could not be indexed", dump.pk)
@@ -115,6 +116,18 @@ def store_failure(dump: Dump, error: RolloutError) -> None:
         )
         if is_final:
             notify_run_changed(dump.run, split=dump.split, step=dump.step)
+
+
+def store_failure_patiently(dump: Dump, error: RolloutError) -> None:
+    """Tries again while the database does not answer. Otherwise the dump would wait until its claim is over."""
+    for pause in DATABASE_PAUSES:
+        try:
+            return store_failure(dump, error)
+        except DatabaseError:
+            log.warning("Dump %s: the database does not answer, next try in %s s", dump.pk, pause)
+            sleep(pause)
+            connection.close_if_unusable_or_obsolete()
+    store_failure(dump, error)
 
 
 def index_claimed_dump(dump: Dump) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
@@ -165,6 +165,48 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
         dump.refresh_from_db()
         assert dump.state == state
     assert dump.due_at > timezone.now() + timedelta(seconds=30)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("seconds", [0, 7, 31])
+def test_a_dump_waits_for_the_database_and_not_for_the_end_of_its_claim(
+    run: Run, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """The database is away for some seconds."""
+    dump, slept, store = push(run, lines(generation())), [0], indexer.store_failure
+
+    def fail(*_: Any) -> None:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    def store_failure(*args: Any) -> None:
+        if slept[0] < seconds:
+            fail()
+        store(*args)
+
+    monkeypatch.setattr(indexer, "index_claimed_dump", fail)
+    monkeypatch.setattr(indexer, "store_failure", store_failure)
+    monkeypatch.setattr(indexer, "sleep", lambda pause: slept.append(slept.pop() + pause))
+    with pytest.raises(OperationalError):
+        indexer.index_dump(dump.pk)
+    dump.refresh_from_db()
+    assert (dump.state, slept) == (Dump.State.RECEIVED, [seconds])
+    assert "server closed the connection" in dump.message
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no connection to lose")
+def test_a_worker_whose_connection_ended_gives_the_dump_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_connection(*_: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    dump = push(run, lines(generation()))
+    monkeypatch.setattr(indexer, "DATABASE_PAUSES", (0, 0))
+    monkeypatch.setattr(indexer, "index_claimed_dump", end_connection)
+    with pytest.raises(OperationalError):
+        indexer.index_dump(dump.pk)
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.RECEIVED
 
 
 def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

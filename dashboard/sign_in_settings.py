@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -21,14 +21,6 @@ ADMIN: Final = "admin"
 MAX_ISSUER_CHARS: Final = 200
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 EXAMPLE: Final = "ml-team=math:annotator,ml-leads=*:maintainer,admins=admin"
-
-
-class GroupRole(NamedTuple):
-    """Members of `group` have `role` in `project` (`*`: in all), or are server admins: then `project` is empty."""
-
-    group: str
-    project: str
-    role: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +136,18 @@ def parse_header_name(variable: str, name: str) -> bytes:
     return name.lower().encode()
 
 
-def parse_group_roles(text: str) -> tuple[GroupRole, ...]:
-    """`group=project:role`, `group=*:role` or `group=admin`, separated by commas."""
+def parse_group_roles(text: str) -> tuple[tuple[str, str, str], ...]:
+    """`group=project:role`, `group=*:role` or `group=admin`, separated by commas. Returns fields of `GroupRule`."""
     return tuple(parse_group_role(part) for part in text.split(",") if part.strip())
 
 
-def parse_group_role(text: str) -> GroupRole:
+def parse_group_role(text: str) -> tuple[str, str, str]:
     group, _, target = (part.strip() for part in text.rpartition("="))
     project, _, role = (part.strip() for part in target.rpartition(":"))
     if group and target == ADMIN:
-        return GroupRole(group, "", ADMIN)
+        return (group, "", ADMIN)
     if group and project and role in ROLES:
-        return GroupRole(group, project, role)
+        return (group, project, role)
     raise ImproperlyConfigured(
         f"ROLLOUTDECK_GROUP_ROLES: {text.strip()!r} is not group=project:role, group=*:role or group=admin. "
         f"Roles are {', '.join(ROLES)}. Example: {EXAMPLE}"

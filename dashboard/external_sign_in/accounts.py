@@ -20,6 +20,7 @@ from rollouts.projects import record_audit_entry
 PROXY_ISSUER: Final = "proxy"  # of people whom a trusted proxy names; subjects are the names
 MAX_NAME_CHARS: Final = 150
 MAX_SUBJECT_CHARS: Final = 191
+MAX_GROUPS: Final = 1000  # of a person
 FORBIDDEN_IN_NAMES: Final = re.compile(r"[^\w.@+-]+")
 
 

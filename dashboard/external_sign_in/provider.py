@@ -19,13 +19,12 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
-from dashboard.external_sign_in.accounts import MAX_SUBJECT_CHARS, Identity
+from dashboard.external_sign_in.accounts import MAX_GROUPS, MAX_SUBJECT_CHARS, Identity
 from dashboard.sign_in_settings import LOOPBACK, OpenIdSettings
 
 TIMEOUT: Final = (3.0, 5.0)  # seconds: to connect, between two bytes
 CONFIGURATION_SECONDS: Final = 600.0
 CLOCK_LEEWAY: Final = 60  # seconds
-MAX_GROUPS: Final = 1000
 # Only keys that the provider alone has: with HS256, its public key could sign too.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")

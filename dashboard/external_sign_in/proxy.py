@@ -25,6 +25,7 @@ from dashboard.external_sign_in.access import (
     require_no_refusal,
 )
 from dashboard.external_sign_in.accounts import (
+    MAX_GROUPS,
     MAX_NAME_CHARS,
     PROXY_ISSUER,
     Identity,
@@ -38,7 +39,6 @@ log = logging.getLogger(__name__)
 BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 SCOPE_KEY: Final = "rolloutdeck.proxy_user"
 SUBJECT_KEY: Final = "external_subject"  # of a session: whom the proxy named
-MAX_GROUPS: Final = 1000
 
 
 class ProxyUser(NamedTuple):

@@ -1,7 +1,9 @@
-"""Growth with the size of the database: `python -m scripts.bench.scale --millions 1 10`, on a temporary PostgreSQL.
+"""Growth with the size of the database and with the number of workers, on a temporary PostgreSQL:
+
+    python -m scripts.bench.scale --millions 1 10 --workers 1 2
 
 Runs of a million samples each are copied from one real step inside the database; everything else goes through the
-product. Prints one table in Markdown: a row for each operation, a column for each size.
+product. Prints tables in Markdown: a column for each size, and one for each number of workers.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
 import psycopg
 
-from scripts.attack.load import Measurements, build_step, open_run, push_step
-from scripts.bench.load import wait_until
+from scripts.attack.load import Measurements, build_step, open_run, push_dump, push_step
+from scripts.bench.load import count_indexed_dumps, wait_until
 from tests.chaos.postgres import Postgres, find_programs
 from tests.support.server import Product
 
@@ -27,6 +30,7 @@ RUN_STEPS = 977  # of a run of a million samples
 SMALL_RUN_STEPS = 98  # of the run of 100,000 samples that is deleted
 PROMPT_EPOCH = 100  # steps until the same prompts come again
 REPEATS = 7
+THROUGHPUT_STEPS = 100
 TABLES = ("rollouts_sample", "rollouts_step", "rollouts_dump")
 # What is different in the copies; other columns keep their values. `g` is the number of the new step.
 STEP_CHANGES = {"run_id": "%(run)s", "attempt_id": "%(attempt)s", "step": "g"}
@@ -172,6 +176,19 @@ def measure(growing: Growing, uid: str, steps: int) -> Rows:
     return rows
 
 
+def measure_throughput(server: Product) -> str:
+    """Indexed samples per second of dumps that arrive faster than the workers index them."""
+    uid, measured, chance = open_run(server, "throughput"), Measurements(), random.Random(1)
+    bodies = [build_step(chance, step, STEP_ROWS) for step in range(1, THROUGHPUT_STEPS + 1)]
+    started = time.perf_counter()
+    for step, body in enumerate(bodies, start=1):
+        push_dump(measured, server, uid, step, body)
+    wait_until(lambda: count_indexed_dumps(server, uid) >= THROUGHPUT_STEPS)
+    seconds = time.perf_counter() - started
+    assert not measured.errors, measured.errors[0]
+    return f"{THROUGHPUT_STEPS * STEP_ROWS / seconds:,.0f}"
+
+
 def measure_request(fetch: Callable[[], object]) -> str:
     times = []
     for _ in range(REPEATS + 1):
@@ -202,23 +219,44 @@ def format_seconds(seconds: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m scripts.bench.scale", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--millions", type=float, nargs="+", default=[1], help="sizes in million samples (default: 1)")
-    sizes = sorted(parser.parse_args().millions)
+    parser = argparse.ArgumentParser(prog="python -m scripts.bench.scale", description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--millions", type=float, nargs="*", default=[1], help="sizes (default: 1)")
+    parser.add_argument("--workers", type=int, nargs="*", default=[], help="also measure so many worker processes")
+    arguments = parser.parse_args()
+    sizes = sorted(arguments.millions)
+    columns: list[Rows] = []
+    if sizes:
+        with open_postgres() as postgres, Product() as server:
+            growing = Growing(server, postgres)
+            columns = [measure(growing, *grow(growing, size)) for size in sizes]
+            growing.connection.close()
+    rates = []
+    for count in arguments.workers:
+        with open_postgres(), Product(workers=count) as server:
+            rates.append({"indexed samples per second": measure_throughput(server)})
+    print_table([f"{size:g} million samples" for size in sizes], columns)
+    print_table([f"{count} worker process{'es' if count > 1 else ''}" for count in arguments.workers], rates)
+
+
+@contextmanager
+def open_postgres() -> Iterator[Postgres]:
+    """An empty database, which servers that start now use."""
     programs = find_programs()
     if programs is None:
         raise SystemExit("PostgreSQL is missing: apt-get install postgresql")
     postgres = Postgres(programs)
+    os.environ["DATABASE_URL"] = postgres.url
     try:
-        os.environ["DATABASE_URL"] = postgres.url
-        with Product() as server:
-            growing = Growing(server, postgres)
-            columns = [measure(growing, *grow(growing, size)) for size in sizes]
-            growing.connection.close()
+        yield postgres
     finally:
         postgres.remove()
-    print("| | " + " | ".join(f"{size:g} million samples" for size in sizes) + " |")
-    print("|---|" + "---|" * len(sizes))
+
+
+def print_table(names: list[str], columns: Sequence[Mapping[str, str]]) -> None:
+    if not columns:
+        return
+    print("\n| | " + " | ".join(names) + " |")
+    print("|---|" + "---|" * len(names))
     for what in columns[0]:
         print(f"| {what} | " + " | ".join(column[what] for column in columns) + " |")
 

@@ -7,7 +7,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from dashboard import sign_in_settings
 from dashboard.sign_in_settings import (
-    GroupRole,
     parse_group_roles,
     read_check_seconds,
     read_openid_settings,
@@ -49,9 +48,9 @@ def test_what_is_not_set_has_a_default() -> None:
 def test_groups_give_roles() -> None:
     text = "ml-team=math:annotator, /a/b=c=*:maintainer,admins=admin"
     assert parse_group_roles(text) == (
-        GroupRole("ml-team", "math", "annotator"),
-        GroupRole("/a/b=c", "*", "maintainer"),
-        GroupRole("admins", "", "admin"),
+        ("ml-team", "math", "annotator"),
+        ("/a/b=c", "*", "maintainer"),
+        ("admins", "", "admin"),
     )
 
 

@@ -45,8 +45,8 @@ class Product:
     """`with Product() as product:` runs the whole product; its HOME and data vanish with the block.
 
     `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
-    `archive` is a packed data folder to start with, `python` the interpreter that runs the server, `web`
-    the number of its web processes, `variables` are for its environment.
+    `archive` is a packed data folder to start with, `python` the interpreter that runs the server, `web` and `workers`
+    are numbers of processes, None as the product chooses, `variables` are for its environment.
     """
 
     def __init__(
@@ -56,10 +56,11 @@ class Product:
         archive: Path | None = None,
         python: str = sys.executable,
         web: int = 1,
+        workers: int | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.public_url, self.archive, self.python, self.web = public_url, archive, python, web
-        self.variables = variables or {}
+        self.public_url, self.archive, self.python = public_url, archive, python
+        self.web, self.workers, self.variables = web, workers, variables or {}
 
     def __enter__(self) -> Product:
         self.home = Path(tempfile.mkdtemp(prefix="rd-up-"))
@@ -82,6 +83,7 @@ class Product:
         """Start it all; again after `down`, with the same data and address."""
         command = [self.python, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
         command += ["--web", str(self.web)]
+        command += [] if self.workers is None else ["--workers", str(self.workers)]
         self.process = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=subprocess.STDOUT)
         self.token = self.wait_for_token()
 

@@ -1,5 +1,6 @@
 """The Celery process. The database rows say what is due: if a task is lost, the sweep sends it again."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -42,6 +43,14 @@ def check_stored_files(**_: Any) -> None:
         pass
     finally:
         connections.close_all()
+
+
+@worker_init.connect
+def share_memory(**_: Any) -> None:
+    """Keeps what is loaded now out of the garbage collection. In a forked process it would touch every object, so that
+    the system copies what the processes share."""
+    gc.collect()
+    gc.freeze()
 
 
 @worker_process_init.connect

@@ -187,15 +187,15 @@ def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str,
 
 
 def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> dict[str, float]:
-    """MB (sum of PSS) while `total` bytes are uploaded: before, median of the first and the last third, peak; and a
-    minute later."""
+    """MB of all processes, without mapped files, while `total` bytes are uploaded: before, median of the first and the
+    last third, peak; and a minute later."""
     wait_until_idle(server)
-    before, values = server.memory(), []
+    before, values = server.anonymous_memory(), []
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.5):
-            values.append(server.memory())
+            values.append(server.anonymous_memory())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -218,5 +218,5 @@ def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> di
         "first third": statistics.median(values[:third]),
         "last third": statistics.median(values[-third:]),
         "peak": max(values),
-        "a minute later": server.memory(),
+        "a minute later": server.anonymous_memory(),
     }

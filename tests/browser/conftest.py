@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.support.measure import Site, Visit
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.support.chromium import find_launch_options
 from tests.support.server import Product, follow, free_port
 
@@ -79,21 +80,45 @@ def visit(person: Callable[..., Visit]) -> Visit:
     return person()
 
 
-@pytest.fixture
-def training(site: Site, request: pytest.FixtureRequest) -> Training:
-    return Training(site.product, request.node.originalname)
+class Members:
+    """People whom the admin lets into projects. Each signs in once."""
+
+    def __init__(self, site: Site, browser: Browser) -> None:
+        self.site, self.browser = site, browser
+        self.states: dict[str, Any] = {}  # cookies by name
+
+    def add(self, project: str, name: str, role: str = "annotator") -> Any:
+        """Returns the person's cookies."""
+        context = self.browser.new_context(storage_state=self.site.signed_in)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(f"{self.site.url}/settings/{project}/")
+        page.fill("#new-member", name)
+        page.select_option("#new-role", role)
+        page.get_by_role("button", name="Add").click()
+        page.locator(f"input[name=user][value='{name}']").first.wait_for(state="attached")
+        if name not in self.states:
+            self.states[name] = sign_in(self.browser, page.locator(".secret pre").inner_text())
+        context.close()
+        return self.states[name]
 
 
 @pytest.fixture(scope="session")
-def mate(site: Site, browser: Browser) -> Any:
-    """The cookies of an annotator whom the admin let into the project."""
-    Training(site.product, "first")  # makes the project
-    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.goto(f"{site.url}/settings/{PROJECT}/")
-    page.fill("#new-member", "mina")
-    page.select_option("#new-role", "annotator")
-    page.get_by_role("button", name="Add").click()
-    link = page.locator(".secret pre").inner_text()
-    context.close()
-    return sign_in(browser, link)
+def members(site: Site, browser: Browser) -> Members:
+    return Members(site, browser)
+
+
+tries: Counter[str] = Counter()
+
+
+@pytest.fixture
+def training(site: Site, request: pytest.FixtureRequest) -> Training:
+    """A run in a project of its own. A test that is tried again does not meet what it left."""
+    name = request.node.originalname
+    tries[name] += 1
+    return Training(site.product, name if tries[name] == 1 else f"{name}-{tries[name]}", f"math-{tries.total()}")
+
+
+@pytest.fixture
+def mate(members: Members, training: Training) -> Any:
+    """The cookies of an annotator of the project."""
+    return members.add(training.project, "mina")

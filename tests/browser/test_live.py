@@ -122,7 +122,7 @@ def test_the_socket_is_open_below_the_address_that_people_type(visit: Visit, tra
 def test_a_page_catches_up_after_the_server_was_away(visit: Visit, training: Training) -> None:
     product = visit.site.product
     training.pushed(1, 4)
-    trainer = Trainer(product, training.name)
+    trainer = Trainer(training)
     trainer.train(2, 5)
     page = visit.go(f"/runs/{training.uid}/steps/all/")
     expect(page.locator("#rows tr[data-id]")).to_have_count(9)

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.browser.test_group import group
 from tests.browser.test_run import log
 
@@ -142,7 +142,7 @@ def test_a_step_page_shortens_no_value_and_keeps_its_texts_apart(visit: Visit, t
 
 
 def test_the_run_picker_of_review_acts_at_once(visit: Visit, trained: Training) -> None:
-    other = Training(trained.product, "other-run")
+    other = trained.start_another("other-run")
     other.pushed(1, 3)
     page = opened(visit, f"/review/?run={trained.uid}")
     page.select_option("#review-run", value=other.uid)
@@ -152,7 +152,7 @@ def test_the_run_picker_of_review_acts_at_once(visit: Visit, trained: Training) 
 
 def test_axis_labels_of_a_chart_in_a_finding_are_readable(visit: Visit, trained: Training) -> None:
     log(trained, 1e-6)
-    created = trained.product.post("findings/", {"project": PROJECT, "title": "Curves"})
+    created = trained.product.post("findings/", {"project": trained.project, "title": "Curves"})
     trained.product.post(f"findings/{created['id']}/exhibits/", {"run": trained.uid, "names": ["critic/score/mean"]})
     page = opened(visit, f"/findings/{created['id']}/")
     labels = page.locator(".curves text")

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.support.axe import list_violations
 from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import NGINX
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.browser.test_group import group
 
 pytestmark = NGINX
@@ -20,8 +20,8 @@ def read_answers(page: Page) -> list[str]:
 def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, training: Training) -> None:
     rows = [*group("a", [0.0, 0.5, 1.0, 0.2]), *group("b", [0.0, 1.0, 0.5, 0.3])]
     training.pushed(1, len(rows), rows)
-    settings = {"project": PROJECT, "name": "Pairs", "runs": [training.uid], "unit": "group", "pairs_per_group": 3}
-    queue = training.product.post("queues/", settings)["id"]
+    settings = {"project": training.project, "name": "Pairs", "unit": "group", "pairs_per_group": 3}
+    queue = training.product.post("queues/", {**settings, "runs": [training.uid]})["id"]
     page = visit.go(f"/queues/{queue}/review/")
     item = page.locator("article[data-item]").get_attribute("data-item")
     expect(page.locator(".order-card:visible [data-side]")).to_have_text(["Left", "Right"])

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import sign_in
-from tests.browser.support.measure import Site, Visit, overflow
+from tests.browser.conftest import Members
+from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import NGINX
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
 from tests.browser.test_slow import Held
 
@@ -53,23 +53,14 @@ def stepped(training: Training) -> Training:
     return training
 
 
-@pytest.fixture(scope="session")
-def planner(site: Site, browser: Browser) -> Any:
-    """The cookies of a maintainer whom the admin let into the project."""
-    Training(site.product, "first")
-    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.goto(f"{site.url}/settings/{PROJECT}/")
-    page.fill("#new-member", "pat")
-    page.select_option("#new-role", "maintainer")
-    page.get_by_role("button", name="Add").click()
-    link = page.locator(".secret pre").inner_text()
-    context.close()
-    return sign_in(browser, link)
+@pytest.fixture
+def planner(members: Members, training: Training) -> Any:
+    """The cookies of a maintainer of the project."""
+    return members.add(training.project, "pat", "maintainer")
 
 
-def plan_of(name: str) -> str:
-    return f"/pins/?project={PROJECT}&plan={name}"
+def plan_of(training: Training, name: str) -> str:
+    return f"/pins/?project={training.project}&plan={name}"
 
 
 def add(page: Page, training: Training, step: int) -> None:
@@ -97,7 +88,7 @@ def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit:
     expect(page.locator("#pins")).to_contain_text("keep this")
     expect(page.locator("#pins")).to_contain_text(f"{HOST} has not polled for 60 s")
     expect(page.locator("#pins pre").first).to_contain_text("rolloutdeck import /dumps/2")
-    page.goto(visit.site.url + plan_of("by-key"))
+    page.goto(visit.site.url + plan_of(stepped, "by-key"))
     page.evaluate("window.notReloaded = true")
     add(page, stepped, 2)
     expect(cells(page, "unknown")).to_have_count(1)
@@ -131,7 +122,7 @@ def test_what_is_typed_chosen_or_saved_while_a_preview_loads_is_kept(visit: Visi
     plan_steps(training, 2, "slow")
     pattern = re.compile(r"/pins/\?")
     updates = Held(visit.page, pattern, is_live_update)
-    page = visit.go(plan_of("slow"))
+    page = visit.go(plan_of(training, "slow"))
     updates.wait()  # after a connect, the page asks for what it may have missed
     previews = Held(page, pattern, is_preview)
     page.get_by_label("repeat_last").check()
@@ -164,7 +155,7 @@ def test_of_two_people_who_plan_at_once_the_second_is_told_and_keeps_what_they_d
     page.keyboard.press("p")
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned")
-    mine, theirs = visit.go(plan_of("at-once")), person(planner).go(plan_of("at-once"))
+    mine, theirs = visit.go(plan_of(stepped, "at-once")), person(planner).go(plan_of(stepped, "at-once"))
     for pin, target in ((mine, "4"), (theirs, "7")):
         add(pin, stepped, 1)
         pin.locator("#plan input[name=target]").fill(target)
@@ -203,7 +194,7 @@ def test_what_a_person_types_survives_what_others_do(
 
 def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
     trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
-    result = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})
+    result = stepped.server.send_json("POST", "runs/", {"project": stepped.project, "name": trap[:190], "attempt": "a"})
     assert result.is_success, result.error_message
     hostile = Training.__new__(Training)
     hostile.product, hostile.server, hostile.name, hostile.uid = (
@@ -222,13 +213,17 @@ def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped:
     expect(page.locator("#pin summary")).to_contain_text("pinned")
     for width in (1440, 800, 400):
         page.set_viewport_size({"width": width, "height": 900})
-        for path in (f"/pins/?project={PROJECT}&steps=999", f"/runs/{hostile.uid}/steps/1/", f"/runs/{hostile.uid}/"):
+        for path in (
+            f"/pins/?project={stepped.project}&steps=999",
+            f"/runs/{hostile.uid}/steps/1/",
+            f"/runs/{hostile.uid}/",
+        ):
             page.goto(visit.site.url + path)
             expect(page.locator("main")).to_be_visible()
             assert overflow(page) <= 0, (path, width)
             assert page.evaluate("window.__ran") is None
             assert page.locator("main img, main script, main iframe, [hx-trigger=load]").count() == 0
-    page.goto(f"{visit.site.url}/pins/?project={PROJECT}")
+    page.goto(f"{visit.site.url}/pins/?project={stepped.project}")
     expect(page.locator("#pins")).to_contain_text(re.compile("<img src=x onerror="))
     page.get_by_role("button", name=re.compile("^Remove .* from the plan$")).last.click()
     page.get_by_role("button", name=re.compile("Save as revision")).click()
@@ -239,7 +234,7 @@ def test_a_range_is_pinned_by_one_form_and_folds_to_one_line(visit: Visit, train
     for step in range(1, 6):
         training.pushed(step, 4)
         register_artifact(training, step)
-    page = visit.go(plan_of("range"))
+    page = visit.go(plan_of(training, "range"))
     page.keyboard.press("a")
     expect(page.locator("#range-run")).to_be_focused()
     page.select_option("#range-run", training.uid)
@@ -263,7 +258,7 @@ def test_lines_removed_quickly_and_a_folded_range_leave_the_plan(visit: Visit, t
     for step in range(1, 9):
         training.pushed(step, 4)
         register_artifact(training, step)
-    page = visit.go(plan_of("removal"))
+    page = visit.go(plan_of(training, "removal"))
     page.keyboard.press("a")
     page.select_option("#range-run", training.uid)
     page.fill("#range-first", "1")

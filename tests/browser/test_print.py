@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.browser.test_pins import plan_steps
 from tests.browser.test_run import log
 
@@ -44,7 +44,7 @@ def test_a_printed_page_is_its_content(visit: Visit, training: Training, page_ki
             "sample": f"/samples/{sample}/",
             "compare": f"/compare/?of={of}&split=train",
             "overview": f"{run}/",
-            "pins": f"/pins/?project={PROJECT}&plan=printed",
+            "pins": f"/pins/?project={training.project}&plan=printed",
             "timeline": f"{run}/timeline/",
             "context": f"{run}/context/",
             "runs": "/",
@@ -65,7 +65,7 @@ def test_a_printed_page_is_its_content(visit: Visit, training: Training, page_ki
     if page_kind == "pins":  # what fields hold is on paper as text
         lines = page.locator("#plan-lines tbody tr:not(.fold, .others) td:first-child")
         assert [text.strip() for text in lines.all_inner_texts()] == ["4", "97"]
-        expect(page.get_by_text(f"{PROJECT} · plan printed")).to_be_visible()
+        expect(page.get_by_text(f"{training.project} · plan printed")).to_be_visible()
         expect(page.locator("#plan-form")).to_contain_text("cache")
     colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
     assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]

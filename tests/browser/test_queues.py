@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserType, Page, Route, WebSocket, expect
+from playwright.sync_api import BrowserType, Page, Route, WebSocket, expect
 
-from tests.browser.conftest import sign_in
-from tests.browser.support.measure import Site, Visit
+from tests.browser.conftest import Members
+from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import PROJECT, Training, generations
+from tests.browser.support.training import Training, generations
 
 pytestmark = DIRECT
 
@@ -51,23 +51,12 @@ ANSWER_MANY = """([queue, count]) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def mates(site: Site, browser: Browser) -> list[Any]:
+@pytest.fixture
+def mates(members: Members, training: Training) -> list[Any]:
     """The cookies of two annotators; the project has a rubric."""
-    product = site.product
-    Training(product, "first")  # makes the project
-    product.post(f"projects/{PROJECT}/rubric/", {"questions": QUESTIONS, "base_version": 0}, "PUT")
-    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
-    page = context.new_page()
-    links = []
-    for name in ("quinn", "ravi"):
-        page.goto(f"{site.url}/settings/{PROJECT}/")
-        page.fill("#new-member", name)
-        page.select_option("#new-role", "annotator")
-        page.get_by_role("button", name="Add").click()
-        links.append(page.locator(".secret pre").inner_text())
-    context.close()
-    return [sign_in(browser, link) for link in links]
+    rubric = {"questions": QUESTIONS, "base_version": 0}
+    training.product.post(f"projects/{training.project}/rubric/", rubric, "PUT")
+    return [members.add(training.project, name) for name in ("quinn", "ravi")]
 
 
 class DoomedBrowser:
@@ -90,7 +79,7 @@ class DoomedBrowser:
 
 
 def create_queue(training: Training, **settings: Any) -> int:
-    values = {"project": PROJECT, "name": training.name[:60], "runs": [training.uid], **settings}
+    values = {"project": training.project, "name": training.name[:60], "runs": [training.uid], **settings}
     return int(training.product.post("queues/", values)["id"])
 
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import Training
 from tests.browser.test_group import group
 from tests.browser.test_pins import plan_steps
 from tests.browser.test_slow import Held
@@ -104,7 +104,7 @@ def test_stop_and_focus_survive_when_the_panel_is_replaced(steps: Page, training
 
 def test_the_lines_of_a_plan_and_the_list_of_pins_are_one_stop_each(visit: Visit, training: Training) -> None:
     plan_steps(training, 5, "roving")
-    page = visit.go(f"/pins/?project={PROJECT}&plan=roving")
+    page = visit.go(f"/pins/?project={training.project}&plan=roving")
     page.wait_for_load_state("networkidle")
     page.evaluate("htmx.config.defaultSettleDelay = 20_000")  # a slow computer: the next key comes in between
     page.locator("#run").focus()

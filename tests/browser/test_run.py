@@ -45,7 +45,7 @@ def chart(page: Page, name: str) -> Any:
 def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
     person: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
-    other = Training(training.product, "charts-other")
+    other = training.start_another("charts-other")
     log(training, 1.0)
     log(other, 2.0)
     page = person().go(f"/runs/{training.uid}/")
@@ -59,7 +59,7 @@ def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
     page.keyboard.press("l")
     page.locator("#smooth").fill("0.5")
     page.keyboard.press("v")
-    page.locator("#over-words").fill("charts-other")
+    page.locator("#over-words").fill(other.name)
     expect(page.locator("#overlay a:visible")).to_have_count(1)
     page.keyboard.press("Enter")
     page.wait_for_url("**runs=*")
@@ -113,7 +113,7 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
 
 
 def test_a_chart_of_several_metrics_names_its_lines_and_draws_one_run(visit: Visit, training: Training) -> None:
-    other = Training(training.product, "charts-several")
+    other = training.start_another("charts-several")
     log(training, 1.0)
     log(other, 2.0, steps=15)
     page = visit.go(f"/runs/{training.uid}/?runs={other.uid}")
@@ -251,18 +251,9 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     expect(chart(theirs, "actor/down")).to_be_focused()
 
 
-def clear_board(training: Training) -> None:
-    """Removes what another test, or the first try of this one, has arranged in the project."""
-    url = f"projects/{training.project}/charts/"
-    board = training.product.get(url)
-    empty = dict.fromkeys(("pinned", "order", "wide", "queries"), [])
-    assert training.server.send_json("PATCH", url, {**empty, "version": board["version"]}).is_success
-
-
 def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     person: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
-    clear_board(training)
     log(training, 1.0)
     for step in (1, 2):
         training.pushed(step, 4)
@@ -317,7 +308,7 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
 
 
 def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, training: Training) -> None:
-    other = Training(training.product, "charts-twin")
+    other = training.start_another("charts-twin")
     for run, rate in ((training, 1.0), (other, 3.0)):
         log(run, rate)
         message = run.server.send_json("PATCH", f"runs/{run.uid}/", {"tags": ["twins"]})
@@ -338,9 +329,10 @@ def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, tr
 
 
 def test_runs_are_selected_by_key_and_by_span_and_tagged_together(visit: Visit, training: Training) -> None:
+    tag = f"spanned-{training.project}"
     for name in ("span-a", "span-b", "span-c"):
-        Training(training.product, name)
-    page = visit.go("/?sort=name&group=none")
+        training.start_another(name)
+    page = visit.go(f"/?sort=name&group=none&project={training.project}")
     page.locator("#q").fill("span-")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=span-**")
@@ -354,10 +346,10 @@ def test_runs_are_selected_by_key_and_by_span_and_tagged_together(visit: Visit, 
     boxes.nth(0).click()
     boxes.nth(2).click(modifiers=["Shift"])
     expect(page.locator("[data-picked]")).to_have_text("3 selected")
-    page.locator("#tag").fill("spanned")
+    page.locator("#tag").fill(tag)
     page.keyboard.press("Enter")
-    expect(page.locator(".banner")).to_contain_text("Tag spanned added to 3 runs.")
+    expect(page.locator(".banner")).to_contain_text(f"Tag {tag} added to 3 runs.")
     expect(page.locator("#q")).to_have_value("span-")
-    page.locator("a.tag", has_text="spanned").first.click()
-    expect(page.locator("#q")).to_have_value("tag:spanned")
+    page.locator("a.tag", has_text=tag).first.click()
+    expect(page.locator("#q")).to_have_value(f"tag:{tag}")
     expect(page.locator(".run-name")).to_have_count(3)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.conftest import Members
 from tests.browser.support.measure import Site, Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import PROJECT, Training, generations
@@ -139,7 +140,7 @@ def test_t6_a_bad_generation_is_flagged_with_its_reason_by_two_keys(at_step: Cal
 
 
 def test_t7_one_key_copies_the_link_to_exactly_this(
-    at_step: Callable[..., Hands], person: Callable[..., Visit], mate: Any
+    at_step: Callable[..., Hands], person: Callable[..., Visit], members: Members
 ) -> None:
     hands = at_step("?q=score<0.5&sort=chars")
     hands.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -151,7 +152,7 @@ def test_t7_one_key_copies_the_link_to_exactly_this(
     expect(hands.page.locator(".toast")).to_be_visible()
     link = str(hands.page.evaluate("navigator.clipboard.readText()"))
     assert "/steps/5/" in link and hands.acts <= 1
-    other = person(mate).page
+    other = person(members.add(PROJECT, "mina")).page
     other.goto(link)
     expect(other.locator(f"#sample article[data-id='{chosen}']")).to_be_visible()
     assert rows(other) == rows(hands.page) and selected(other) == [chosen]

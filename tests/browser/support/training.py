@@ -43,6 +43,10 @@ class Training:
         assert message.is_success, message.error_message
         self.uid = str(message.json()["id"])
 
+    def start_another(self, name: str) -> Training:
+        """A second run of the same project. The name of no other test's run begins so."""
+        return Training(self.product, f"{name}-{self.project}", self.project)
+
     def push(self, step: int, rows: list[dict[str, Any]], source: str = "") -> None:
         """One dump; what comes from the same `source` again supersedes."""
         body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
@@ -71,9 +75,9 @@ class Training:
 class Trainer:
     """The same run continued by a process of its own, which records through the public Python API."""
 
-    def __init__(self, product: Product, name: str) -> None:
-        command = [sys.executable, "-m", "tests.browser.support.trainer", PROJECT, name]
-        self.process = subprocess.Popen(command, env=product.environ, stdin=subprocess.PIPE, text=True)
+    def __init__(self, training: Training) -> None:
+        command = [sys.executable, "-m", "tests.browser.support.trainer", training.project, training.name]
+        self.process = subprocess.Popen(command, env=training.product.environ, stdin=subprocess.PIPE, text=True)
 
     def train(self, step: int, count: int) -> None:
         assert self.process.stdin is not None

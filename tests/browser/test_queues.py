@@ -288,6 +288,24 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     visit.forgive()  # what only leads may see was refused
 
 
+@pytest.mark.usefixtures("mates")
+def test_the_progress_of_a_slow_answer_does_not_replace_a_newer_one(visit: Visit, training: Training) -> None:
+    training.pushed(1, 5)
+    queue = create_queue(training)
+    page = visit.go(f"/queues/{queue}/review/")
+    held: list[tuple[Route, Any]] = []
+    page.route("**/answers/", lambda route: held.append((route, route.fetch())))
+    answer(page)
+    while not held:
+        page.wait_for_timeout(20)
+    page.keyboard.press("s")
+    page.wait_for_timeout(500)
+    held[0][0].fulfill(response=held[0][1])
+    expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
+    page.wait_for_timeout(500)
+    expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
+
+
 def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     visit: Visit, mates: list[Any], training: Training
 ) -> None:

@@ -232,7 +232,7 @@ document.addEventListener("submit", async (event) => {
   clearTimeout(draftTimer);
   draftTimer = 0;
   try {
-    if (sent.matches("[data-undo]")) await waitForSaving();
+    await waitForSaving(); // else an older progress comes later
     await draft;
     const result = await postForm(sent);
     showMessage(result.message);

@@ -1,6 +1,6 @@
 """Prints each budget and its measurement. Quote the ratios; absolute numbers depend on the machine.
 
-With `--check`, exit status 1 and a list of the missed budgets; `--table FILE` writes all rows as Markdown.
+With `--check`, exit status 1 and a list of the missed budgets; `--page FILE` writes all rows as Markdown.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ def measure_replay(server: Product, scratch: Path, size: int = 1 << 30) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--records", type=int, default=10240, help="10240 or 102400")
+    parser.add_argument("--records", type=int, default=102400, help="10240 or 102400 (default)")
     parser.add_argument("--metric-steps", type=int, default=10000)
     parser.add_argument("--screen-steps", type=int, default=10000, help="steps of the long run that Chromium opens")
     parser.add_argument("--only-screen", action="store_true", help="only the measurements in Chromium")
     parser.add_argument("--only-queues", action="store_true", help="only the review of a million samples")
     parser.add_argument("--skip-memory", action="store_true", help="skip the upload of 2 GB that measures memory")
     parser.add_argument("--check", action="store_true", help="fail with a list of missed budgets")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the rows to a file, as a table in Markdown")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the rows to a page in Markdown")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rd-bench-files-") as folder:
         files = write_workload(Path(folder) / "workload", args.records)
@@ -116,8 +116,8 @@ def main() -> int:
                         show(*row)
                 for row in queues.measure_queues(page, server, files[0]):
                     show(*row)
-    if args.table:
-        report.write_table(args.table, describe_machine(args.records))
+    if args.page:
+        report.write_page(args.page, describe_machine(args.records))
     missed = report.list_missed()
     print("", *(missed or ["All budgets are met."]), sep="\n")
     return 1 if args.check and missed else 0
@@ -127,8 +127,8 @@ def describe_machine(records: int) -> str:
     """A line about what the numbers depend on."""
     load = f"{os.getloadavg()[2]:.1f}"
     return (
-        f"`make bench`, {records:,} samples, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"{datetime.now(UTC):%Y-%m-%d}; load average of the last 15 minutes {load}."
+        f"Measured with {records:,} samples, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}; load average of the last 15 minutes {load}.\n"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.support.measure import Site, Visit
-from tests.browser.support.training import Training
+from tests.browser.support.training import PROJECT, Training
 from tests.support.chromium import find_launch_options
 from tests.support.server import Product, follow, free_port
 
@@ -86,9 +86,16 @@ class Members:
     def __init__(self, site: Site, browser: Browser) -> None:
         self.site, self.browser = site, browser
         self.states: dict[str, Any] = {}  # cookies by name
+        self.added: set[tuple[str, str]] = set()
 
     def add(self, project: str, name: str, role: str = "annotator") -> Any:
         """Returns the person's cookies."""
+        if (project, name) not in self.added:
+            self.add_new(project, name, role)
+            self.added.add((project, name))
+        return self.states[name]
+
+    def add_new(self, project: str, name: str, role: str) -> None:
         context = self.browser.new_context(storage_state=self.site.signed_in)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(f"{self.site.url}/settings/{project}/")
@@ -99,7 +106,6 @@ class Members:
         if name not in self.states:
             self.states[name] = sign_in(self.browser, page.locator(".secret pre").inner_text())
         context.close()
-        return self.states[name]
 
 
 @pytest.fixture(scope="session")
@@ -112,10 +118,12 @@ tries: Counter[str] = Counter()
 
 @pytest.fixture
 def training(site: Site, request: pytest.FixtureRequest) -> Training:
-    """A run in a project of its own. A test that is tried again does not meet what it left."""
+    """A run. A test that is tried again gets a project of its own, and does not meet what its first try left."""
     name = request.node.originalname
     tries[name] += 1
-    return Training(site.product, name if tries[name] == 1 else f"{name}-{tries[name]}", f"math-{tries.total()}")
+    if tries[name] == 1:
+        return Training(site.product, name)
+    return Training(site.product, f"{name}-{tries[name]}", f"{PROJECT}{tries.total()}")
 
 
 @pytest.fixture

@@ -54,8 +54,9 @@ ANSWER_MANY = """([queue, count]) => {
 @pytest.fixture
 def mates(members: Members, training: Training) -> list[Any]:
     """The cookies of two annotators; the project has a rubric."""
-    rubric = {"questions": QUESTIONS, "base_version": 0}
-    training.product.post(f"projects/{training.project}/rubric/", rubric, "PUT")
+    url = f"projects/{training.project}/rubric/"
+    rubric = {"questions": QUESTIONS, "base_version": training.product.get(url)["version"]}
+    training.product.post(url, rubric, "PUT")
     return [members.add(training.project, name) for name in ("quinn", "ravi")]
 
 

@@ -329,7 +329,7 @@ def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, tr
 
 
 def test_runs_are_selected_by_key_and_by_span_and_tagged_together(visit: Visit, training: Training) -> None:
-    tag = f"spanned-{training.project}"
+    tag = f"spanned{training.project}"
     for name in ("span-a", "span-b", "span-c"):
         training.start_another(name)
     page = visit.go(f"/?sort=name&group=none&project={training.project}")

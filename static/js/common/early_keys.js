@@ -109,7 +109,7 @@ addEventListener("popstate", () => onpopstate || location.reload());
 
   // --- from page to page ------------------------------------------------------------------------------------------------
 
-  const STORE = "waiting keys", MAX_LEAVING = 5000; // ms
+  const STORE = "waiting keys", MAX_LEAVING = 10000; // ms
   const plain = ({ key, code, shiftKey, ctrlKey, metaKey, altKey }) => ({ key, code, shiftKey, ctrlKey, metaKey, altKey });
 
   // Keys after the one that leaves the page are for the next page. If the page stays, for example after a download, they are

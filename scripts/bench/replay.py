@@ -48,6 +48,7 @@ def measure_pull(server: Product, folder: Path, scratch: Path) -> dict[str, floa
         lambda: any(artifact["state"] == "ready" for artifact in server.get(f"runs/{run.uid}/artifacts/")["results"])
     )
     sent = time.perf_counter() - started
+    run.finish()
     server.post("pins/", {"run": run.uid, "step": 1, "target_step": 1, "plan": "default"})
     arguments = ["pull", "--project", "bench", "--run", "next", "--into", str(scratch), "--trainer", "verl", "--set"]
     settings = [f"{name}={value}" for name, value in shape.items()]

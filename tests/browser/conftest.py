@@ -113,17 +113,17 @@ def members(site: Site, browser: Browser) -> Members:
     return Members(site, browser)
 
 
-tries: Counter[str] = Counter()
+tries: Counter[str] = Counter()  # of each test with its parameters
 
 
 @pytest.fixture
 def training(site: Site, request: pytest.FixtureRequest) -> Training:
     """A run. A test that is tried again gets a project of its own, and does not meet what its first try left."""
-    name = request.node.originalname
-    tries[name] += 1
-    if tries[name] == 1:
+    name, test = request.node.originalname, request.node.name
+    tries[test] += 1
+    if tries[test] == 1:
         return Training(site.product, name)
-    return Training(site.product, f"{name}-{tries[name]}", f"{PROJECT}{tries.total()}")
+    return Training(site.product, f"{name}-{tries[test]}", f"{PROJECT}{tries.total()}")
 
 
 @pytest.fixture

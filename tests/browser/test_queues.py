@@ -299,12 +299,16 @@ def test_the_progress_of_a_slow_answer_does_not_replace_a_newer_one(visit: Visit
     answer(page)
     while not held:
         page.wait_for_timeout(20)
+    skipped = page.locator("article[data-item]").get_attribute("data-item")
     page.keyboard.press("s")
+    page.keyboard.press("1")  # is for the item after the skipped one
     page.wait_for_timeout(500)
     held[0][0].fulfill(response=held[0][1])
     expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
     page.wait_for_timeout(500)
     expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
+    expect(page.locator(f"article[data-item='{skipped}']")).to_have_count(0)
+    expect(page.locator("article[data-item] input:checked")).to_have_count(1)
 
 
 def test_a_key_right_after_another_one_decides_the_item_that_it_opens(

@@ -224,11 +224,15 @@ window.addEventListener("pagehide", () => {
 
 // --- listening --------------------------------------------------------------------------------------------------------
 
-document.addEventListener("submit", async (event) => {
+document.addEventListener("submit", (event) => {
   const sent = event.target;
   if (!panel.contains(sent)) return;
   event.preventDefault();
   if (sent.matches("[data-answers]")) return submit();
+  holdKeys(skipOrUndo(sent), () => false); // they would answer the item that is left
+});
+
+async function skipOrUndo(sent) {
   clearTimeout(draftTimer);
   draftTimer = 0;
   try {
@@ -243,7 +247,7 @@ document.addEventListener("submit", async (event) => {
     if (error.code === QUEUE_CLOSED) return showClosed();
     showMessage(error.message, MESSAGE_OF_ERROR);
   }
-});
+}
 
 panel.addEventListener("click", ({ target }) => {
   const place = target.closest("[data-place]");

@@ -15,10 +15,10 @@ from django.contrib.auth.models import AnonymousUser, User
 from rollouts.exports.card import build_card
 from rollouts.exports.label_rows import iterate_label_rows
 from rollouts.exports.options import ExportOptions
-from rollouts.exports.rows import ExportCounts, TrainingRows
+from rollouts.exports.rows import Batch, ExportCounts, TrainingRows
 from rollouts.exports.schemas import build_schema
 from rollouts.exports.tables import iterate_samples
-from rollouts.exports.writers import Batch, open_writer
+from rollouts.exports.writers import open_writer
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
 

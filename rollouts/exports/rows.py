@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import chain, islice
+from typing import Any, Final, TypeAlias
 
 import orjson
+import polars as pl
 from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts.exports.conversation import EXAMPLE_COLUMNS, Example, Texts, build_example, flatten
 from rollouts.exports.duplicates import NearDuplicates
 from rollouts.exports.options import PAIRED, ExportOptions
-from rollouts.exports.signals import GroupSample, Pair, Signals, find_pairs, group_samples, load_signals
+from rollouts.exports.signals import (
+    GroupSample,
+    Pair,
+    Signals,
+    find_pairs,
+    get_group,
+    group_samples,
+    load_corrections,
+    load_signals,
+)
 from rollouts.models import DuplicateSource, Project, Sample, SampleQuerySet
 from rollouts.samples import BATCH_CHARS, BATCH_ROWS, BodyReader, KnownRows, load_bodies, read_bodies
 
+KNOWN_BATCHES: Final = 4  # for which steps and dumps are loaded together
 GROUP_ORDER: Final = ("step__step", "step", "group", "prompt_key", "index", "ordinal", "pk")
 
 EVAL_PROMPT: Final = "prompts of an evaluation"
@@ -29,7 +41,10 @@ PER_PROMPT: Final = "more rows of a prompt than allowed"
 NEAR_DUPLICATE: Final = "near-duplicates"
 IMAGES: Final = "images (their messages are there)"
 
+TABLE_SCHEMA: Final = pl.Schema({"prompt": pl.String, "response": pl.String, "at": pl.Int64})
+
 Row = dict[str, Any]
+Batch: TypeAlias = Sequence[Row] | pl.DataFrame
 
 
 @dataclass(slots=True)
@@ -60,7 +75,7 @@ class TrainingRows:
     per_prompt: Counter[str] = field(default_factory=Counter)
     near_duplicates: NearDuplicates | None = None
     as_messages: bool | None = None
-    known: KnownRows = field(default_factory=KnownRows)  # of the batch
+    known: KnownRows = field(default_factory=KnownRows)  # of the next batches
     bodies: BodyReader = field(default_factory=BodyReader)
 
     def __post_init__(self) -> None:
@@ -71,26 +86,34 @@ class TrainingRows:
         if self.options.form != "auto":
             self.as_messages = self.options.form == "messages"
 
-    def iterate(self, samples: SampleQuerySet) -> Iterator[list[Row]]:
+    def iterate(self, samples: SampleQuerySet) -> Iterator[Batch]:
         """Yields rows in batches. Raises StorageUnavailableError."""
-        for batch in iterate_group_batches(samples):
-            yield self.build_batch(batch)  # without a name: the texts of a batch are freed before the next is read
+        batches = iterate_batches(samples, whole_groups=self.options.layout in PAIRED)
+        while next_batches := list(islice(batches, KNOWN_BATCHES)):
+            rows = list(chain.from_iterable(next_batches))
+            self.known = KnownRows.load({row.step_id for row in rows}, {row.dump_id for row in rows})
+            for batch in next_batches:
+                yield self.build_batch(batch)  # without a name: the texts of a batch are freed before the next is read
 
-    def build_batch(self, batch: Sequence[GroupSample]) -> list[Row]:
-        self.known = KnownRows.load({row.step_id for row in batch}, {row.dump_id for row in batch})
+    def build_batch(self, batch: Sequence[GroupSample]) -> Batch:
         batch = [sample for sample in batch if sample.step_id in self.known.places]  # not deleted a moment ago
         self.counts.add_samples(batch, self.known)
         wanted = [sample for sample in batch if self.is_training_prompt(sample)]
-        texts = self.load_texts(wanted)
-        self.counts.left_out[NO_TEXT] += len(wanted) - len(texts)
-        wanted = [sample for sample in wanted if sample.pk in texts]
-        if self.as_messages is None and wanted:
-            self.as_messages = bool(texts[wanted[0].pk].messages)
-        labelled = any(sample.step_id in self.known.labelled for sample in wanted)
-        signals = load_signals(wanted, self.options, self.reader, labelled=labelled)
-        rows = list(self.build_rows(wanted, texts, signals))
+        if self.as_messages is None:
+            self.as_messages = self.has_messages(wanted)
+        rows = self.build_table(wanted) if self.is_table else self.build_rows(wanted)
         self.counts.rows += len(rows)
         return rows
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a row is the recorded text of a sample. Then texts stay columns."""
+        return self.options.layout == "sft" and self.as_messages is False
+
+    def has_messages(self, samples: Sequence[GroupSample]) -> bool | None:
+        """Whether the first sample with text has messages. Returns None if no sample has text."""
+        texts = self.load_texts(samples)
+        return next((bool(texts[sample.pk].messages) for sample in samples if sample.pk in texts), None)
 
     def is_training_prompt(self, sample: GroupSample) -> bool:
         if self.known.places[sample.step_id].split != "eval" and sample.prompt_key not in self.eval_prompts:
@@ -98,14 +121,22 @@ class TrainingRows:
         self.counts.left_out[EVAL_PROMPT] += 1
         return False
 
-    def load_texts(self, samples: Sequence[GroupSample]) -> dict[str, Texts]:
-        """Returns the recorded texts by sample, without samples that have none. Messages are read if they are used."""
+    def is_labelled(self, samples: Sequence[GroupSample]) -> bool:
+        """Whether some of the samples may have labels."""
+        return any(sample.step_id in self.known.labelled for sample in samples)
+
+    def read_bodies(self, samples: Sequence[GroupSample]) -> Iterator[tuple[list[int], pl.DataFrame]]:
+        """Yields recorded texts with the positions of their samples. Messages are read if they are used."""
         names = EXAMPLE_COLUMNS if self.as_messages is not False else EXAMPLE_COLUMNS[:2]
         if self.bodies.wanted != names:
             self.bodies = BodyReader(names)
+        return read_bodies([row[1:3] for row in samples], self.known.dumps, self.bodies)
+
+    def load_texts(self, samples: Sequence[GroupSample]) -> dict[str, Texts]:
+        """Returns the recorded texts by sample, without samples that have none."""
         texts: dict[str, Texts] = {}
-        for positions, body in read_bodies([row[1:3] for row in samples], self.known.dumps, self.bodies):
-            columns = [body[name].to_list() for name in names]
+        for positions, body in self.read_bodies(samples):
+            columns = [column.to_list() for column in body]
             columns[2:] = [[value and orjson.loads(value) for value in column] for column in columns[2:]]
             for position, prompt, response, *rest in zip(positions, *columns, strict=True):
                 if response is not None:
@@ -125,7 +156,54 @@ class TrainingRows:
             if not body.textless
         }
 
-    def build_rows(self, samples: Sequence[GroupSample], texts: dict[str, Texts], signals: Signals) -> Iterator[Row]:
+    def build_table(self, samples: Sequence[GroupSample]) -> pl.DataFrame:
+        """Returns prompts and completions. A Python object for each text takes more than the rest of the export."""
+        texts = self.read_table(samples)
+        self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
+        samples = [samples[at] for at in texts["at"]]
+        corrections = load_corrections(samples, self.options, self.reader, labelled=self.is_labelled(samples))
+        prompts, completions = texts["prompt"], texts["response"]
+        if corrections:
+            answers = [corrections.get(sample.pk, text) for sample, text in zip(samples, completions, strict=True)]
+            completions = pl.Series(answers, dtype=pl.String)
+        columns = {
+            "prompt": prompts,
+            "completion": completions,
+            "id": [sample.pk for sample in samples],
+            "run": [self.known.places[sample.step_id].run_name for sample in samples],
+            "step": [self.known.places[sample.step_id].step for sample in samples],
+            "score": [sample.score for sample in samples],
+            "corrected": [sample.pk in corrections for sample in samples],
+        }
+        table = pl.DataFrame(columns, schema_overrides={"score": pl.Float64, "id": pl.String, "run": pl.String})
+        if self.options.max_per_prompt is None and self.near_duplicates is None:
+            return table
+        examples = map(Example, prompts, completions)
+        return table.filter([self.accept(*row, row[1].completion) for row in zip(samples, examples, strict=True)])
+
+    def read_table(self, samples: Sequence[GroupSample]) -> pl.DataFrame:
+        """Returns the columns `at`, which is the position of the sample, `prompt` and `response`, without samples that
+        have no text."""
+        tables = [
+            body.with_columns(pl.Series("at", positions)).cast(TABLE_SCHEMA)
+            for positions, body in self.read_bodies(samples)
+        ]
+        if merged := self.load_merged_texts(samples):
+            at = {sample.pk: position for position, sample in enumerate(samples)}
+            rows = [(text.prompt, text.response, at[pk]) for pk, text in merged.items()]
+            tables = [table.filter(~pl.col("at").is_in([row[2] for row in rows])) for table in tables]
+            tables.append(pl.DataFrame(rows, TABLE_SCHEMA, orient="row"))
+        table = pl.concat([TABLE_SCHEMA.to_frame(), *tables], rechunk=False).filter(pl.col("response").is_not_null())
+        return table if table["at"].is_sorted() else table.sort("at")
+
+    def build_rows(self, samples: Sequence[GroupSample]) -> list[Row]:
+        texts = self.load_texts(samples)
+        self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
+        samples = [sample for sample in samples if sample.pk in texts]
+        signals = load_signals(samples, self.options, self.reader, labelled=self.is_labelled(samples))
+        return list(self.iterate_rows(samples, texts, signals))
+
+    def iterate_rows(self, samples: Sequence[GroupSample], texts: dict[str, Texts], signals: Signals) -> Iterator[Row]:
         examples = {pk: build_example(text, as_messages=bool(self.as_messages)) for pk, text in texts.items()}
         if self.options.layout in PAIRED:
             for group in group_samples(samples):
@@ -138,7 +216,8 @@ class TrainingRows:
                 example = examples[sample.pk]
                 example = example.replace_completion(correction) if correction else example
                 if self.accept(sample, example, example.completion):
-                    yield {**build_sft_columns(example), **self.build_origin(sample), "corrected": bool(correction)}
+                    columns = {"messages": [*example.prompt, *example.completion], **add_tools(example)}
+                    yield {**columns, **self.build_origin(sample), "corrected": bool(correction)}
 
     def build_kto_rows(
         self, samples: Sequence[GroupSample], examples: dict[str, Example], signals: Signals
@@ -216,26 +295,21 @@ def is_message_list(value: list[Any]) -> bool:
     return bool(value) and isinstance(value[0], dict)
 
 
-def build_sft_columns(example: Example) -> Row:
-    if example.is_conversation:
-        return {"messages": [*example.prompt, *example.completion], **add_tools(example)}
-    return {"prompt": example.prompt, "completion": example.completion}
-
-
 def add_tools(example: Example) -> Row:
     return {"tools": example.tools} if example.is_conversation else {}
 
 
-def iterate_group_batches(samples: SampleQuerySet) -> Iterator[list[GroupSample]]:
-    """Yields batches of about `BATCH_ROWS` samples or `BATCH_CHARS` characters, which end where a group ends."""
+def iterate_batches(samples: SampleQuerySet, *, whole_groups: bool) -> Iterator[list[GroupSample]]:
+    """Yields batches of about `BATCH_ROWS` samples or `BATCH_CHARS` characters, in the order of groups."""
     rows = samples.select_related(None).order_by(*GROUP_ORDER).values_list(*GroupSample._fields)
     batch: list[GroupSample] = []
     chars = 0
-    for group in group_samples(map(GroupSample._make, rows.iterator(chunk_size=BATCH_ROWS))):
-        batch += group
-        chars += sum(sample.chars for sample in group)
-        if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
+    for sample in map(GroupSample._make, rows.iterator(chunk_size=BATCH_ROWS)):
+        is_full = len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS
+        if is_full and not (whole_groups and get_group(sample) == get_group(batch[-1])):
             yield batch
             batch, chars = [], 0
+        batch.append(sample)
+        chars += sample.chars
     if batch:
         yield batch

@@ -55,24 +55,33 @@ def load_signals(
 ) -> Signals:
     """Uses the labels that the reader may read. `labelled`: some of the samples may have labels."""
     ids = [sample.pk for sample in samples]
-
-    def select_labels() -> LabelQuerySet:
-        labels = Label.objects.active().filter(sample__in=ids)
-        return labels if reader is None else labels.readable_by(reader)
-
-    signals = Signals()
-    if options.corrections and labelled:
-        texts = select_labels().filter(name=CORRECTION).order_by("updated_at", "pk").values_list("sample", "value")
-        signals.corrections = {sample: text for sample, text in texts if isinstance(text, str) and text}
+    signals = Signals(corrections=load_corrections(samples, options, reader, labelled=labelled))
     if options.signal == "score":
         signals.values = {sample.pk: sample.score for sample in samples if sample.score is not None}
     elif options.signal == "label":
-        signals.values = load_answers(select_labels(), ids, options, reader)
+        signals.values = load_answers(select_labels(ids, reader), ids, options, reader)
     else:
         names = (RANK, BETTER_THAN)
-        rows = select_labels().filter(name__in=names, source="human").values_list("sample", "author", "name", "value")
+        labels = select_labels(ids, reader).filter(name__in=names, source="human")
+        rows = labels.values_list("sample", "author", "name", "value")
         signals.votes = count_votes(samples, rows)
     return signals
+
+
+def load_corrections(
+    samples: Sequence[GroupSample], options: ExportOptions, reader: User | AnonymousUser | None, *, labelled: bool
+) -> dict[str, str]:
+    """Returns the newest correction of each sample, if the options want them."""
+    if not (options.corrections and labelled):
+        return {}
+    labels = select_labels([sample.pk for sample in samples], reader).filter(name=CORRECTION)
+    texts = labels.order_by("updated_at", "pk").values_list("sample", "value")
+    return {sample: text for sample, text in texts if isinstance(text, str) and text}
+
+
+def select_labels(samples: Sequence[str], reader: User | AnonymousUser | None) -> LabelQuerySet:
+    labels = Label.objects.active().filter(sample__in=samples)
+    return labels if reader is None else labels.readable_by(reader)
 
 
 def load_answers(

@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import IO, Any, Protocol, TypeAlias, cast
+from typing import IO, Any, Protocol, cast
 
 import orjson
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollouts.exports.rows import Row
+from rollouts.exports.rows import Batch, Row
 from rollouts.samples import DrainableBuffer, dump_json, to_arrow
-
-Batch: TypeAlias = Sequence[Row] | pl.DataFrame
 
 
 class RowWriter(Protocol):

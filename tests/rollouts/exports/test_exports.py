@@ -170,6 +170,25 @@ def test_training_data_merges_what_two_dumps_recorded(project: Project, mate: Us
     assert json.loads(sft["tools"]) == [{"name": "add"}]
 
 
+def test_texts_for_sft_are_in_the_order_of_groups_and_once(project: Project, mate: User) -> None:
+    run = builders.run(project, "texts")
+    rows: list[dict[str, Any]] = [
+        {"prompt": "q", "response": 'löst\n"1"', "score": 0.25, "group": "b"},
+        {"prompt": "p", "response": "", "score": None, "group": "a"},
+    ]
+    push(run, rows, step=2)
+    push(run, [*rows, {"prompt": "p", "response": "old", "score": 1, "group": "a"}], step=1)
+    push(run, rows, step=1, source="other.jsonl")  # the same samples in a second dump
+    found, card = export(mate, f"run={run.uid}", layout="sft")
+    assert [(row["step"], row["prompt"], row["completion"], row["score"]) for row in found] == [
+        (1, "p", "", None), (1, "p", "old", 1.0), (1, "q", "löst\n\"1\"", 0.25),
+        (2, "p", "", None), (2, "q", "löst\n\"1\"", 0.25),
+    ]  # fmt: skip
+    assert list(found[0]) == ["prompt", "completion", "id", "run", "step", "score", "corrected"]
+    assert "- samples read: `5`" in card
+    assert export(mate, f"run={run.uid}", layout="sft", format="parquet")[0] == found
+
+
 def test_files_in_the_archive_are_not_compressed(run: Run, mate: User) -> None:
     archive = zipfile.ZipFile(io.BytesIO(download(mate, f"run={run.uid}", layout="sft")))
     assert archive.testzip() is None

@@ -35,6 +35,12 @@ def main() -> int:
         default=5,
         help="seconds between two steps of a client (default: %(default)s)",
     )
+    clients.add_argument(
+        "--pause",
+        type=float,
+        default=1,
+        help="seconds between two pages of a reader, on average (default: %(default)s)",
+    )
     sockets = commands.add_parser("sockets", help="many pages of one live run are open")
     sockets.add_argument("--seconds", type=float, default=60, help="a step each second (default: %(default)s)")
     sockets.add_argument("--sockets", type=int, default=1000, help="open pages (default: %(default)s)")
@@ -63,7 +69,9 @@ def main() -> int:
         elif arguments.command == "sockets":
             is_met = run_sockets(server, SocketOptions(arguments.sockets, arguments.watchers, arguments.seconds))
         else:
-            load = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
+            load = LoadOptions(
+                arguments.seconds, arguments.clients, arguments.readers, arguments.every, arguments.pause
+            )
             is_met = run_load(server, load)
     return 0 if is_met else 1
 

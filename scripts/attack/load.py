@@ -22,7 +22,6 @@ WORDS = ["the", "value", "of", "x", "is", "so", "we", "have", "six", "axes", "an
 MAX_PAGE_SECONDS, MAX_PUSH_SECONDS = 1.0, 2.0  # the 95th percentiles
 MAX_PAGE_SECONDS_ALONE = 0.3  # of pages while no client pushes
 MAX_INDEXING_SECONDS = 300.0  # until all that was acknowledged is indexed
-THINK_SECONDS = 1.0  # between two pages of a reader
 TIMEOUT = 60
 
 
@@ -35,6 +34,7 @@ class LoadOptions:
     clients: int
     readers: int
     every: float
+    pause: float = 1.0  # seconds between two pages of a reader, on average
 
 
 @dataclass
@@ -145,11 +145,14 @@ def count_differences(server: Product, uid: str, steps: set[int]) -> int:
         page += 1
 
 
-def run_reader(measured: Measurements, port: int, cookie: str, pages: list[str], number: int, end: float) -> None:
+def run_reader(
+    measured: Measurements, port: int, cookie: str, pages: list[str], number: int, pause: float, end: float
+) -> None:
     chance = random.Random(1000 + number)
+    time.sleep(chance.uniform(0, pause))
     while time.monotonic() < end:
         measured.request("page", port, "GET", chance.choice(pages), Cookie=cookie)
-        time.sleep(chance.uniform(0.5, 1.5) * THINK_SECONDS)
+        time.sleep(chance.uniform(0.5, 1.5) * pause)
 
 
 def run_load(server: Product, options: LoadOptions) -> bool:
@@ -178,7 +181,7 @@ def run_load(server: Product, options: LoadOptions) -> bool:
     ]
     cookie = session.cookie_header()
     threads += [
-        threading.Thread(target=run_reader, args=(measured, server.port, cookie, pages, number, end))
+        threading.Thread(target=run_reader, args=(measured, server.port, cookie, pages, number, options.pause, end))
         for number in range(options.readers)
     ]
     for thread in threads:
@@ -193,6 +196,7 @@ def report(measured: Measurements, options: LoadOptions, acknowledged: Acknowled
     count = len(measured.seconds["push"])
     print(
         f"{options.clients} clients, a step of {ROWS} samples each {options.every:g} s, {options.readers} readers, "
+        f"{options.pause:g} s between two pages, "
         f"{options.seconds:g} s: {count / options.seconds:.1f} steps/s, {len(measured.seconds['page'])} pages"
     )
     is_met = not measured.errors and not lost

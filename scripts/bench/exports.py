@@ -1,7 +1,8 @@
 """Exports compared with a plain polars loop: `python -m scripts.bench.exports UID`, with the server's environment.
 
-The loop reads the files of the run with polars, one after another, and writes them in the format of the export. Both run
-in turn in one process. The budget is on seconds, since both use several cores; CPU seconds say how much work that is.
+The loop reads the files of the run with polars, one after another, and writes them in the format of the export. Both
+run in turn in one process. The budget is on seconds, since both use several cores; CPU seconds say how much work that
+is.
 """
 
 from __future__ import annotations

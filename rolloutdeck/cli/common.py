@@ -135,15 +135,19 @@ def send_request(server: ServerClient, method: str, path: str, body: Any = None,
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
     if not response.is_success:
-        raise UsageError(format_sentence(response.error_message))
+        raise UsageError(end_sentence(response.error_message))
     return response
 
 
 def format_sentence(message: object) -> str:
     """Returns a text or an error's message with a capital first letter (except for a URL) and a final full stop."""
     text = str(message)
-    first = text[:1] if text.startswith("http") else text[:1].upper()
-    return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return end_sentence(text if text.startswith("http") else text[:1].upper() + text[1:])
+
+
+def end_sentence(text: str) -> str:
+    """Returns a message of the server with a final full stop. Its first word may be a name, which keeps its case."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def format_count(count: int, noun: str) -> str:

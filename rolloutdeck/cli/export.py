@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode
 
-from rolloutdeck.cli.common import connect, format_count, format_sentence, print_message, require_project
+from rolloutdeck.cli.common import connect, end_sentence, format_count, print_message, require_project
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError
@@ -56,7 +56,7 @@ def download_archive(server: ServerClient, query: Mapping[str, str], file: Binar
     try:
         with server.stream(f"exports/datasets/?{urlencode(query)}", timeout=TIMEOUT_SECONDS) as response:
             if response.status != 200 or not response.is_from_server:
-                raise UsageError(format_sentence(response.error_message))
+                raise UsageError(end_sentence(response.error_message))
             total = response.headers.get("x-total-samples", "")
             print_message(f"Reading {format_count(int(total), 'sample')}." if total.isdigit() else "Reading samples.")
             shown, size = started, 0

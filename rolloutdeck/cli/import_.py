@@ -109,6 +109,11 @@ def _upload(target: watch.UploadTarget, scan: watch.ScanResult, options: watch.A
             at_once = now or step.role == "tokenizer"
             bar.file += len(step.files) if at_once else 0
             import_artifacts.send_artifact(target, step, at_once, report.steps_to_replay, _call_with_retries, bar.add)
+    except KeyboardInterrupt:
+        bar.end()
+        uploaded = format_count(sum(report.files.values()), "file")
+        print_message(f"Stopped. {uploaded} uploaded. Run the same command again to upload the rest.")
+        raise
     except (watch.RetryLaterError, watch.UploadRejectedError) as error:
         bar.end()
         sent = sum(report.files.values())

@@ -17,6 +17,7 @@ from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import list_kinds
 
 MAX_EXAMPLES = 3
+MENDED_LINE = "mended line"  # in `left_out` of a dump: rows that the server has read, but not all of it
 
 
 @dataclass
@@ -127,6 +128,8 @@ def print_problems(dumps: Sequence[dict[str, Any]], replayable_files: Collection
     skipped: Counter[str] = Counter()
     for dump in dumps:
         skipped.update(dump["left_out"] or {})
+    if changed := skipped.pop(MENDED_LINE, 0):
+        print(f"Read in part, {format_count(changed, 'row')}.")
     for reason, count in skipped.items():
         print(f"Skipped by the server, {format_count(count, 'row')}: {reason}")
     for dump in dumps:

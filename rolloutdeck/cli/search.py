@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from rolloutdeck.cli.common import connect, format_count, format_sentence, print_message, require_project
+from rolloutdeck.cli.common import connect, end_sentence, format_count, print_message, require_project
 from rolloutdeck.cli.samples import load_pages, print_samples
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError
@@ -44,13 +44,13 @@ def iterate_runs(server: ServerClient, project: str, q: str, shown: int) -> Iter
     path = "search/?" + urlencode({"project": project, "q": q, "shown": shown})
     with server.stream(path) as response:
         if response.status != 200 or not response.is_from_server:
-            raise UsageError(format_sentence(response.error_message))
+            raise UsageError(end_sentence(response.error_message))
         rest = b""
         while chunk := response.read(READ_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in map(json.loads, lines):
                 if "error" in line:
-                    raise UsageError(format_sentence(line["error"]["message"]))
+                    raise UsageError(end_sentence(line["error"]["message"]))
                 yield line
 
 
@@ -61,6 +61,7 @@ class SearchOutput:
         self.server, self.args = server, args
         self.rows: list[dict[str, Any]] = []
         self.searched = self.unknown = self.matches = self.with_matches = 0
+        self.problem = ""  # of the newest run that does not have what the query asks for
 
     @property
     def is_full(self) -> bool:
@@ -69,6 +70,7 @@ class SearchOutput:
     def add(self, run: dict[str, Any]) -> None:
         self.searched += 1
         self.unknown += bool(run.get("unknown"))
+        self.problem = self.problem or str(run.get("problem") or "")
         self.matches += run["count"]
         self.with_matches += bool(run["count"])
         if run["partial"]:
@@ -87,12 +89,14 @@ class SearchOutput:
         return list(load_pages(self.server, query, count)["results"])
 
     def finish(self, project: str) -> None:
-        """Raises UsageError if the query asks for a key that no run has logged."""
+        """Raises UsageError if no run has what the query asks for."""
         if self.unknown and self.unknown == self.searched:
-            raise UsageError(f"No sample in project {project} has the key that this query asks for.")
+            raise UsageError(self.problem or f"No sample in project {project} has the key that this query asks for.")
         if not self.args.json:
             print_samples(self.server, self.rows, self.args)
         runs, searched = format_count(self.with_matches, "run"), format_count(self.searched, "run")
         stopped = f" Stopped at --limit {self.args.limit:,}." if self.is_full else ""
         shown = f"{len(self.rows):,} of {self.matches:,} samples of {runs} in project {project}"
         print_message(f"{shown}; {searched} searched.{stopped}")
+        if self.problem and not self.matches:
+            print_message(f"Of {format_count(self.unknown, 'run')}: {self.problem}")

@@ -176,8 +176,12 @@ def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> No
     for program in supervisor.programs:
         if program.after_web:
             supervisor.start_program(program.name)
-    if args.paths:
-        print_line(f"Watching {', '.join(map(str, args.paths))}.")
+    for verb, paths in (
+        ("Watching", [path for path in args.paths if path.exists()]),
+        ("Waiting for", [path for path in args.paths if not path.exists()]),
+    ):
+        if paths:
+            print_line(f"{verb} {', '.join(map(str, paths))}.")
     if args.demo and checks.has_torch():
         print_line("The demo trains a small model to calculate. Its first samples appear after a short warm-up.")
     elif args.demo:

@@ -6,12 +6,11 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.protocol import describe_missing_response
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import JsonObject, chat, convert_rows, read_jsonl_rows
+from rollouts.formats.readers import JsonObject, chat, convert_rows, is_missing_number, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_json, to_text
 
 name = "native"
 
-NAN_TEXTS = frozenset(("nan", "inf", "infinity"))  # in lower case, without a sign
 BOOLEAN_TEXTS = {"True": True, "true": True, "False": False, "false": False}
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)
 
@@ -21,7 +20,7 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    return convert_rows(read_jsonl_rows(stream), build_native_record)
+    return convert_rows(read_jsonl_rows(stream), build_native_record, numbers=("score",))
 
 
 def build_native_record(row: JsonObject) -> Record:
@@ -40,11 +39,6 @@ def build_native_record(row: JsonObject) -> Record:
         elif not convert or not is_missing_number(value):
             record.extras[key] = None if value != value else value
     return record
-
-
-def is_missing_number(value: Any) -> bool:
-    """Returns whether a value of a known key that is not valid is a NaN, or text such as "nan"."""
-    return isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NAN_TEXTS)
 
 
 def to_rewards(value: Any) -> dict[str, float | None] | None:

@@ -27,6 +27,10 @@ class RunQuerySet(models.QuerySet["Run"]):
         """Runs that have not reported their end and are not in the trash."""
         return self.filter(outcome="", deleted_at=None)
 
+    def with_samples(self) -> RunQuerySet:
+        """Returns the runs that have a step with samples."""
+        return self.filter(pk__in=Run.objects.filter(steps__samples__gt=0).values("pk"))
+
     def by_uid(self, uid: str) -> Run | None:
         """Returns the run with this uid or alias."""
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()

@@ -141,31 +141,41 @@ def count_left(queue: Queue, user: User, passed: int) -> int:
     if known := cache.get(key):
         left_then, passed_then = known
         return max(0, int(left_then) - (passed - int(passed_then)))
-    left = count_free(queue) - count_free_passed(queue, user)
+    now = timezone.now()
+    left = count_open(queue) - count_open_passed(queue, user) - count_held_by_others(queue, user, now)
     if left > MAX_EXACT_LEFT:
         cache.set(key, (left, passed), COUNTED_SECONDS)
         return left
-    rows = queue.slots.free_for(user, timezone.now()).order_by()
-    return rows.values("item").distinct().count()
+    return queue.slots.free_for(user, now).order_by().values("item").distinct().count()
 
 
-def count_free(queue: Queue) -> int:
-    """Returns the number of items with a slot that nobody holds. Many are counted once in `COUNTED_SECONDS`."""
-    key = f"queue-free-{queue.pk}"
+def count_open(queue: Queue) -> int:
+    """Returns the number of items that lack an answer. Many are counted once in `COUNTED_SECONDS`."""
+    key = f"queue-open-{queue.pk}"
     if (known := cache.get(key)) is not None:
         return int(known)
-    free = queue.slots.free_at(timezone.now()).order_by().values("item").distinct().count()
-    if free > MAX_EXACT_LEFT:
-        cache.set(key, free, COUNTED_SECONDS)
-    return free
+    count = queue.slots.unanswered().order_by().values("item").distinct().count()
+    if count > MAX_EXACT_LEFT:
+        cache.set(key, count, COUNTED_SECONDS)
+    return count
 
 
-def count_free_passed(queue: Queue, user: User) -> int:
-    """Returns the number of items with a slot that nobody holds and that the user has answered or skipped."""
-    free = Exists(QueueSlot.objects.free_at(timezone.now()).filter(item=OuterRef("item")))
-    answered = queue.slots.filter(free, user=user).exclude(done_at=None).count()
-    skipped = QueueDraft.objects.filter(free, item__queue=queue, user=user).exclude(skipped_at=None).count()
+def count_open_passed(queue: Queue, user: User) -> int:
+    """Returns the number of items that lack an answer and that the user has answered or skipped."""
+    is_open = Exists(QueueSlot.objects.unanswered().filter(item=OuterRef("item")))
+    answered = queue.slots.filter(is_open, user=user).exclude(done_at=None).count()
+    skipped = QueueDraft.objects.filter(is_open, item__queue=queue, user=user).exclude(skipped_at=None).count()
     return answered + skipped
+
+
+def count_held_by_others(queue: Queue, user: User, now: datetime) -> int:
+    """Returns the number of items of which others hold all slots that lack an answer, and that the user has neither
+    answered nor skipped."""
+    held = queue.slots.unanswered().filter(reserved_until__gte=now).exclude(user=user)
+    is_free = Exists(queue.slots.free_for(user, now).filter(item=OuterRef("item")))
+    answered = Exists(queue.slots.filter(item=OuterRef("item"), user=user, done_at__isnull=False))
+    skipped = Exists(QueueDraft.objects.filter(item=OuterRef("item"), user=user, skipped_at__isnull=False))
+    return held.filter(~is_free, ~answered, ~skipped).order_by().values("item").distinct().count()
 
 
 def list_seconds(slots: QueueSlotQuerySet) -> list[float]:

@@ -67,9 +67,7 @@ def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> R
     questions = list_reward_questions(project)
     question = next((row for row in questions if name in ("", row.key)), None)
     if question is None:
-        known = ", ".join(row.key for row in questions) or "–"
-        message = _("The rubric has no question {name} with choices, yes and no, or a rating. It has: {known}.")
-        raise InvalidInputError(message.format(name=repr(name[:40]), known=known), "question")
+        raise InvalidInputError(describe_missing_question(project, name, questions), "question")
     values = [value for value, _title in list_good_values(question)]
     chosen = frozenset(good)
     if unknown := sorted(chosen - set(values)):
@@ -78,6 +76,18 @@ def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> R
         raise InvalidInputError(text, "good")
     upper = values[(len(values) + 1) // 2 :] if question.kind == "rating" else values[:1]
     return RewardQuestion(question, chosen or frozenset(upper))
+
+
+def describe_missing_question(project: Project, name: str, questions: Iterable[Question]) -> str:
+    """`questions` are those that could be used."""
+    known = ", ".join(question.key for question in questions)
+    if not known:
+        return _("The rubric of this project has no question with one choice, yes and no, or a rating. Add one first.")
+    if any(question.key == name for question in load_rubric(project).questions):
+        message = _("{name} cannot say what is good: that needs one choice, yes and no, or a rating. Use {known}.")
+    else:
+        message = _("The rubric has no question {name}. Questions with one choice, yes and no, or a rating: {known}.")
+    return message.format(name=f"`{name[:40]}`", known=known)
 
 
 @dataclass(frozen=True, slots=True)

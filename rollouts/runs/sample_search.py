@@ -19,13 +19,13 @@ MAX_SHOWN_SAMPLES: Final = 20
 @dataclass(frozen=True, slots=True)
 class RunMatches:
     """`samples` are the first of `total` matches, the newest first. If `is_partial`, older steps were not searched.
-    `is_unknown` is set if the query asks for a key that no sample of the run has."""
+    `problem` says what the query asks for that the run does not have, such as a key that no sample has."""
 
     run: Run
     total: int = 0
     samples: list[Sample] = field(default_factory=list)
     is_partial: bool = False
-    is_unknown: bool = False
+    problem: str = ""
 
 
 def search_runs(
@@ -46,7 +46,7 @@ def search_runs(
             total = result.total
             samples = list(result.samples[: min(shown, MAX_SHOWN_SAMPLES)]) if total else []
             yield RunMatches(run, total, samples, is_partial=result.cursor is not None)
-        except InvalidQueryError:  # another run may have logged the key
-            yield RunMatches(run, is_unknown=True)
+        except InvalidQueryError as error:  # another run may have logged the key
+            yield RunMatches(run, problem=str(error))
         if seconds is not None and monotonic() - started > seconds:
             return

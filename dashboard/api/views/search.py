@@ -74,10 +74,10 @@ class Search(ApiView):
     }
 
     def get(self, request: Request) -> StreamingHttpResponse:
-        """One JSON object per line for each run, the newest first: `run`, `name`, `count` of matches, `partial` if
-        older steps were not searched, `unknown` if no sample has a key that the query asks for, and previews of the
-        first `samples`. If the search fails, the last line is `{error: {message}}`. The search ends when the
-        client leaves."""
+        """One JSON object per line for each run with samples, the newest first: `run`, `name`, `count` of matches,
+        `partial` if older steps were not searched, `unknown` with a `problem` if the run does not have what the query
+        asks for, such as a key that no sample has, and previews of the first `samples`. If the search fails, the last
+        line is `{error: {message}}`. The search ends when the client leaves."""
         query = self.parse_query()
         for name in ("project", "q"):
             if not query.get(name):
@@ -85,7 +85,7 @@ class Search(ApiView):
         project = permissions.project_or_404(request, query["project"])
         shown = query.integer("shown", maximum=MAX_SHOWN_SAMPLES)
         parse_query(query["q"])
-        runs = permissions.visible_runs(request).filter(project=project, archived_at=None)
+        runs = permissions.visible_runs(request).filter(project=project, archived_at=None).with_samples()
         lines = iter_lines(runs, query["q"], self.user.pk, 3 if shown is None else shown)
         return StreamingHttpResponse(iterate_in_threads(lines), content_type="application/x-ndjson")
 
@@ -108,6 +108,7 @@ def serialize_matches(part: RunMatches) -> dict[str, Any]:
         "name": part.run.name,
         "count": part.total,
         "partial": part.is_partial,
-        "unknown": part.is_unknown,
+        "unknown": bool(part.problem),
+        "problem": part.problem,
         "samples": [serialize_index_row(sample) for sample in part.samples],
     }

@@ -14,6 +14,7 @@ from rollouts.models import Sample
 from rollouts.samples import PROPERTY_CATALOG
 
 # {measure: (digits, 1 if more is better, -1 if less is better, 0 if neither)}
+MAX_MORE_DIGITS = 4
 MEASURES = dict.fromkeys(("score", "pass@1", "pass@k", "maj@n"), (3, 1)) | {"length": (0, 0), "truncated": (1, -1)}
 OTHER_MEASURE = (3, 0)
 RUN_COLOURS = 8
@@ -126,7 +127,7 @@ def format_statistic(name: str, mean: compare.ComparedMean) -> FormattedStatisti
     digits, better = MEASURES.get(key, SHARE_MEASURE if is_share else OTHER_MEASURE)
     scale, unit = (100, " %") if is_share else (1, "")
 
-    def format_value(value: float, sign: bool = False) -> str:
+    def format_value(value: float, sign: bool = False, digits: int = digits) -> str:
         size = abs(value) * scale
         if size < 10**-digits / 2:
             return format_number(0.0, digits)
@@ -137,10 +138,17 @@ def format_statistic(name: str, mean: compare.ComparedMean) -> FormattedStatisti
     value = format_value(mean.value) + unit
     if mean.change is None:
         return FormattedStatistic(value)
-    interval = ", ".join(format_value(end, sign=True) for end in mean.interval or ())
+    ends = mean.interval or ()
+    change_digits = digits
+    if mean.is_significant:  # then 0 is outside of the interval, also as it is shown
+        smallest = min(abs(end) * scale for end in ends)
+        while smallest < 10**-change_digits / 2 and change_digits < digits + MAX_MORE_DIGITS:
+            change_digits += 1
+    interval = ", ".join(format_value(end, sign=True, digits=change_digits) for end in ends)
     direction = better if mean.change > 0 else -better
     grade = {1: "good", -1: "bad", 0: "sure"}[direction] if mean.is_significant else ""
-    return FormattedStatistic(value, format_value(mean.change, sign=True), f"[{interval}]" if interval else "", grade)
+    change = format_value(mean.change, sign=True, digits=change_digits)
+    return FormattedStatistic(value, change, f"[{interval}]" if interval else "", grade)
 
 
 @dataclass(frozen=True, slots=True)

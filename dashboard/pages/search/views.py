@@ -2,11 +2,12 @@
 search ends when the user leaves."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -25,7 +26,7 @@ from dashboard.pages.common import (
     render_text_line,
 )
 from rollouts.errors import InvalidInputError, QueryLimitError, StorageUnavailableError
-from rollouts.models import Project
+from rollouts.models import Project, Run
 from rollouts.query import build_hit_pattern, find_snippets, parse_query
 from rollouts.runs import RunMatches, search_runs
 from rollouts.samples import load_texts
@@ -37,19 +38,23 @@ MAX_TAIL_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """`before` is the id of the last run that was searched; `done` runs were searched, with `found` matches."""
+    """`before` is the id of the last run that was searched; `done` runs were searched, with `found` matches. `refused`
+    of them do not have what the query asks for; `why` is the id of the newest of these."""
 
     project: str = ""
     q: str = ""
     before: int | None = None
     done: int = 0
     found: int = 0
+    refused: int = 0
+    why: int | None = None
 
     @classmethod
     def from_request(cls, request: HttpRequest) -> "SearchState":
         project, q = (clean_param(request.GET.get(name, "")) for name in ("project", "q"))
-        before, done, found = (parse_integer_param(request.GET.get(name, "")) for name in ("before", "done", "found"))
-        return cls(project.strip(), q.strip(), before, done or 0, found or 0)
+        names = ("before", "done", "found", "refused", "why")
+        before, done, found, refused, why = (parse_integer_param(request.GET.get(name, "")) for name in names)
+        return cls(project.strip(), q.strip(), before, done or 0, found or 0, refused or 0, why)
 
     def link(self, **more: Any) -> str:
         return f"{reverse('search')}?{urlencode({'project': self.project, 'q': self.q, **more})}"
@@ -65,7 +70,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
     error = find_query_error(state.q)
     context: dict[str, Any] = {"state": state, "project": project, "projects": projects, "error": error}
     if project and state.q and not error:
-        state = SearchState(project.slug, state.q, state.before, state.done, state.found)
+        state = replace(state, project=project.slug)
         try:
             context |= build_part_context(request, state, project)
         except QueryLimitError as problem:
@@ -85,23 +90,34 @@ def find_query_error(q: str) -> SafeString | str:
 
 def build_part_context(request: HttpRequest, state: SearchState, project: Project) -> dict[str, Any]:
     """The matches of the next runs, as many as are searched in a part of a second."""
-    runs = permissions.visible_runs(request).filter(project=project, archived_at=None)
+    runs = permissions.visible_runs(request).filter(project=project, archived_at=None).with_samples()
     total = min(runs.count(), MAX_RUNS)
     rest = runs if state.before is None else runs.filter(pk__lt=state.before)
     reader = get_signed_in_user(request).pk
     parts = list(search_runs(rest, state.q, reader=reader, seconds=PART_SECONDS))
     done = state.done + len(parts)
     found = state.found + sum(part.total for part in parts)
+    problems = [part for part in parts if part.problem]
+    refused = state.refused + len(problems)
+    why = state.why if state.why is not None or not problems else problems[0].run.pk
+    refused_link = {"refused": refused, "why": why} if why is not None else {}
     goes_on = bool(parts) and done < total
     return {
+        "refused": refused,
+        "problem": "" if goes_on or found or why is None else find_problem(runs.filter(pk=why), state.q, reader),
         "state": state,
         "matches": [(part, build_rows(part, state.q), build_all_link(part, state.q)) for part in parts if part.total],
         "done": min(done, total),
         "found": found,
         "total": total,
-        "next": state.link(before=parts[-1].run.pk, done=done, found=found) if goes_on else "",
+        "next": state.link(before=parts[-1].run.pk, done=done, found=found, **refused_link) if goes_on else "",
         "truncated": not goes_on and runs.count() > MAX_RUNS,
     }
+
+
+def find_problem(runs: QuerySet[Run], q: str, reader: int) -> str:
+    """What the run does not have. A later part of the results knows only which run it is."""
+    return next((part.problem for part in search_runs(runs, q, reader=reader)), "")
 
 
 def build_all_link(part: RunMatches, q: str) -> str:

@@ -118,7 +118,7 @@ def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
     print(f"Plan {plan}: {plan.action}, {mismatch} if a pin cannot be replayed{describe_setting(plan)}.")
     print_entries(plan.entries, has_run=has_run)
     print_effects(plan.entries)
-    _print_timeline(plan, steps)
+    print_timeline(plan, steps)
     _print_differences([(entry.target_step, difference) for entry in plan.entries for difference in entry.differences])
 
 
@@ -131,13 +131,20 @@ def _print_differences(differences: Sequence[tuple[int, FactDifference]]) -> Non
         print(f"  unknown on both sides, not compared: {remove_control_characters(', '.join(unknown), lines=False)}")
 
 
-def _print_timeline(plan: PlanRevision, steps: int) -> None:
-    """Prints at which steps each pin is replayed, and which steps generate."""
+def print_timeline(plan: PlanRevision, steps: int) -> None:
+    """Prints at which steps each pin is replayed, and which steps generate. Without an outcome, a pin that is known not
+    to fit the run is not replayed."""
     # The first step of a run is 0 or 1, as counted by the trainer that loads these pins.
     formats = [str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts]
     first = min(map(first_step, formats), default=1)
     last = first + steps - 1 if steps else max(plan.targets) + STEPS_AFTER_LAST_TARGET
     resolved = resolve_targets(plan.action, plan.targets, range(first, min(last, MAX_PREVIEW_STEPS) + 1))
+    refused = {entry.target_step for entry in plan.entries if not has_outcome(entry) and _has_problem(entry)}
+    if plan.on_mismatch == "generate":
+        resolved = [(step, None if target in refused else target) for step, target in resolved]
+    elif (stopping := next((step for step, target in resolved if target in refused), None)) is not None:
+        print(f"step {stopping} stops the run")
+        resolved = [(step, target) for step, target in resolved if step < stopping]
     replayed: dict[int, list[int]] = {}
     for step, target in resolved:
         if target is not None:

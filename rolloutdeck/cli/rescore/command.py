@@ -123,6 +123,8 @@ def finish(
     skipped = f", {pending.done:,} were done before" if pending.done else ""
     print_message(f"{args.name}: {stored - failed:,} results, {format_count(failed, 'error')}{skipped}.")
     progress.print_errors()
+    if args.replace and (pending.done or pending.failed):
+        print_message("--replace deletes results of another version. These are of this version, so they stay.")
     if pending.failed:
         print_message(f"{format_count(pending.failed, 'earlier error')} stay; --retry calls them again.")
     url = f"{str(run['url']).rstrip('/')}/rescores/{rescore['id']}/"

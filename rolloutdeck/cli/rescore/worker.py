@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 BATCH_ARGUMENTS = tuple(f"{name}s" for name in ARGUMENTS)
 SIGNATURE = f"({', '.join(ARGUMENTS)}) or ({', '.join(BATCH_ARGUMENTS)})"
 MAX_ERROR_CHARS = 400
+PACKAGE_FOLDERS = frozenset(("site-packages", "dist-packages"))
 
 
 class FunctionError(Exception):
@@ -36,7 +37,8 @@ class FunctionError(Exception):
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """`accepted` are the arguments that it takes; `digest` is the hash of its file and name."""
+    """`accepted` are the arguments that it takes; `digest` is the hash of its name, its file and the
+    modules that it imports from its folder."""
 
     call: Callable[..., Any]
     name: str
@@ -50,6 +52,7 @@ def load_function(text: str) -> RewardFunction:
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise FunctionError(f"--fn {text} is not FILE.py:NAME or package.module:NAME.")
+    known_modules = set(sys.modules)
     module, path = load_file(Path(place)) if place.endswith(".py") else load_module(place)
     function = module
     for part in name.split("."):
@@ -57,10 +60,21 @@ def load_function(text: str) -> RewardFunction:
     if not callable(function):
         known = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise FunctionError(f"{place} has no function {name}. It has: {', '.join(known) or 'none'}.")
-    digest = hashlib.sha256(path.read_bytes() + b"\0" + name.encode()).hexdigest()
-    return RewardFunction(
-        function, f"{path.name}:{name}" if place.endswith(".py") else text, digest, *read_arguments(function)
-    )
+    shown = f"{path.name}:{name}" if place.endswith(".py") else text
+    digest = compute_digest(path, name, set(sys.modules) - known_modules)
+    return RewardFunction(function, shown, digest, *read_arguments(function))
+
+
+def compute_digest(path: Path, name: str, imported: Iterable[str]) -> str:
+    """Returns the hash of the function's version. Modules that it imports from its folder are a part of it, installed
+    packages are not."""
+    content = path.read_bytes() + b"\0" + name.encode()
+    folder = path.resolve().parent
+    files = {Path(getattr(sys.modules[module], "__file__", None) or "").resolve() for module in imported}
+    for file in sorted(files - {path.resolve()}):
+        if file.suffix == ".py" and file.is_relative_to(folder) and not PACKAGE_FOLDERS & set(file.parts):
+            content += b"\0" + str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def load_file(path: Path) -> tuple[Any, Path]:

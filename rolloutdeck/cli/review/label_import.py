@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from rolloutdeck.cli.common import connect, format_count, format_sentence, print_message, require_project
+from rolloutdeck.cli.common import connect, end_sentence, format_count, print_message, require_project
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError
@@ -261,7 +261,7 @@ def send_with_retries(server: ServerClient, body: Mapping[str, Any], sent: int) 
             response = server.send_json("POST", "labels/import/", body, timeout=TIMEOUT_SECONDS)
             if response.is_success:
                 return dict(response.json())
-            problem = format_sentence(response.error_message)
+            problem = end_sentence(response.error_message)
             if response.status not in (429, 502, 503, 504):
                 break
             after = response.headers.get("retry-after", "")

@@ -4,7 +4,7 @@ A line ends only at `\\n`: it may contain U+2028, U+2029 and U+0085. `NaN` and `
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 import orjson
@@ -13,11 +13,12 @@ from rolloutdeck.protocol import MAX_LINE_BYTES, describe_wrong_row, find_text_p
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.memory import check_json_memory
 from rollouts.formats.readers.values import JsonObject
-from rollouts.samples import LineProblem, to_json
+from rollouts.samples import LineProblem, describe_json_type, to_float, to_json
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; invalid bytes are shown as U+FFFD"
 OUT_OF_MEMORY = "needs more memory than a worker may use (ROLLOUTDECK_MAX_WORKER_MEMORY_MB)"
+NAN_TEXTS = frozenset(("nan", "inf", "infinity"))  # in lower case, without a sign
 EMPTY_FILE = "The file is empty: its writer was stopped before the first line."
 
 NumberedRow = tuple[int, JsonObject] | LineProblem
@@ -60,9 +61,10 @@ def read_jsonl_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
 
 
 def convert_rows(
-    rows: Iterable[NumberedRow], convert: Callable[[JsonObject], Converted]
+    rows: Iterable[NumberedRow], convert: Callable[[JsonObject], Converted], numbers: Sequence[str] = ()
 ) -> Iterator[Converted | LineProblem]:
-    """Converts numbered rows. A row for which `convert` raises ValueError becomes a problem."""
+    """Converts numbered rows. A row for which `convert` raises ValueError becomes a problem. A value of a key in
+    `numbers` that is no number is a problem next to its row."""
     for row in rows:
         if isinstance(row, LineProblem):
             yield row
@@ -71,6 +73,21 @@ def convert_rows(
             yield convert(row[1])
         except ValueError as error:
             yield LineProblem(row[0], str(error))
+        yield from check_numbers(*row, numbers)
+
+
+def check_numbers(line: int, row: JsonObject, keys: Sequence[str]) -> Iterator[LineProblem]:
+    """Yields a problem for each value that is no number. A missing one, such as null or NaN, is none."""
+    for key in keys:
+        value = row.get(key)
+        if value is not None and to_float(value) is None and not is_missing_number(value):
+            reason = f"`{key}` is {describe_json_type(value)} and no number, so the sample has no {key}"
+            yield LineProblem(line, reason, repaired=True)
+
+
+def is_missing_number(value: Any) -> bool:
+    """Returns whether a value that is no number is a NaN, or text such as "nan"."""
+    return isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NAN_TEXTS)
 
 
 def parse_row(line: bytes | None) -> tuple[JsonObject, bool]:

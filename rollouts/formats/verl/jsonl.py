@@ -24,7 +24,14 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import PADDING_KEY
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import JsonObject, NumberedRow, parse_prompt, parse_response_text, read_jsonl_rows
+from rollouts.formats.readers import (
+    JsonObject,
+    NumberedRow,
+    check_numbers,
+    parse_prompt,
+    parse_response_text,
+    read_jsonl_rows,
+)
 from rollouts.samples import LineProblem, Record, SkippedRow, text_to_float, to_float, to_integer, to_text
 
 name = "verl-jsonl"
@@ -39,6 +46,7 @@ KNOWN_KEYS = frozenset(
 OTHER_NUMBERS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
 # The reward keys of verl's own reward functions: a string under them is a number that `default=str` wrote.
 REWARD_KEYS = frozenset(("score", "reward", "acc", "format", "overlong_reward", "format_reward"))
+TRAINER_NUMBERS = ("score", "reward")
 WINDOW_ROWS, WINDOW_BYTES = 2048, 8 << 20
 
 
@@ -68,7 +76,13 @@ def split_windows(
     window: list[JsonObject | LineProblem | SkippedRow] = []
     start = stream.tell()
     for row in rows:
-        window.append(row if isinstance(row, LineProblem) else check_row(*row))
+        if isinstance(row, LineProblem):
+            window.append(row)
+        else:
+            checked = check_row(*row)
+            window.append(checked)
+            if isinstance(checked, dict):
+                window += check_numbers(row[0], checked, TRAINER_NUMBERS)
         if len(window) >= WINDOW_ROWS or stream.tell() - start >= WINDOW_BYTES:
             yield window
             window, start = [], stream.tell()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rolloutdeck.cli.plans.entries import print_entries
+from rolloutdeck.cli.plans.plan import print_timeline
 from rolloutdeck.cli.plans.selection import print_effects
-from rolloutdeck.replay import PlanEntry
+from rolloutdeck.replay import PlanEntry, PlanRevision
 
 UNKNOWN = {"state": "unknown", "label": "unknown: depends on the prompts"}
 
@@ -36,6 +38,19 @@ def test_another_outcome_is_another_line(capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step", "1-2", "3", "4"]
     assert "was: unknown" in lines[1] and "its prompts differ" in lines[2] and "was:" not in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("on_mismatch", "says"),
+    [("generate", ["step 1 replays the pin of target step 1", "steps 2-6 generate"]),
+     ("stop", ["step 2 stops the run", "step 1 replays the pin of target step 1"])],
+)  # fmt: skip
+def test_a_pin_that_does_not_fit_is_not_said_to_be_replayed(
+    capsys: pytest.CaptureFixture[str], on_mismatch: str, says: list[str]
+) -> None:
+    entries = (entry(1, 1), replace(entry(2, 2), preview={"state": "will_generate", "label": "will generate"}))
+    print_timeline(PlanRevision("default", 1, "cache", on_mismatch, entries=entries), 0)
+    assert capsys.readouterr().out.splitlines() == says
 
 
 def test_the_effect_on_selected_samples_is_printed_for_the_first_prompts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,21 @@ def test_each_call_is_limited_and_what_is_done_is_not_done_again(
     assert [sample.tail for sample in find_samples(run, q="score.v2=2", ordering="order").samples] == ["so 4", "4"]
 
 
+def test_a_changed_module_of_the_same_folder_is_another_version(
+    run: Run, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "uses.py").write_text("import helper\n\ndef score(solution_str):\n    return helper.VALUE\n")
+    (node / "helper.py").write_text("VALUE = 1.0\n")
+    words = ["rescore", "--fn", f"{node / 'uses.py'}:score", "--workers", "1", "--q", "so", "--name", "s.help"]
+    assert main(words) == 0
+    assert main([*words, "--replace"]) == 0
+    assert "2 were done before" in (err := capsys.readouterr().err) and "so they stay" in err
+    (node / "helper.py").write_text("VALUE = 0.0  # another size than before\n")
+    assert main(words) == 2 and capsys.readouterr().err.startswith("s.help has 2 results of another version")
+    assert main([*words, "--replace"]) == 0
+    assert find_samples(run, q="s.help=0").total == 2
+
+
 @pytest.mark.parametrize(("name", "values"), [("answer_later", [0.5, 0.5]), ("score_batch", [4.0, 4.0])])
 def test_async_functions_and_lists_of_samples(run: Run, node: Path, name: str, values: list[float]) -> None:
     words = ["rescore", "--fn", f"{node / 'my.py'}:{name}", "--workers", "1", "--q", "so", "--name", "other.v1"]

@@ -29,6 +29,7 @@ def fill(project: Project, name: str, *responses: str, **more: Any) -> None:
 
 @pytest.fixture
 def search(node: Path, capsys: pytest.CaptureFixture[str]) -> Search:
+    builders.run(Project.objects.get(), "empty")  # in which no query is wrong
     fill(Project.objects.get(), "old", "a quokka", "b")
     fill(Project.objects.get(), "without", "nothing", lang="zh")
     fill(Project.objects.get(), "new", *(f"quokka {n}" for n in range(30)))
@@ -70,7 +71,8 @@ def test_json_and_full_texts_name_the_run(search: Search) -> None:
         ((" ",), "The query is empty"),
         (("a", "--limit", "0"), "--limit must be at least 1."),
         (("a", "--project", "nosuch"), "nosuch"),
-        (("nosuchkey=1",), "No sample in project math has the key that this query asks for."),
+        (("scor=1",), "No sample here has the key `scor`. Did you mean `score`?"),
+        (("disagrees:score.v3",), "This run has no re-score `score.v3`."),
     ],
 )
 def test_mistakes_are_explained(search: Search, words: tuple[str, ...], says: str) -> None:
@@ -82,6 +84,8 @@ def test_no_match_and_a_key_of_some_runs_are_no_mistakes(search: Search) -> None
     status, out, err = search("wombat")
     assert (status, out) == (0, "No samples.\n") and "0 of 0 samples of 0 runs in project math; 3 runs searched." in err
     assert "1 of 1 samples of 1 run" in search("lang=zh")[2]
+    status, _, err = search("lang=en")
+    assert status == 0 and "Of 2 runs: No sample here has the key `lang`." in err
 
 
 def test_a_large_run_is_named_with_the_command_that_searches_more(

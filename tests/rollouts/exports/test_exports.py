@@ -230,7 +230,8 @@ def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:
         ("", "Send `run` or `project`."),
         (f"run={run.uid}&layout=dpo", "`layout` must be one of"),
         (f"run={run.uid}&layout=kto&signal=rank", "A rank says which response is better"),
-        (f"run={run.uid}&layout=kto&signal=label&question=x", "It has: correct."),
+        (f"run={run.uid}&layout=kto&signal=label&question=x", "has no question `x`. Questions with one choice"),
+        (f"run={run.uid}&layout=kto&signal=label&question=wrong", "`wrong` cannot say what is good"),
         (f"run={run.uid}&q=score>>", "score"),
     ):
         response = api("GET", f"exports/datasets/?{query}")

@@ -202,9 +202,9 @@ def test_a_native_row_keeps_every_key() -> None:
 
 
 def test_a_native_value_that_is_not_what_its_key_asks_for_is_kept_beside() -> None:
-    record = read_one(
-        native, lines({"prompt": "q", "response": "a", "score": [1], "rewards": 3, "response_ids": ["x"]})
-    )
+    row = {"prompt": "q", "response": "a", "score": [1], "rewards": 3, "response_ids": ["x"]}
+    record, problem = read(native, lines(row))
+    assert isinstance(record, Record) and isinstance(problem, LineProblem) and problem.repaired
     assert (record.score, record.rewards, record.response_ids) == (None, {}, None)
     assert record.extras == {"score": [1], "rewards": 3, "response_ids": ["x"]}
 

@@ -78,6 +78,16 @@ def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
     assert dump.rows == Step.objects.get().samples == 2
 
 
+@pytest.mark.parametrize("value", ["high", [1], {"a": 1}])
+def test_a_score_that_is_no_number_is_named(run: Run, value: object) -> None:
+    dump = indexed(run, lines(generation("a", "b", 1), generation("a", "c", value), generation("a", "d", float("nan"))))
+    assert dump.left_out == {"mended line": 1} and dump.rows == 3
+    ((line, reason),) = dump.problems
+    assert (
+        line == 2 and reason.startswith("`score` is ") and reason.endswith(" and no number, so the sample has no score")
+    )
+
+
 @pytest.mark.parametrize("text", ["\x00", "\ud83d", "a\u2028b", "", "\ufffd" * 300, "👩" * 300])
 def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
     indexed(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.db import connections
 from django.utils import timezone
 
@@ -55,6 +56,42 @@ def test_an_item_gets_as_many_answers_as_reviewers_and_of_different_people(
     assert Label.objects.filter(name="correct", value=True).count() == 8
     with pytest.raises(SlotTakenError, match="ann, bob"):
         queues.claim_item(queue.items.get(position=0), cat)
+
+
+@pytest.mark.parametrize(("max_exact", "reviewers"), [(500, 1), (500, 2), (-1, 1), (-1, 2)])
+def test_what_is_left_is_the_same_in_small_and_large_queues(
+    run: Run,
+    lead: User,
+    ann: User,
+    bob: User,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    max_exact: int,
+    reviewers: int,
+) -> None:
+    monkeypatch.setattr(queues.progress, "MAX_EXACT_LEFT", max_exact)  # -1: every queue is large
+    queue = create(run, lead, num_reviewers_per_item=reviewers)
+    count = queue.items.count()
+
+    def count_left(user: User) -> int:
+        cache.clear()  # what others did shows up a moment later
+        return queues.load_own_progress(queue, user).left
+
+    request.addfinalizer(cache.clear)
+    assert count_left(ann) == count_left(bob) == count
+    first = take(queue, ann)
+    assert count_left(ann) == count
+    assert count_left(bob) == count - (reviewers == 1)  # ann holds the only slot
+    queues.submit_answers(first.item, ann, YES)
+    assert count_left(ann) == count - 1
+    queues.skip_item(take(queue, ann).item, ann)
+    assert count_left(ann) == count - 2
+    answer(queue, bob)
+    assert count_left(bob) == count - 1 - (reviewers == 1)
+    if max_exact < 0:  # one's own answers count at once
+        before = queues.load_own_progress(queue, ann).left
+        answer(queue, ann)
+        assert queues.load_own_progress(queue, ann).left == before - 1
 
 
 def test_an_abandoned_slot_returns_and_its_draft_stays(run: Run, lead: User, ann: User, bob: User) -> None:

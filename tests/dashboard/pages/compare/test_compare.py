@@ -341,7 +341,7 @@ def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
 
 @pytest.mark.parametrize("change, shown", [(0.2, "0"), (-0.2, "0"), (0.6, "+1"), (-12.4, "−12")])
 def test_a_change_that_rounds_to_nothing_has_no_sign(change: float, shown: str) -> None:
-    assert table.format_statistic("length", ComparedMean(8.0, change, (change, change))).change == shown
+    assert table.format_statistic("length", ComparedMean(8.0, change, (-20.0, 20.0))).change == shown
 
 
 def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project, client: Client, mate: User) -> None:
@@ -358,3 +358,9 @@ def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project
     client.force_login(builders.member(project, "vera", "viewer"))
     watched = page(client, f"{cells}&sel={sel}")
     assert 'data-key="q"' not in watched and watched.count('data-key="Q"') == 2
+
+
+def test_a_change_that_is_bold_is_not_shown_as_zero() -> None:
+    mean = ComparedMean(12.31, 0.31, (0.04, 0.42))
+    shown = table.format_statistic("length", mean)
+    assert (shown.value, shown.change, shown.interval, bool(shown.grade)) == ("12", "+0.31", "[+0.04, +0.42]", True)

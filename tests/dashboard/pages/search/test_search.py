@@ -50,6 +50,26 @@ def test_all_runs_are_searched_the_newest_first_with_counts(runs: list[Run], cli
     assert "Runs searched: 3. No sample matches" in get(client, "/search/?project=math&q=wombat")
 
 
+def test_a_typo_does_not_look_like_no_match(
+    runs: list[Run], client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.run(runs[0].project, "empty")
+    client.force_login(mate)
+    says = "Of 3 runs: No sample here has the key scor. Did you mean score?"
+    assert says in read_text(get(client, "/search/?project=math&q=scor<0.5"))
+    assert "Of 3 runs" not in get(client, "/search/?project=math&q=score<0.5")
+    monkeypatch.setattr(views, "PART_SECONDS", 0)
+    link, page = "/search/?project=math&q=scor<0.5", ""
+    for _part in runs:
+        page = get(client, link)
+        link = next(iter(re.findall(r'id="search-more"[^>]*hx-get="([^"]+)"', page)), "")
+    assert not link and says in read_text(page)
+
+
+def read_text(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", "", page).split())
+
+
 def test_rows_show_the_text_around_the_hit_and_are_one_list(project: Project, client: Client, mate: User) -> None:
     text = "first a quokka sleeps " + "and then much more text follows " * 30
     fill(project, "long", text, "no hit")

@@ -26,7 +26,7 @@ from rollouts.exports.signals import (
     load_signals,
 )
 from rollouts.models import DuplicateSource, Project, Sample, SampleQuerySet
-from rollouts.samples import BATCH_CHARS, BATCH_ROWS, BodyReader, KnownRows, load_bodies, read_bodies
+from rollouts.samples import BATCH_CHARS, BATCH_ROWS, BodyReader, KnownRows, load_bodies, read_ahead, read_bodies
 
 KNOWN_BATCHES: Final = 4  # for which steps and dumps are loaded together
 GROUP_ORDER: Final = ("step__step", "step", "group", "prompt_key", "index", "ordinal", "pk")
@@ -45,6 +45,7 @@ TABLE_SCHEMA: Final = pl.Schema({"prompt": pl.String, "response": pl.String, "at
 
 Row = dict[str, Any]
 Batch: TypeAlias = Sequence[Row] | pl.DataFrame
+Bodies: TypeAlias = list[tuple[list[int], pl.DataFrame]]  # texts with the positions of their samples in a batch
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class TrainingRows:
     per_prompt: Counter[str] = field(default_factory=Counter)
     near_duplicates: NearDuplicates | None = None
     as_messages: bool | None = None
-    known: KnownRows = field(default_factory=KnownRows)  # of the next batches
+    known: KnownRows = field(default_factory=KnownRows)  # of the batch
     bodies: BodyReader = field(default_factory=BodyReader)
 
     def __post_init__(self) -> None:
@@ -88,35 +89,37 @@ class TrainingRows:
 
     def iterate(self, samples: SampleQuerySet) -> Iterator[Batch]:
         """Yields rows in batches. Raises StorageUnavailableError."""
+        for (batch, known), bodies in read_ahead(self.iterate_wanted(samples), self.read_bodies):
+            self.known = known
+            if self.as_messages is None:
+                self.as_messages = self.has_messages(batch, bodies)
+            rows = self.build_table(batch, bodies) if self.is_table else self.build_rows(batch, bodies)
+            self.counts.rows += len(rows)
+            yield rows
+
+    def iterate_wanted(self, samples: SampleQuerySet) -> Iterator[tuple[list[GroupSample], KnownRows]]:
+        """Yields batches of samples with training prompts."""
         batches = iterate_batches(samples, whole_groups=self.options.layout in PAIRED)
         while next_batches := list(islice(batches, KNOWN_BATCHES)):
             rows = list(chain.from_iterable(next_batches))
-            self.known = KnownRows.load({row.step_id for row in rows}, {row.dump_id for row in rows})
+            known = KnownRows.load({row.step_id for row in rows}, {row.dump_id for row in rows})
             for batch in next_batches:
-                yield self.build_batch(batch)  # without a name: the texts of a batch are freed before the next is read
-
-    def build_batch(self, batch: Sequence[GroupSample]) -> Batch:
-        batch = [sample for sample in batch if sample.step_id in self.known.places]  # not deleted a moment ago
-        self.counts.add_samples(batch, self.known)
-        wanted = [sample for sample in batch if self.is_training_prompt(sample)]
-        if self.as_messages is None:
-            self.as_messages = self.has_messages(wanted)
-        rows = self.build_table(wanted) if self.is_table else self.build_rows(wanted)
-        self.counts.rows += len(rows)
-        return rows
+                found = [sample for sample in batch if sample.step_id in known.places]  # not deleted a moment ago
+                self.counts.add_samples(found, known)
+                yield [sample for sample in found if self.is_training_prompt(sample, known)], known
 
     @property
     def is_table(self) -> bool:
         """Whether a row is the recorded text of a sample. Then texts stay columns."""
         return self.options.layout == "sft" and self.as_messages is False
 
-    def has_messages(self, samples: Sequence[GroupSample]) -> bool | None:
+    def has_messages(self, samples: Sequence[GroupSample], bodies: Bodies) -> bool | None:
         """Whether the first sample with text has messages. Returns None if no sample has text."""
-        texts = self.load_texts(samples)
+        texts = self.load_texts(samples, bodies)
         return next((bool(texts[sample.pk].messages) for sample in samples if sample.pk in texts), None)
 
-    def is_training_prompt(self, sample: GroupSample) -> bool:
-        if self.known.places[sample.step_id].split != "eval" and sample.prompt_key not in self.eval_prompts:
+    def is_training_prompt(self, sample: GroupSample, known: KnownRows) -> bool:
+        if known.places[sample.step_id].split != "eval" and sample.prompt_key not in self.eval_prompts:
             return True
         self.counts.left_out[EVAL_PROMPT] += 1
         return False
@@ -125,17 +128,18 @@ class TrainingRows:
         """Whether some of the samples may have labels."""
         return any(sample.step_id in self.known.labelled for sample in samples)
 
-    def read_bodies(self, samples: Sequence[GroupSample]) -> Iterator[tuple[list[int], pl.DataFrame]]:
-        """Yields recorded texts with the positions of their samples. Messages are read if they are used."""
+    def read_bodies(self, batch: tuple[list[GroupSample], KnownRows]) -> Bodies:
+        """Returns recorded texts. Messages are read if they are used. Another thread calls it."""
+        samples, known = batch
         names = EXAMPLE_COLUMNS if self.as_messages is not False else EXAMPLE_COLUMNS[:2]
         if self.bodies.wanted != names:
             self.bodies = BodyReader(names)
-        return read_bodies([row[1:3] for row in samples], self.known.dumps, self.bodies)
+        return list(read_bodies([row[1:3] for row in samples], known.dumps, self.bodies))
 
-    def load_texts(self, samples: Sequence[GroupSample]) -> dict[str, Texts]:
+    def load_texts(self, samples: Sequence[GroupSample], bodies: Bodies) -> dict[str, Texts]:
         """Returns the recorded texts by sample, without samples that have none."""
         texts: dict[str, Texts] = {}
-        for positions, body in self.read_bodies(samples):
+        for positions, body in bodies:
             columns = [column.to_list() for column in body]
             columns[2:] = [[value and orjson.loads(value) for value in column] for column in columns[2:]]
             for position, prompt, response, *rest in zip(positions, *columns, strict=True):
@@ -156,9 +160,9 @@ class TrainingRows:
             if not body.textless
         }
 
-    def build_table(self, samples: Sequence[GroupSample]) -> pl.DataFrame:
+    def build_table(self, samples: Sequence[GroupSample], bodies: Bodies) -> pl.DataFrame:
         """Returns prompts and completions. A Python object for each text takes more than the rest of the export."""
-        texts = self.read_table(samples)
+        texts = self.join_bodies(samples, bodies)
         self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
         samples = [samples[at] for at in texts["at"]]
         corrections = load_corrections(samples, self.options, self.reader, labelled=self.is_labelled(samples))
@@ -181,12 +185,12 @@ class TrainingRows:
         examples = map(Example, prompts, completions)
         return table.filter([self.accept(*row, row[1].completion) for row in zip(samples, examples, strict=True)])
 
-    def read_table(self, samples: Sequence[GroupSample]) -> pl.DataFrame:
+    def join_bodies(self, samples: Sequence[GroupSample], bodies: Bodies) -> pl.DataFrame:
         """Returns the columns `at`, which is the position of the sample, `prompt` and `response`, without samples that
         have no text."""
         tables = [
-            body.with_columns(pl.Series("at", positions)).cast(TABLE_SCHEMA)
-            for positions, body in self.read_bodies(samples)
+            body.with_columns(pl.Series("at", positions)).select(list(TABLE_SCHEMA)).cast(TABLE_SCHEMA)
+            for positions, body in bodies
         ]
         if merged := self.load_merged_texts(samples):
             at = {sample.pk: position for position, sample in enumerate(samples)}
@@ -196,8 +200,8 @@ class TrainingRows:
         table = pl.concat([TABLE_SCHEMA.to_frame(), *tables], rechunk=False).filter(pl.col("response").is_not_null())
         return table if table["at"].is_sorted() else table.sort("at")
 
-    def build_rows(self, samples: Sequence[GroupSample]) -> list[Row]:
-        texts = self.load_texts(samples)
+    def build_rows(self, samples: Sequence[GroupSample], bodies: Bodies) -> list[Row]:
+        texts = self.load_texts(samples, bodies)
         self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
         samples = [sample for sample in samples if sample.pk in texts]
         signals = load_signals(samples, self.options, self.reader, labelled=self.is_labelled(samples))

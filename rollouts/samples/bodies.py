@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from typing import Final, TypeVar
@@ -10,6 +11,7 @@ from typing import Final, TypeVar
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from django.db import connections
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
@@ -23,6 +25,8 @@ MISSING_BODY_MESSAGE: Final = N_("The text of this sample is not available. Re-i
 # Compaction may move a body into another segment after its path was read and before it is opened.
 MAX_OPEN_TRIES = 3
 Rows = TypeVar("Rows")
+Item = TypeVar("Item")
+Read = TypeVar("Read")
 RECORD_FIELDS: Final = tuple(record_field.name for record_field in fields(Record))
 
 
@@ -193,6 +197,27 @@ def read_bodies(
         ordinals = sorted(by_ordinal)
         if dump in dumps and (body := bodies.read(dumps[dump], ordinals)).height:
             yield [by_ordinal[ordinal] for ordinal in ordinals[: body.height]], body
+
+
+def read_ahead(items: Iterable[Item], read: Callable[[Item], Read]) -> Iterator[tuple[Item, Read]]:
+    """Yields each item with what `read` returns for it. While the caller works on one item, a thread reads the next:
+    polars reads without the interpreter's lock."""
+
+    def read_in_thread(item: Item) -> Read:
+        try:
+            return read(item)
+        finally:
+            connections.close_all()  # of this thread, if a dump had moved
+
+    with ThreadPoolExecutor(1, "read-ahead") as thread:
+        last: tuple[Item, Future[Read]] | None = None
+        for item in items:
+            reading = thread.submit(read_in_thread, item)
+            if last:
+                yield last[0], last[1].result()
+            last = item, reading
+        if last:
+            yield last[0], last[1].result()
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:

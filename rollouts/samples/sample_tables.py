@@ -16,7 +16,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import ExpressionWrapper, F, TextField
 
 from rollouts.models import Dump, DuplicateSource, Label, Sample, SampleQuerySet, Step
-from rollouts.samples.bodies import BodyReader, read_bodies, to_frame
+from rollouts.samples.bodies import BodyReader, read_ahead, read_bodies, to_frame
 from rollouts.samples.export import (
     EXPORT_SCHEMA,
     JSON_COLUMNS,
@@ -46,6 +46,14 @@ TABLE_SCHEMA: Final = pl.Schema(EXPORT_SCHEMA)
 
 IndexRow = tuple[Any, ...]
 Labels = Mapping[str, list[dict[str, Any]]]
+
+
+class BatchBody(NamedTuple):
+    """Rows of one dump, with their positions in a batch and the columns that are reward parts."""
+
+    positions: list[int]
+    rows: pl.DataFrame
+    rewards: list[str]
 
 
 class StepPlace(NamedTuple):
@@ -89,16 +97,27 @@ def iterate_sample_tables(
     fields = [ExpressionWrapper(F(name), TextField()) if name in RAW_FIELDS else name for name in INDEX_FIELDS]
     rows = samples.select_related(None).values_list(*fields).iterator(chunk_size=BATCH_ROWS)
     bodies = BodyReader(without=UNREAD_COLUMNS)
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        known = KnownRows.load({row[STEP] for row in chunk}, {row[DUMP] for row in chunk})
-        for batch in split_batches(chunk):
-            labelled = [row[PK] for row in batch if row[STEP] in known.labelled]
-            labels = load_exported_labels(labelled, reader) if labelled else {}
-            merged = [row[PK] for row in batch if row[STEP] in known.merged]
-            if merged and DuplicateSource.objects.filter(sample__in=merged).exists():
-                yield build_merged_table([row[PK] for row in batch], labels, reader), labels
-            else:
-                yield read_batch(name_rescores(batch, reader), labels, known, bodies), labels
+
+    def iterate_batches() -> Iterator[tuple[list[IndexRow], KnownRows]]:
+        while chunk := list(islice(rows, CHUNK_ROWS)):
+            known = KnownRows.load({row[STEP] for row in chunk}, {row[DUMP] for row in chunk})
+            yield from ((batch, known) for batch in split_batches(chunk))
+
+    def read(batch: tuple[list[IndexRow], KnownRows]) -> list[BatchBody]:
+        places = [(row[DUMP], row[ORDINAL]) for row in batch[0]]
+        return [
+            BatchBody(positions, body, bodies.list_reward_columns())
+            for positions, body in read_bodies(places, batch[1].dumps, bodies)
+        ]
+
+    for (batch, known), found in read_ahead(iterate_batches(), read):
+        labelled = [row[PK] for row in batch if row[STEP] in known.labelled]
+        labels = load_exported_labels(labelled, reader) if labelled else {}
+        merged = [row[PK] for row in batch if row[STEP] in known.merged]
+        if merged and DuplicateSource.objects.filter(sample__in=merged).exists():
+            yield build_merged_table([row[PK] for row in batch], labels, reader), labels
+        else:
+            yield build_table(name_rescores(batch, reader), found, labels, known), labels
 
 
 def split_batches(rows: Iterable[IndexRow]) -> Iterator[list[IndexRow]]:
@@ -133,10 +152,11 @@ def build_merged_table(ids: Sequence[str], labels: Labels, reader: User | Anonym
     return to_frame(pa.Table.from_pylist(texts, schema=EXPORT_SCHEMA))
 
 
-def read_batch(batch: Sequence[IndexRow], labels: Labels, known: KnownRows, bodies: BodyReader) -> pl.DataFrame:
+def build_table(
+    batch: Sequence[IndexRow], bodies: Sequence[BatchBody], labels: Labels, known: KnownRows
+) -> pl.DataFrame:
     tables, positions = [], []
-    for found, body in read_bodies([(row[DUMP], row[ORDINAL]) for row in batch], known.dumps, bodies):
-        rewards = bodies.list_reward_columns()
+    for found, body, rewards in bodies:
         tables.append(join_columns([batch[position] for position in found], body, rewards, labels, known))
         positions += found
     joined = pl.concat(tables, rechunk=False) if tables else TABLE_SCHEMA.to_frame()

@@ -52,6 +52,21 @@ def test_prompts_open_by_key_and_show_what_differs(visit: Visit, training: Train
     expect(page.locator("#pair")).to_have_count(0)
 
 
+def test_intervals_are_not_cut_in_windows_of_laptops(visit: Visit, training: Training) -> None:
+    for step in (1, 2, 3):
+        training.pushed(
+            step, 24, [{**row, "prompt": f"{row['prompt']} {n}"} for n in range(8) for row in answers(step)]
+        )
+    of = ",".join(f"{training.uid}@{step}" for step in (1, 2, 3))
+    for kind in ("paired", "all"):
+        page = visit.go(f"/compare/?of={of}&split=train&as={kind}")
+        for width in (900, 1024, 1280, 1440):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.locator(".interval").first.is_visible()
+            cut = "[...document.querySelectorAll('.wide-table')].map(box => box.scrollWidth - box.clientWidth)"
+            assert max(page.evaluate(cut)) <= 0, (kind, width)
+
+
 @pytest.mark.timeout(600)
 def test_hostile_answers_stay_text_also_as_a_diff(visit: Visit, training: Training) -> None:
     for step in (1, 2):

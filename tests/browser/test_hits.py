@@ -38,6 +38,20 @@ def test_a_list_cuts_the_beginning_of_a_text_between_letters(visit: Visit, train
         assert len(cut) == 20 and all(cut), width
 
 
+def test_the_number_of_hits_does_not_cover_the_text(visit: Visit, training: Training) -> None:
+    row = {"prompt": "p", "score": 1.0, "response": "so we go on " * 5_000}
+    training.pushed(1, 2, [row, {**row, "response": "كتب على الطاولة so " * 5_000}])
+    page = visit.go(f"/runs/{training.uid}/steps/1/?q=so")
+    expect(page.locator("#rows .snippet .hits").first).to_have_text("×5,000")
+    overlap = """() => [...document.querySelectorAll('#rows .snippet')].map((link) => {
+      const [text, count] = ['bdi', '.hits'].map((part) => link.querySelector(part).getBoundingClientRect());
+      return Math.min(text.right, count.right) - Math.max(text.left, count.left);
+    })"""
+    for width in (1440, 800, 400):
+        page.set_viewport_size({"width": width, "height": 700})
+        assert max(page.evaluate(overlap)) <= 0, width
+
+
 def test_keys_go_through_the_hits_and_switch_to_templates(visit: Visit, training: Training) -> None:
     page = opened(visit, training, "?q=needle")
     position = page.locator("[data-hits] output")

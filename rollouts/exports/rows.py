@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
-import orjson
 import polars as pl
 from django.contrib.auth.models import AnonymousUser, User
 
@@ -20,16 +19,15 @@ from rollouts.exports.signals import (
     Pair,
     Signals,
     find_pairs,
-    get_group,
     group_samples,
     load_corrections,
     load_signals,
 )
-from rollouts.models import DuplicateSource, Project, Sample, SampleQuerySet
-from rollouts.samples import BATCH_CHARS, BATCH_ROWS, BodyReader, KnownRows, load_bodies, read_ahead, read_bodies
+from rollouts.exports.texts import Bodies, TextBatch, iterate_batches
+from rollouts.models import Project, Sample, SampleQuerySet
+from rollouts.samples import BodyReader, KnownRows, StepPlace, read_ahead, read_bodies
 
 KNOWN_BATCHES: Final = 4  # for which steps and dumps are loaded together
-GROUP_ORDER: Final = ("step__step", "step", "group", "prompt_key", "index", "ordinal", "pk")
 
 EVAL_PROMPT: Final = "prompts of an evaluation"
 NO_TEXT: Final = "samples without text"
@@ -41,11 +39,8 @@ PER_PROMPT: Final = "more rows of a prompt than allowed"
 NEAR_DUPLICATE: Final = "near-duplicates"
 IMAGES: Final = "images (their messages are there)"
 
-TABLE_SCHEMA: Final = pl.Schema({"prompt": pl.String, "response": pl.String, "at": pl.Int64})
-
 Row = dict[str, Any]
 Batch: TypeAlias = Sequence[Row] | pl.DataFrame
-Bodies: TypeAlias = list[tuple[list[int], pl.DataFrame]]  # texts with the positions of their samples in a batch
 
 
 @dataclass(slots=True)
@@ -76,8 +71,8 @@ class TrainingRows:
     per_prompt: Counter[str] = field(default_factory=Counter)
     near_duplicates: NearDuplicates | None = None
     as_messages: bool | None = None
-    known: KnownRows = field(default_factory=KnownRows)  # of the batch
     bodies: BodyReader = field(default_factory=BodyReader)
+    places: dict[int, StepPlace] = field(default_factory=dict)  # of the steps of the batch
 
     def __post_init__(self) -> None:
         keys = Sample.objects.filter(step__run__project=self.project, step__split="eval").values_list("prompt_key")
@@ -89,11 +84,11 @@ class TrainingRows:
 
     def iterate(self, samples: SampleQuerySet) -> Iterator[Batch]:
         """Yields rows in batches. Raises StorageUnavailableError."""
-        for (batch, known), bodies in read_ahead(self.iterate_wanted(samples), self.read_bodies):
-            self.known = known
+        for (wanted, known), bodies in read_ahead(self.iterate_wanted(samples), self.read_bodies):
+            batch = TextBatch(wanted, known, bodies)
             if self.as_messages is None:
-                self.as_messages = self.has_messages(batch, bodies)
-            rows = self.build_table(batch, bodies) if self.is_table else self.build_rows(batch, bodies)
+                self.as_messages = batch.has_messages()
+            rows = self.build_table(batch) if self.is_table else self.build_rows(batch)
             self.counts.rows += len(rows)
             yield rows
 
@@ -113,20 +108,11 @@ class TrainingRows:
         """Whether a row is the recorded text of a sample. Then texts stay columns."""
         return self.options.layout == "sft" and self.as_messages is False
 
-    def has_messages(self, samples: Sequence[GroupSample], bodies: Bodies) -> bool | None:
-        """Whether the first sample with text has messages. Returns None if no sample has text."""
-        texts = self.load_texts(samples, bodies)
-        return next((bool(texts[sample.pk].messages) for sample in samples if sample.pk in texts), None)
-
     def is_training_prompt(self, sample: GroupSample, known: KnownRows) -> bool:
         if known.places[sample.step_id].split != "eval" and sample.prompt_key not in self.eval_prompts:
             return True
         self.counts.left_out[EVAL_PROMPT] += 1
         return False
-
-    def is_labelled(self, samples: Sequence[GroupSample]) -> bool:
-        """Whether some of the samples may have labels."""
-        return any(sample.step_id in self.known.labelled for sample in samples)
 
     def read_bodies(self, batch: tuple[list[GroupSample], KnownRows]) -> Bodies:
         """Returns recorded texts. Messages are read if they are used. Another thread calls it."""
@@ -136,36 +122,13 @@ class TrainingRows:
             self.bodies = BodyReader(names)
         return list(read_bodies([row[1:3] for row in samples], known.dumps, self.bodies))
 
-    def load_texts(self, samples: Sequence[GroupSample], bodies: Bodies) -> dict[str, Texts]:
-        """Returns the recorded texts by sample, without samples that have none."""
-        texts: dict[str, Texts] = {}
-        for positions, body in bodies:
-            columns = [column.to_list() for column in body]
-            columns[2:] = [[value and orjson.loads(value) for value in column] for column in columns[2:]]
-            for position, prompt, response, *rest in zip(positions, *columns, strict=True):
-                if response is not None:
-                    texts[samples[position].pk] = Texts(prompt, response, *rest)
-        return texts | self.load_merged_texts(samples)
-
-    def load_merged_texts(self, samples: Sequence[GroupSample]) -> dict[str, Texts]:
-        """Returns the texts of samples that are in several dumps."""
-        ids = [sample.pk for sample in samples if sample.step_id in self.known.merged]
-        if not ids:
-            return {}
-        merged = DuplicateSource.objects.filter(sample__in=ids).values("sample")
-        bodies = load_bodies(list(Sample.objects.filter(pk__in=merged)), EXAMPLE_COLUMNS)
-        return {
-            pk: Texts(body.prompt, body.response, body.messages, body.tools)
-            for pk, body in bodies.items()
-            if not body.textless
-        }
-
-    def build_table(self, samples: Sequence[GroupSample], bodies: Bodies) -> pl.DataFrame:
+    def build_table(self, batch: TextBatch) -> pl.DataFrame:
         """Returns prompts and completions. A Python object for each text takes more than the rest of the export."""
-        texts = self.join_bodies(samples, bodies)
-        self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
-        samples = [samples[at] for at in texts["at"]]
-        corrections = load_corrections(samples, self.options, self.reader, labelled=self.is_labelled(samples))
+        texts = batch.join_texts()
+        self.counts.left_out[NO_TEXT] += len(batch.samples) - len(texts)
+        samples = [batch.samples[at] for at in texts["at"]]
+        places = [batch.known.places[sample.step_id] for sample in samples]
+        corrections = load_corrections(samples, self.options, self.reader, labelled=batch.is_labelled)
         prompts, completions = texts["prompt"], texts["response"]
         if corrections:
             answers = [corrections.get(sample.pk, text) for sample, text in zip(samples, completions, strict=True)]
@@ -174,8 +137,8 @@ class TrainingRows:
             "prompt": prompts,
             "completion": completions,
             "id": [sample.pk for sample in samples],
-            "run": [self.known.places[sample.step_id].run_name for sample in samples],
-            "step": [self.known.places[sample.step_id].step for sample in samples],
+            "run": [place.run_name for place in places],
+            "step": [place.step for place in places],
             "score": [sample.score for sample in samples],
             "corrected": [sample.pk in corrections for sample in samples],
         }
@@ -185,26 +148,12 @@ class TrainingRows:
         examples = map(Example, prompts, completions)
         return table.filter([self.accept(*row, row[1].completion) for row in zip(samples, examples, strict=True)])
 
-    def join_bodies(self, samples: Sequence[GroupSample], bodies: Bodies) -> pl.DataFrame:
-        """Returns the columns `at`, which is the position of the sample, `prompt` and `response`, without samples that
-        have no text."""
-        tables = [
-            body.with_columns(pl.Series("at", positions)).select(list(TABLE_SCHEMA)).cast(TABLE_SCHEMA)
-            for positions, body in bodies
-        ]
-        if merged := self.load_merged_texts(samples):
-            at = {sample.pk: position for position, sample in enumerate(samples)}
-            rows = [(text.prompt, text.response, at[pk]) for pk, text in merged.items()]
-            tables = [table.filter(~pl.col("at").is_in([row[2] for row in rows])) for table in tables]
-            tables.append(pl.DataFrame(rows, TABLE_SCHEMA, orient="row"))
-        table = pl.concat([TABLE_SCHEMA.to_frame(), *tables], rechunk=False).filter(pl.col("response").is_not_null())
-        return table if table["at"].is_sorted() else table.sort("at")
-
-    def build_rows(self, samples: Sequence[GroupSample], bodies: Bodies) -> list[Row]:
-        texts = self.load_texts(samples, bodies)
-        self.counts.left_out[NO_TEXT] += len(samples) - len(texts)
-        samples = [sample for sample in samples if sample.pk in texts]
-        signals = load_signals(samples, self.options, self.reader, labelled=self.is_labelled(samples))
+    def build_rows(self, batch: TextBatch) -> list[Row]:
+        texts = batch.load_texts()
+        self.counts.left_out[NO_TEXT] += len(batch.samples) - len(texts)
+        samples = [sample for sample in batch.samples if sample.pk in texts]
+        signals = load_signals(samples, self.options, self.reader, labelled=batch.is_labelled)
+        self.places = batch.known.places
         return list(self.iterate_rows(samples, texts, signals))
 
     def iterate_rows(self, samples: Sequence[GroupSample], texts: dict[str, Texts], signals: Signals) -> Iterator[Row]:
@@ -275,7 +224,7 @@ class TrainingRows:
 
     def build_origin(self, sample: GroupSample) -> Row:
         """The columns that say where a row comes from."""
-        place = self.known.places[sample.step_id]
+        place = self.places[sample.step_id]
         return {"id": sample.pk, "run": place.run_name, "step": place.step, "score": sample.score}
 
     def accept(self, sample: GroupSample, example: Example, answers: Any) -> bool:
@@ -301,19 +250,3 @@ def is_message_list(value: list[Any]) -> bool:
 
 def add_tools(example: Example) -> Row:
     return {"tools": example.tools} if example.is_conversation else {}
-
-
-def iterate_batches(samples: SampleQuerySet, *, whole_groups: bool) -> Iterator[list[GroupSample]]:
-    """Yields batches of about `BATCH_ROWS` samples or `BATCH_CHARS` characters, in the order of groups."""
-    rows = samples.select_related(None).order_by(*GROUP_ORDER).values_list(*GroupSample._fields)
-    batch: list[GroupSample] = []
-    chars = 0
-    for sample in map(GroupSample._make, rows.iterator(chunk_size=BATCH_ROWS)):
-        is_full = len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS
-        if is_full and not (whole_groups and get_group(sample) == get_group(batch[-1])):
-            yield batch
-            batch, chars = [], 0
-        batch.append(sample)
-        chars += sample.chars
-    if batch:
-        yield batch

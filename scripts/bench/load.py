@@ -24,6 +24,7 @@ from tests.support.server import Product
 
 NEEDLE_CHARS = 24
 IDLE_CORES = 0.1
+FREE_SECONDS = 20.0  # until processes have returned the memory of earlier work
 
 
 def wait_until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:
@@ -190,6 +191,7 @@ def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> di
     """MB of all processes, without mapped files, while `total` bytes are uploaded: before, median of the first and the
     last third, peak; and a minute later."""
     wait_until_idle(server)
+    time.sleep(FREE_SECONDS)
     before, values = server.anonymous_memory(), []
     done = threading.Event()
 

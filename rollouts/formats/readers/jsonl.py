@@ -73,7 +73,8 @@ def convert_rows(
             yield convert(row[1])
         except ValueError as error:
             yield LineProblem(row[0], str(error))
-        yield from check_numbers(*row, numbers)
+        else:
+            yield from check_numbers(*row, numbers)
 
 
 def check_numbers(line: int, row: JsonObject, keys: Sequence[str]) -> Iterator[LineProblem]:
@@ -81,7 +82,7 @@ def check_numbers(line: int, row: JsonObject, keys: Sequence[str]) -> Iterator[L
     for key in keys:
         value = row.get(key)
         if value is not None and to_float(value) is None and not is_missing_number(value):
-            reason = f"`{key}` is {describe_json_type(value)} and no number, so the sample has no {key}"
+            reason = f"`{key}` is {describe_json_type(value)}, not a finite number, so the sample has no {key}"
             yield LineProblem(line, reason, repaired=True)
 
 

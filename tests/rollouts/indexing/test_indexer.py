@@ -84,7 +84,9 @@ def test_a_score_that_is_no_number_is_named(run: Run, value: object) -> None:
     assert dump.left_out == {"mended line": 1} and dump.rows == 3
     ((line, reason),) = dump.problems
     assert (
-        line == 2 and reason.startswith("`score` is ") and reason.endswith(" and no number, so the sample has no score")
+        line == 2
+        and reason.startswith("`score` is ")
+        and reason.endswith(", not a finite number, so the sample has no score")
     )
 
 

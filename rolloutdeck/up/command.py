@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -176,17 +177,20 @@ def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> No
     for program in supervisor.programs:
         if program.after_web:
             supervisor.start_program(program.name)
-    for verb, paths in (
-        ("Watching", [path for path in args.paths if path.exists()]),
-        ("Waiting for", [path for path in args.paths if not path.exists()]),
-    ):
-        if paths:
-            print_line(f"{verb} {', '.join(map(str, paths))}.")
+    print_watched_paths(args.paths)
     if args.demo and checks.has_torch():
         print_line("The demo trains a small model to calculate. Its first samples appear after a short warm-up.")
     elif args.demo:
         reason = f"torch is not installed (pip install {checks.TORCH_REQUIREMENT})"
         print_line(f"The demo is not started, because {reason}. Everything else is running.")
+
+
+def print_watched_paths(paths: Sequence[Path]) -> None:
+    there = [str(path) for path in paths if path.exists()]
+    missing = [str(path) for path in paths if not path.exists()]
+    for verb, names in (("Watching", there), ("Waiting for", missing)):
+        if names:
+            print_line(f"{verb} {', '.join(names)}.")
 
 
 class BootstrapResult(TypedDict):

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rolloutdeck.cli import import_
 from rolloutdeck.cli.entry import main
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
@@ -308,6 +310,21 @@ def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: P
     _, err = running.communicate(timeout=20)
     assert running.returncode == 130
     assert err.endswith("Stopped. Run the same command to continue from here.\n") and "Traceback" not in err
+
+
+def test_ctrl_c_ends_an_import_and_says_how_to_go_on(
+    deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, files = import_._upload_file, iter(range(2))
+
+    def be_interrupted(*words: Any) -> None:
+        if next(files, None) is None:
+            raise KeyboardInterrupt
+        upload(*words)
+
+    monkeypatch.setattr(import_, "_upload_file", be_interrupted)
+    status, _, err = command("import", DUMPS / "v0", *HERE)
+    assert status == 130 and err.endswith("Stopped. 2 files uploaded. Run the same command again to upload the rest.\n")
 
 
 INTERRUPTED = """

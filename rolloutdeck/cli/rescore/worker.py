@@ -72,7 +72,8 @@ def compute_digest(path: Path, name: str, imported: Iterable[str]) -> str:
     folder = path.resolve().parent
     files = {Path(getattr(sys.modules[module], "__file__", None) or "").resolve() for module in imported}
     for file in sorted(files - {path.resolve()}):
-        if file.suffix == ".py" and file.is_relative_to(folder) and not PACKAGE_FOLDERS & set(file.parts):
+        is_own = file.is_relative_to(folder) and not PACKAGE_FOLDERS & set(file.parts)
+        if is_own and file.suffix == ".py" and file.is_file():
             content += b"\0" + str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes()
     return hashlib.sha256(content).hexdigest()
 

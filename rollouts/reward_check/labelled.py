@@ -84,7 +84,7 @@ def describe_missing_question(project: Project, name: str, questions: Iterable[Q
     if not known:
         return _("The rubric of this project has no question with one choice, yes and no, or a rating. Add one first.")
     if any(question.key == name for question in load_rubric(project).questions):
-        message = _("{name} cannot say what is good: that needs one choice, yes and no, or a rating. Use {known}.")
+        message = _("{name} cannot say what is good. Questions with one choice, yes and no, or a rating: {known}.")
     else:
         message = _("The rubric has no question {name}. Questions with one choice, yes and no, or a rating: {known}.")
     return message.format(name=f"`{name[:40]}`", known=known)

@@ -13,8 +13,8 @@ from rollouts import compare
 from rollouts.models import Sample
 from rollouts.samples import PROPERTY_CATALOG
 
+MAX_MORE_DIGITS = 4  # of a change that is not 0 but would be shown as 0
 # {measure: (digits, 1 if more is better, -1 if less is better, 0 if neither)}
-MAX_MORE_DIGITS = 4
 MEASURES = dict.fromkeys(("score", "pass@1", "pass@k", "maj@n"), (3, 1)) | {"length": (0, 0), "truncated": (1, -1)}
 OTHER_MEASURE = (3, 0)
 RUN_COLOURS = 8

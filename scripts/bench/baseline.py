@@ -31,9 +31,8 @@ def run_parquet_loop(files: list[Path], into: Path) -> float:
     return time.perf_counter() - started
 
 
-def scan_bodies(folder: Path, needle: str) -> list[str]:
-    """Returns the ids of all samples below `folder` whose prompt or response contains `needle`."""
+def scan_bodies(files: list[Path], needle: str) -> list[str]:
+    """Returns the ids of all samples in these Parquet files whose prompt or response contains `needle`."""
     has_needle = [pl.col(name).str.contains(needle, literal=True) for name in ("prompt", "response")]
-    files = sorted(folder.rglob("*.parquet"))
     query = pl.concat([pl.scan_parquet(file).filter(pl.any_horizontal(has_needle)).select("id") for file in files])
     return query.collect(engine="streaming")["id"].to_list()

@@ -58,11 +58,11 @@ def open_run(server: Product, name: str) -> Any:
     return run
 
 
-def find_bodies(server: Product, uid: str) -> Path:
-    """Returns the folder with the body files of a run. The database must be SQLite."""
+def list_bodies(server: Product, uid: str) -> list[Path]:
+    """Returns the body files of a run, without those that compaction has replaced. The database must be SQLite."""
+    query = "SELECT path FROM rollouts_segment WHERE run_id = (SELECT id FROM rollouts_run WHERE uid = ?) ORDER BY path"
     with closing(sqlite3.connect(f"file:{server.data / 'db.sqlite3'}?mode=ro", uri=True)) as database:
-        (run,) = database.execute("SELECT id FROM rollouts_run WHERE uid = ?", [uid]).fetchone()
-    return server.data / "bodies" / str(run)
+        return [server.data / "bodies" / path for (path,) in database.execute(query, [uid])]
 
 
 def count_indexed_dumps(server: Product, uid: str) -> int:
@@ -144,14 +144,14 @@ def search(server: Product, uid: str, file: Path, times: int = 7) -> dict[str, f
     """Median ms of searches in all steps of a run for substrings that nobody has searched, each in turn with a bare
     polars scan of the same body files for the same text; and of the same search once more."""
     rows, chance = rows_of(file), random.Random(1)
-    folder = find_bodies(server, uid)
+    files = list_bodies(server, uid)
     cold, again, scans = [], [], []
     for _ in range(times):
         text = str(chance.choice(rows)["response"])
         start = chance.randrange(max(1, len(text) - NEEDLE_CHARS))
         needle = text[start : start + NEEDLE_CHARS].replace("\n", " ").strip() or text[:NEEDLE_CHARS]
         path = f"/api/v1/samples/?run={uid}&split=train&q={quote(json.dumps(needle, ensure_ascii=False))}"
-        scans.append(measure_ms(partial(baseline.scan_bodies, folder, needle), 1))
+        scans.append(measure_ms(partial(baseline.scan_bodies, files, needle), 1))
         cold.append(measure_ms(partial(server.fetch, path), 1))
         again.append(measure_ms(partial(server.fetch, path), 1))
     return {name: statistics.median(values) for name, values in (("ms", cold), ("again", again), ("scan", scans))}

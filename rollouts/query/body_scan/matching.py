@@ -20,7 +20,14 @@ from rollouts.errors import RolloutError, StorageUnavailableError
 from rollouts.lib import Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
-from rollouts.query.body_scan.parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
+from rollouts.query.body_scan.parts import (
+    BodyFilePart,
+    FileVersion,
+    find_dumps,
+    get_file_version,
+    list_body_parts,
+    take_parts,
+)
 from rollouts.query.body_scan.request import ScanRequest, get_scan_request, start_scan_request
 from rollouts.query.body_scan.shared_scan import SharedScan, share_scan
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_FILES_AT_ONCE: Final = 8
+FILES_OF_HELPER: Final = 8  # that it takes at a time
 MAX_HELPER_SECONDS: Final = 2.0  # without an answer; then this process scans what helpers have taken
 HELPER_PAUSE: Final = 0.02
 MAX_TRIES: Final = 3  # compaction may move rows to another file during a scan
@@ -95,15 +102,16 @@ def scan_parts(parts: Sequence[BodyFilePart], node: QueryNode, time_budget: Time
     left, may_share, started = list(parts), True, monotonic()
     while left and not (matches and time_budget and time_budget.is_over(left)):
         is_slow = matches and monotonic() - started > settings.SHARE_SEARCH_SECONDS
-        if may_share and is_slow and len(left) > MAX_FILES_AT_ONCE:
+        if may_share and is_slow and len(left) > FILES_OF_HELPER:
             may_share = False
             with share_scan(left, node) as scan:
                 if scan:
                     found, left = scan_with_helpers(scan, time_budget)
                     matches += found
                     continue
-        matches += find_matches(left[:MAX_FILES_AT_ONCE], node)
-        left = left[MAX_FILES_AT_ONCE:]
+        batch = take_parts(left)
+        matches += find_matches(batch, node)
+        left = left[len(batch) :]
     if parts and not left:
         check_logged_keys(node, set().union(*(keys for _ids, keys in matches)))
     return [pk for ids, _keys in matches for pk in ids]
@@ -125,7 +133,7 @@ def scan_with_helpers(scan: SharedScan, time_budget: TimeBudget | None) -> tuple
         return [part for at, part in enumerate(scan.parts) if at not in found]
 
     try:
-        while positions := scan.take(MAX_FILES_AT_ONCE):
+        while positions := scan.take(FILES_OF_HELPER):
             matches = find_matches([scan.parts[at] for at in positions], scan.node)
             found |= dict(zip(positions, matches, strict=True))
             receive()
@@ -150,7 +158,7 @@ def help_scan(scan_id: str) -> int:
     """Scans files of another process's search until all are taken or it is over. Returns their number. Raises
     redis.RedisError."""
     scan, done = SharedScan.load(scan_id), 0
-    while scan and (positions := scan.take(MAX_FILES_AT_ONCE)):
+    while scan and (positions := scan.take(FILES_OF_HELPER)):
         matches: Sequence[PartMatches | None] = [None] * len(positions)
         try:
             with start_scan_request(ScanRequest(max_seconds=scan.seconds)):

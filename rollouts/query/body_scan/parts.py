@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rollouts.query.sql import QueryScope
 
 MAX_PIECES: Final = 64
+# Files that are scanned together. Each scan costs milliseconds more than its files, and the first results wait for it.
+MAX_FILES_AT_ONCE: Final = 32
+MAX_BYTES_AT_ONCE: Final = 128 << 20
 
 FileVersion = tuple[str, int, int]  # path, modification time, size
 
@@ -23,11 +26,12 @@ FileVersion = tuple[str, int, int]  # path, modification time, size
 @dataclass(frozen=True, slots=True)
 class BodyFilePart:
     """A body file and its `pieces` (first row, row count) to scan; no pieces means the full file. `newest_step` is None
-    if its dumps do not name a step."""
+    if its dumps do not name a step. `bytes` is the size of the file, 0 if unknown."""
 
     path: str
     pieces: tuple[tuple[int, int], ...]
     newest_step: int | None = field(default=None, compare=False)
+    bytes: int = field(default=0, compare=False)
 
 
 def find_dumps(scope: QueryScope) -> QuerySet[Dump]:
@@ -45,16 +49,26 @@ def has_several_bodies(scope: QueryScope) -> bool:
 def list_body_parts(scope: QueryScope) -> list[BodyFilePart]:
     """Returns the body files of the scope's dumps, newest step first."""
     dumps = find_dumps(scope).order_by(F("step").desc(nulls_first=True), "-pk")
-    rows = dumps.values_list("segment__path", "segment__rows", "segment_offset", "rows", "step")
-    pieces: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    newest_steps: dict[tuple[str, int], int | None] = {}
-    for path, size, offset, count, step in rows:
-        pieces[path, size].append((offset, count))
-        newest_steps.setdefault((path, size), step)
+    files = ("segment__path", "segment__rows", "segment__bytes")
+    pieces: dict[tuple[str, int, int], list[tuple[int, int]]] = defaultdict(list)
+    newest_steps: dict[tuple[str, int, int], int | None] = {}
+    for *file, offset, count, step in dumps.values_list(*files, "segment_offset", "rows", "step"):
+        pieces[tuple(file)].append((offset, count))
+        newest_steps.setdefault(tuple(file), step)
     return [
-        BodyFilePart(file[0], merge_pieces(file_pieces, file[1]), newest_steps[file])
-        for file, file_pieces in pieces.items()
+        BodyFilePart(path, merge_pieces(file_pieces, rows), newest_steps[path, rows, size], size)
+        for (path, rows, size), file_pieces in pieces.items()
     ]
+
+
+def take_parts(parts: Sequence[BodyFilePart]) -> Sequence[BodyFilePart]:
+    """Returns the first files, as many as are scanned together."""
+    size = 0
+    for count, part in enumerate(parts[:MAX_FILES_AT_ONCE], start=1):
+        size += part.bytes
+        if size >= MAX_BYTES_AT_ONCE:
+            return parts[:count]
+    return parts[:MAX_FILES_AT_ONCE]
 
 
 def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.models import Dump, DuplicateSource, Project, Run
 from rollouts.query.ast import QueryNode
-from rollouts.query.body_scan import matching
+from rollouts.query.body_scan import matching, parts
 from rollouts.query.body_scan.matching import TimeBudget, match_cache
 from rollouts.query.body_scan.parts import BodyFilePart, list_body_parts, merge_pieces
 from rollouts.query.body_scan.reader import PartMatches
@@ -26,6 +26,11 @@ def run(project: Project) -> Run:
     run = builders.run(project)
     push(run, ROWS)
     return run
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MAX_FILES_AT_ONCE", 8)
 
 
 def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +53,7 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, mon
         Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stopped(run: Run) -> None:
     for step in range(2, 31):
         push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
@@ -65,6 +71,7 @@ def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stop
     assert {total for _, total in seen} == {30}
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(run: Run) -> None:
     for step in range(2, 31):
         rows: list[Row] = [{"response": f"needle {step}", "group": "z"}, {"response": "hay", "group": "z"}]
@@ -89,6 +96,7 @@ def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:
     assert time_budget.cursor == 5
 
 
+@pytest.mark.usefixtures("few_at_once")
 def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:
     for step in range(2, 12):
         push(run, [{"response": "x"}], step=step)

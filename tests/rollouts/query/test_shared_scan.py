@@ -15,13 +15,14 @@ from rollouts.models import Project, Run
 from rollouts.query import ScanRequest, help_scan, parse_query, start_scan_request
 from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm
 from rollouts.query.body_scan import matching, shared_scan
-from rollouts.query.body_scan.matching import MAX_FILES_AT_ONCE, TimeBudget
+from rollouts.query.body_scan.matching import FILES_OF_HELPER, TimeBudget
+from rollouts.query.body_scan.parts import MAX_BYTES_AT_ONCE, MAX_FILES_AT_ONCE, BodyFilePart, take_parts
 from rollouts.query.body_scan.shared_scan import PREFIX, SharedScan, dump_node, load_node
 from rollouts.query.search import find_samples
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
-STEPS = 4 * MAX_FILES_AT_ONCE
+STEPS = 2 * MAX_FILES_AT_ONCE
 workers: list[Callable[[str], object]] = []  # of this test
 helpers: list[threading.Thread] = []
 asked: list[str] = []  # ids of searches
@@ -112,6 +113,16 @@ def test_a_search_waits_for_the_files_that_its_helpers_scan(
     assert scanned[threading.get_ident()] == MAX_FILES_AT_ONCE, "what it had scanned before it asked"
 
 
+def test_files_are_scanned_together_up_to_a_size_and_at_least_one() -> None:
+    def count(*sizes: int) -> int:
+        return len(take_parts([BodyFilePart(f"{n}", (), bytes=size) for n, size in enumerate(sizes)]))
+
+    assert count() == 0
+    assert count(2 * MAX_BYTES_AT_ONCE, 1) == count(MAX_BYTES_AT_ONCE, 1) == 1
+    assert count(MAX_BYTES_AT_ONCE // 2, MAX_BYTES_AT_ONCE // 2, 1) == 2
+    assert count(*[1] * STEPS) == MAX_FILES_AT_ONCE
+
+
 def test_a_search_that_nobody_helps_is_complete(run: Run, scanned: dict[int, int]) -> None:
     assert find_steps(run) == set(range(1, STEPS + 1))
     assert scanned == {threading.get_ident(): STEPS}
@@ -121,9 +132,10 @@ def test_a_search_that_nobody_helps_is_complete(run: Run, scanned: dict[int, int
 
 def test_a_short_search_is_not_shared(project: Project) -> None:
     run = builders.run(project)
-    for step in range(2 * MAX_FILES_AT_ONCE):
+    steps = MAX_FILES_AT_ONCE + FILES_OF_HELPER
+    for step in range(steps):
         push(run, [{"response": f"needle {step}"}], step=step)
-    assert len(find_steps(run)) == 2 * MAX_FILES_AT_ONCE
+    assert len(find_steps(run)) == steps
     assert asked == []
 
 
@@ -133,7 +145,7 @@ def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypat
     def take_and_die(scan_id: str) -> None:
         scan = SharedScan.load(scan_id)
         assert scan
-        assert scan.take(MAX_FILES_AT_ONCE)
+        assert scan.take(FILES_OF_HELPER)
         taken.set()
 
     def ask_and_wait(scan_id: str) -> int:
@@ -190,7 +202,7 @@ def test_helpers_of_a_search_whose_client_left_stop(run: Run, monkeypatch: pytes
     def hold(scan_id: str) -> None:
         scan = SharedScan.load(scan_id)
         assert scan
-        while scan.take(MAX_FILES_AT_ONCE):
+        while scan.take(FILES_OF_HELPER):
             pass
         started.set()
 

@@ -35,6 +35,7 @@ BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
 GROUP_BYTES = 4 << 20
 LONG_ROW_BYTES = 1 << 20
+MAX_WHOLE_NUMBER = 2**53  # a double rounds larger integers
 MAX_KEYS = 300
 MAX_KEY_CHARS = 200
 
@@ -158,7 +159,7 @@ def is_column(name: str) -> bool:
 
 def is_huge(value: Any) -> bool:
     """Returns True for an integer that a double would round."""
-    return type(value) is int and not -(2**53) <= value <= 2**53
+    return type(value) is int and abs(value) > MAX_WHOLE_NUMBER
 
 
 def to_number(value: Any) -> float | None:
@@ -302,7 +303,7 @@ def set_own_values(records: list[Record], field: pa.Field, values: list[Any]) ->
         if is_reward:
             record.rewards[key] = value
         elif kind == "num":
-            record.extras[key] = int(value) if value.is_integer() else value
+            record.extras[key] = int(value) if value.is_integer() and abs(value) <= MAX_WHOLE_NUMBER else value
         else:
             record.extras[key] = value if kind == "str" else parse_json(value)
 

@@ -3,9 +3,10 @@ JSONL or Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -28,7 +29,7 @@ from rollouts.samples.export import (
     load_full_samples,
     prefetch_step_relations,
 )
-from rollouts.samples.parquet import ARRAYS, JSONS
+from rollouts.samples.parquet import ARRAYS, JSONS, MAX_WHOLE_NUMBER
 from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
@@ -98,12 +99,12 @@ def iterate_sample_tables(
     rows = samples.select_related(None).values_list(*fields).iterator(chunk_size=BATCH_ROWS)
     bodies = BodyReader(without=UNREAD_COLUMNS)
 
-    def iterate_batches() -> Iterator[tuple[list[IndexRow], KnownRows]]:
+    def iterate_batches() -> Iterator[tuple[Sequence[IndexRow], KnownRows]]:
         while chunk := list(islice(rows, CHUNK_ROWS)):
             known = KnownRows.load({row[STEP] for row in chunk}, {row[DUMP] for row in chunk})
             yield from ((batch, known) for batch in split_batches(chunk))
 
-    def read(batch: tuple[list[IndexRow], KnownRows]) -> list[BatchBody]:
+    def read(batch: tuple[Sequence[IndexRow], KnownRows]) -> list[BatchBody]:
         places = [(row[DUMP], row[ORDINAL]) for row in batch[0]]
         return [
             BatchBody(positions, body, bodies.list_reward_columns())
@@ -120,18 +121,14 @@ def iterate_sample_tables(
             yield build_table(name_rescores(batch, reader), found, labels, known), labels
 
 
-def split_batches(rows: Iterable[IndexRow]) -> Iterator[list[IndexRow]]:
+def split_batches(rows: Sequence[IndexRow]) -> Iterator[Sequence[IndexRow]]:
     """Yields up to `BATCH_ROWS` rows whose responses have about `BATCH_CHARS` characters."""
-    batch: list[IndexRow] = []
-    chars = 0
-    for row in rows:
-        batch.append(row)
-        chars += row[CHARS]
-        if len(batch) == BATCH_ROWS or chars >= BATCH_CHARS:
-            yield batch
-            batch, chars = [], 0
-    if batch:
-        yield batch
+    start = 0
+    while batch := rows[start : start + BATCH_ROWS]:
+        totals = list(accumulate(row[CHARS] for row in batch))
+        count = min(bisect_left(totals, BATCH_CHARS) + 1, len(batch))
+        yield batch[:count]
+        start += count
 
 
 def name_rescores(batch: Sequence[IndexRow], reader: User | AnonymousUser | None) -> Sequence[IndexRow]:
@@ -171,55 +168,100 @@ def join_columns(
     """Returns the index rows with their bodies, which have the same order. `rewards` are columns of the body."""
     columns: dict[str, Any] = dict(zip(INDEX_FIELDS, zip(*rows, strict=True), strict=True))
     columns["id"] = columns["pk"]
-    of_steps = [known.places[step] for step in columns["step_id"]]
-    columns |= dict(zip(StepPlace._fields, zip(*of_steps, strict=True), strict=True))
-    names = {mask: list_facets(mask) for mask in set(columns["facets"])}
-    columns["facets"] = [names[mask] for mask in columns["facets"]]
+    columns |= select_places(columns["step_id"], known)
+    columns["facets"] = select_facets(columns["facets"])
     columns["labels"] = [dump_json(labels[pk]) if pk in labels else "[]" for pk in columns["pk"]]
     columns["rescores"] = [text or "{}" for text in columns["rescores"]]
     if not all(columns["group"]):
         columns["group"] = [own or other for own, other in zip(columns["group"], body["group"], strict=True)]
-    columns["rewards"], columns["extras"] = dump_own_values(body, rewards)
+    columns["rewards"], columns["extras"] = encode_own_values(body, rewards)
     columns |= {name: body[name] for name in BODY_COLUMNS}
     return pl.DataFrame([build_column(field, columns[field.name]) for field in EXPORT_SCHEMA])
 
 
 def build_column(field: pa.Field, values: pl.Series | Sequence[Any]) -> pl.Series:
     if isinstance(values, pl.Series):
-        return values.cast(TABLE_SCHEMA[field.name])
+        return values.cast(TABLE_SCHEMA[field.name]).alias(field.name)
     if field.name in RAW_FIELDS:
         return pl.Series(field.name, pa.array(values).cast(field.type))
     return pl.Series(field.name, pa.array(values, field.type))
+
+
+def select_places(steps: Sequence[int], known: KnownRows) -> dict[str, pl.Series]:
+    """Returns the columns that all samples of a step have in common."""
+    rows = {step: row for row, step in enumerate(dict.fromkeys(steps))}
+    schema = {name: TABLE_SCHEMA[name] for name in StepPlace._fields if name in TABLE_SCHEMA}
+    values = {name: [getattr(known.places[step], name) for step in rows] for name in schema}
+    return pl.DataFrame(values, schema)[[rows[step] for step in steps]].to_dict()
+
+
+def select_facets(masks: Sequence[int]) -> pl.Series:
+    rows = {mask: row for row, mask in enumerate(dict.fromkeys(masks))}
+    lists = pl.Series(map(list_facets, rows), dtype=TABLE_SCHEMA["facets"])
+    return lists.gather([rows[mask] for mask in masks])
 
 
 def list_facets(mask: int) -> list[str]:
     return [name for name, bit in TEXT_PROPERTY_BITS.items() if mask & bit] if mask else []
 
 
-def dump_own_values(body: pl.DataFrame, reward_columns: Collection[str]) -> tuple[list[str], list[str]]:
+def encode_own_values(body: pl.DataFrame, reward_columns: Collection[str]) -> tuple[pl.Series, pl.Series]:
     """Returns rewards and extras of each row as JSON text, from the columns that the run added. Whole numbers are
     integers, except in rewards."""
-    rewards: list[dict[str, Any]] = [{} for _row in range(body.height)]
-    extras: list[dict[str, Any]] = [{} for _row in range(body.height)]
-    for column in body:
-        kind, _, key = column.name.partition(".")
-        if kind not in ("num", "str", "json") or not key:
-            continue
-        values = column.to_list()
-        if kind == "num" and column.name not in reward_columns:
-            values = [int(value) if value is not None and value.is_integer() else value for value in values]
-        elif kind == "json":
-            values = [value if value is None else orjson.Fragment(value) for value in values]
-        for row, value in zip(rewards if column.name in reward_columns else extras, values, strict=True):
-            if value is not None:
-                row[key] = value
+    own = [column for column in body if column.name.partition(".")[0] in ("num", "str", "json")]
+    rewards = encode_rows([column for column in own if column.name in reward_columns], body.height)
+    others = [column for column in own if column.name not in reward_columns]
+    extras = encode_rows([part for column in others for part in split_whole_numbers(column)], body.height)
     if body["more"].null_count() < body.height:
-        for at, text in enumerate(body["more"]):
-            if text is not None:
-                more = orjson.loads(text)
-                rewards[at] |= more["rewards"]
-                extras[at] |= more["extras"]
-    return [dump_text(row) for row in rewards], [dump_text(row) for row in extras]
+        more = [text and orjson.loads(text) for text in body["more"]]
+        rewards, extras = add_values(rewards, more, "rewards"), add_values(extras, more, "extras")
+    return rewards, extras
+
+
+def split_whole_numbers(column: pl.Series) -> list[pl.Series]:
+    """Returns the whole numbers of a column as integers and the others as floats; another column as it is."""
+    if column.dtype != pl.Float64:
+        return [column]
+    is_whole = (column == column.floor()) & (column.abs() <= MAX_WHOLE_NUMBER)
+    if is_whole.all():
+        return [column.cast(pl.Int64)]
+    if not is_whole.any():
+        return [column]
+    return [column.set(~is_whole, None).cast(pl.Int64), column.set(is_whole, None)]
+
+
+def encode_rows(columns: Sequence[pl.Series], height: int) -> pl.Series:
+    """Returns a JSON object for each row, with the values that are not null. Names are `<kind>.<key>`; columns of the
+    kind `json` have JSON text."""
+    if not columns:
+        return pl.repeat("{}", height, eager=True)
+    keys = [column.name.partition(".")[2] for column in columns]
+    has_json = any(column.name.startswith("json.") for column in columns)
+    if not has_json and not any(column.null_count() for column in columns):
+        return pl.select(encode_struct(columns, keys)).to_series()
+    members = [encode_member(column, key) for column, key in zip(columns, keys, strict=True)]
+    joined = pl.concat_str(members, separator=",", ignore_nulls=True)
+    return pl.select(pl.concat_str(pl.lit("{"), joined, pl.lit("}"))).to_series()
+
+
+def encode_struct(columns: Sequence[pl.Series], keys: Sequence[str]) -> pl.Expr:
+    """Returns JSON objects, in which each column has a value. Floats and texts look as orjson writes them."""
+    fields = [pl.lit(column).alias(key) for column, key in zip(columns, keys, strict=True)]
+    return pl.struct(fields).struct.json_encode()
+
+
+def encode_member(column: pl.Series, key: str) -> pl.Expr:
+    """Returns `"key":value`, null where the column is."""
+    if column.name.startswith("json."):
+        return pl.lit(f"{orjson.dumps(key).decode()}:") + pl.lit(column)
+    text = encode_struct([column], [key]).str.strip_prefix("{").str.strip_suffix("}")
+    return pl.when(pl.lit(column).is_not_null()).then(text)
+
+
+def add_values(texts: pl.Series, more: Sequence[Mapping[str, Any] | None], name: str) -> pl.Series:
+    """Adds the values that have no column to the JSON objects of their rows."""
+    rows = zip(texts, more, strict=True)
+    return pl.Series([dump_text(orjson.loads(text) | values[name]) if values else text for text, values in rows])
 
 
 def dump_text(row: dict[str, Any]) -> str:

@@ -131,3 +131,31 @@ def test_samples_without_labels_cost_no_query_for_each_batch(
     monkeypatch.setattr(sample_tables, "BATCH_ROWS", 10)
     with django_assert_max_num_queries(6):
         assert len(read_tables(run)) == 200
+
+
+def test_numbers_beyond_64_bits_and_columns_with_gaps_are_exported_as_recorded(run: Run) -> None:
+    """orjson refuses integers of more than 64 bits."""
+    numbers = [1e20, 2, 2.5, -(2.0**53), 0.0, None]
+    texts = ['a "quoted" \\ text\n\x01', "é漢\u2028", "", "x", None, "1"]
+    rows: list[dict[str, Any]] = [
+        {
+            "prompt": "numbers",
+            "response": f"r{at}",
+            "rewards": {"acc": 1.0 if at else None, "fmt": at / 3},
+            "ppl": number,
+            "note": text,
+            "tokens": at,
+            "tags": ["a", at] if at % 2 else None,
+        }
+        for at, (number, text) in enumerate(zip(numbers, texts, strict=True))
+    ]
+    push(run, rows, step=9)
+    samples = Sample.objects.filter(step__step=9).order_by("ordinal")
+    exported = [orjson.loads(line) for line in b"".join(export_jsonl(samples)).splitlines()]
+    recorded = bodies.load_bodies(list(samples))
+    assert [row["extras"].get("ppl") for row in exported] == numbers
+    assert [row["extras"].get("note") for row in exported] == texts
+    for row in exported:
+        body = recorded[row["id"]]
+        assert row["extras"] == body.extras
+        assert row["rewards"] == {key: value for key, value in body.rewards.items() if value is not None}

@@ -46,6 +46,16 @@ class AnswerField:
                 pairs = []
         return [(value, title, value in self.chosen) for value, title in pairs]
 
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The part of `chosen` that an input can show: an option of an earlier version has none."""
+        return tuple(value for value, _title, is_chosen in self.choices if is_chosen) if self.choices else self.chosen
+
+    @property
+    def gone(self) -> str:
+        """What was answered and is no longer a choice."""
+        return ", ".join(value for value in self.chosen if value not in self.offered)
+
 
 @dataclass(slots=True)
 class AnswerForm:
@@ -100,20 +110,35 @@ def fill_field(question: Question, label: Label | None, response: str) -> Answer
 def parse_answer_form(
     form: QueryDict, rubric: RubricVersion, own: Mapping[str, Label], sample: str, response: str
 ) -> AnswerForm:
-    """Returns what was typed, with the answers or the errors. An empty answer withdraws the present one."""
+    """Returns what was typed, with the answers or the errors. An empty answer withdraws the present one. What was left
+    as it is, is no answer: it keeps its version of the rubric, and an answer that this version does not offer stays."""
     result = AnswerForm([])
     for question in list_questions(rubric):
         key = question.key
         chosen = tuple(value for value in form.getlist(f"value:{key}") if value.strip())
         rationale, quote = (clean_text(form.get(f"{name}:{key}", "")) for name in ("rationale", "quote"))
         entry = AnswerField(question, chosen, rationale, quote)
+        shown, has_withdrawn = fill_field(question, own.get(key), response), f"value:{key}" in form and not chosen
+        if is_unchanged(entry, shown, has_withdrawn=has_withdrawn):
+            result.fields.append(shown)
+            continue
         try:
+            if shown.gone and not (chosen or shown.offered or has_withdrawn):
+                raise InvalidInputError(_("Choose an answer, since your earlier one is no longer a choice."))
             if answer := parse_answer(entry, sample, response, is_answered=key in own):
                 result.answers.append(answer)
         except InvalidInputError as error:
             entry = replace(entry, error=str(error))
         result.fields.append(entry)
     return result
+
+
+def is_unchanged(entry: AnswerField, shown: AnswerField, *, has_withdrawn: bool) -> bool:
+    """Returns whether the form has what it showed. `has_withdrawn`: "no answer" was chosen, or a text removed."""
+    if not shown.chosen or has_withdrawn or (entry.question.required and not entry.chosen):
+        return False
+    same = (shown.offered, clean_text(shown.rationale), clean_text(shown.quote))
+    return (entry.chosen, entry.rationale, entry.quote) == same
 
 
 def clean_text(text: str) -> str:

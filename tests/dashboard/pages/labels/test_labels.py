@@ -50,6 +50,32 @@ def test_the_form_of_a_sample_saves_replaces_and_withdraws(
     assert "<code>style</code>" in pane and f'href="{path}"' in pane
 
 
+def test_an_answer_that_the_new_version_does_not_offer_stays_until_it_is_replaced(
+    project: Project, owner: User, mate: User, reader: Client
+) -> None:
+    quality = {"key": "quality", "title": "Quality", "kind": "rating", "minimum": 1, "maximum": 5}
+    options = [{"key": key} for key in ("sum", "logic", "other")]
+    errors = {"key": "errors", "title": "Errors", "kind": "choices", "options": options}
+    save_rubric(project, owner, [quality, errors])
+    sample = one_sample(filled(project))
+    store_labels(sample.step.run, mate, [Answer(sample.pk, "quality", 4), Answer(sample.pk, "errors", ["sum", "logic"])])
+    save_rubric(project, owner, [{**quality, "maximum": 3}, {**errors, "options": options[1:]}])
+    path, before = f"/samples/{sample.pk}/labels/", list(Label.objects.order_by("pk").values())
+
+    html = reader.get(path).content.decode()
+    assert "You answered 4, which is no longer a choice." in html and "You answered sum, which" in html
+    assert reader.post(path, {"value:errors": "logic", "value:review": "ok"}).status_code == 303
+    assert read_own(mate) == {"quality": 4, "errors": ["sum", "logic"], "review": "ok"}
+    assert list(Label.objects.exclude(name="review").order_by("pk").values()) == before, "with their version and time"
+
+    why = reader.post(path, {"value:errors": "logic", "rationale:quality": "why"})
+    assert why.status_code == 400 and "your earlier one is no longer a choice" in why.content.decode()
+    reader.post(path, {"value:errors": "logic", "value:quality": "", "value:review": "ok"})
+    assert read_own(mate) == {"errors": ["sum", "logic"], "review": "ok"}
+    reader.post(path, {"value:quality": "2", "value:review": "ok"})
+    assert read_own(mate) == {"quality": 2, "review": "ok"}
+
+
 def test_a_viewer_reads_labels_and_cannot_store_any(project: Project, client: Client) -> None:
     sample = one_sample(filled(project))
     client.force_login(builders.member(project, "vera", "viewer"))

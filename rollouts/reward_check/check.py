@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rollouts import agreement
 from rollouts.agreement import LabelledSamples, RateChange, RewardCheck
@@ -14,6 +15,7 @@ from rollouts.reward_check.labelled import LabelledRun, get_number
 
 MAX_PARTS: Final = 12
 MAX_SOURCES: Final = 12  # those with the most labels
+DEFAULT_THRESHOLD: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,12 @@ class RewardReport:
 
 
 def build_report(labelled: LabelledRun, threshold: float | None = None) -> RewardReport:
-    """Without a threshold it is the best one, else the middle of the scores."""
+    """Without a threshold it is the best one, else that of the samples that count as correct."""
     samples = labelled.samples
     best = agreement.find_best_threshold(samples)
     if threshold is None:
-        threshold = choose_threshold(samples, best)
+        is_correct = np.array([bool(row.correct) for row in labelled.rows], np.bool_)
+        threshold = choose_threshold(samples, best, is_correct if any_known(labelled) else None)
     return RewardReport(
         agreement.check_reward(samples, threshold),
         best,
@@ -41,11 +44,27 @@ def build_report(labelled: LabelledRun, threshold: float | None = None) -> Rewar
     )
 
 
-def choose_threshold(samples: LabelledSamples, best: float | None = None) -> float:
-    scores = samples.scores[np.isfinite(samples.scores)]
+def any_known(labelled: LabelledRun) -> bool:
+    """Returns whether the project's rule says of any sample whether it is correct."""
+    return any(row.correct is not None for row in labelled.rows)
+
+
+def choose_threshold(
+    samples: LabelledSamples, best: float | None, is_correct: NDArray[np.bool_] | None = None
+) -> float:
+    """Returns the best threshold. If none separates good from bad, returns the lowest score of a correct sample, if it
+    is known which are, else the middle of the scores. Equal scores below 0.5 reward nothing."""
     if best is not None:
         return best
-    return float(scores.min() + scores.max()) / 2 if len(scores) else 0.5
+    is_finite = np.isfinite(samples.scores)
+    scores = samples.scores[is_finite]
+    if not len(scores):
+        return DEFAULT_THRESHOLD
+    low, high = float(scores.min()), float(scores.max())
+    if is_correct is not None:
+        correct = samples.scores[is_finite & is_correct]
+        return float(correct.min()) if len(correct) else max(DEFAULT_THRESHOLD, float(np.nextafter(high, np.inf)))
+    return (low + high) / 2 if low < high else max(DEFAULT_THRESHOLD, high)
 
 
 def check_parts(labelled: LabelledRun) -> dict[str, RewardCheck]:

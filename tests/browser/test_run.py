@@ -152,6 +152,7 @@ def test_reward_parts_that_only_samples_have_are_stacked(visit: Visit, training:
 
 
 # The two most frequent colours above the last step of a chart, as parts of the height of the plot area.
+UNPLACED = re.compile(r"\d+ values of 0 or less are not on the logarithmic axis\.")
 AREA_HEIGHTS = """box => {
   const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
   const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width;
@@ -193,6 +194,16 @@ def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) 
     assert rows and min(rows) >= 1
 
 
+def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
+    log(training, 1.0)
+    page = visit.go(f"/runs/{training.uid}/?log=1")
+    spike = chart(page, "actor/spike")
+    spike.scroll_into_view_if_needed()
+    expect(spike.locator(".chart-note")).to_have_text(UNPLACED)
+    page.keyboard.press("l")
+    expect(spike.locator(".chart-note")).to_be_hidden()
+
+
 def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     person: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
@@ -216,6 +227,7 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     page.keyboard.press("Enter")
     page.locator("#log").evaluate("(button) => button.click()")
     expect(large.locator("#range-error")).to_contain_text("A logarithmic axis has no numbers from 0 down")
+    expect(large.locator("[data-large=outside]")).to_contain_text(UNPLACED)
     page.locator("#log").evaluate("(button) => button.click()")
     expect(large.locator("#range-error")).to_be_hidden()
     plot = large.locator("[data-large=plot] .u-over")

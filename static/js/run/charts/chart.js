@@ -2,7 +2,7 @@
 import { mayArrange } from "./board.js";
 import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
-import { buildOptions, buildPlotData, shapeOf } from "./plot.js";
+import { buildOptions, buildPlotData, describeUnplaced, shapeOf } from "./plot.js";
 import { hideTip, showTip } from "./tip.js";
 import { fill, gettext } from "../../common/i18n.js";
 
@@ -46,6 +46,7 @@ export class Chart {
     this.lines = buildLines(this.chart, this.page);
     this.plotted = buildPlotData(this.chart, this.lines, this.page);
     this.updatePicker();
+    if (!this.chart.query) this.showNote(describeUnplaced(this.plotted));
     const shape = shapeOf(this.plotted);
     if (this.plot && shape === this.shape) this.plot.setData(this.plotted.data);
     else {

@@ -4,7 +4,7 @@ import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
 import { makeElement, params, write } from "./page.js";
-import { buildOptions, buildPlotData } from "./plot.js";
+import { buildOptions, buildPlotData, describeUnplaced } from "./plot.js";
 import { findOutside, findRange, findRangeProblem, parseOpenRange, parseRange } from "./range.js";
 import { buildSide } from "./side.js";
 import { ZoomFrame } from "./zoom_frame.js";
@@ -153,14 +153,16 @@ export class LargeChart {
   showOutside() {
     const { count, named } = findOutside(this.plotted, this.xRange, this.yRange);
     const box = this.part("outside");
-    box.hidden = !count;
-    this.note = "";
+    const unplaced = describeUnplaced(this.plotted);
+    box.hidden = !count && !unplaced;
+    this.part("show").hidden = !count;
+    this.note = this.part("outside-text").textContent = unplaced;
     if (!count) return;
     const place = (x) => (this.page.axis === "step" ? fill(gettext("step {step}"), { step: x }) : formatHours(x));
     const points = named.map(({ line, x, value }) => `${line.title}, ${place(x)}: ${formatShort(value)}`);
     const text = ngettext("{count} point outside of the range: {points}", "{count} points outside of the range: {points}", count);
-    this.note = fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
-    this.part("outside-text").textContent = this.note;
+    const outside = fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
+    this.note = this.part("outside-text").textContent = [unplaced, outside].filter(Boolean).join(" ");
   }
 
   // The page that shares this chart outside: with its metrics, the drawn runs and groups, the scale and the zoom.

@@ -3,18 +3,21 @@ import { joinLines, stackLines } from "./data.js";
 import { LANE, drawTicks } from "./events.js";
 import { formatHours, formatTicks } from "./format.js";
 import { FONT, drawLabels, measureLabels } from "./labels.js";
+import { fill, ngettext } from "../../common/i18n.js";
 
 const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
 const FILL = 0.16, STACK_FILL = 0.45; // opacity
 const COLOURS = 8;
 
-// {data, raw, first, bands, lines, faint, log}: `raw` are the values to show; the series of the lines begin at `first`.
+// {data, raw, first, bands, lines, faint, log, unplaced}: `raw` are the values to show; the series of the lines begin at
+// `first`. `unplaced` is the number of values that have no place on the log axis.
 export function buildPlotData(chart, lines, page) {
   const stacked = chart.kind === "stack" && lines.length > 1;
   const log = page.log && !stacked && lines.some((line) => line.values.some((value) => value > 0));
   const { axis, raw, faint, lines: drawn } = joinLines(lines, { weight: page.weight, log });
   const first = 1 + (stacked ? 0 : faint.length);
-  const shape = { lines, log, faint: !stacked && faint.length > 0, first, raw, stacked };
+  const unplaced = log ? raw.flat().filter((value) => value != null && value <= 0).length : 0;
+  const shape = { lines, log, faint: !stacked && faint.length > 0, first, raw, stacked, unplaced };
   if (stacked) {
     const { outer, inner } = stackLines(drawn);
     const bands = lines.flatMap((line, n) => { // uPlot fills where the first series is above the second: both signs
@@ -91,15 +94,32 @@ export function buildOptions(plotted, page, { width, height, dense = true, scale
   };
 }
 
-function buildSeries(line, page, { lines }, faint, scale) {
+function buildSeries(line, page, { lines, log }, faint, scale) {
   const isNewer = (other) => other.run === line.run && other.name === line.name && other.number > line.number;
   const older = page.all && lines.some(isNewer);
   return {
     stroke: page.colours.lines[line.colour - 1],
     width: (faint ? 1 : lineWidth()) * (scale > 1 ? 1.5 * scale : 1), alpha: faint ? 0.22 : older ? 0.35 : 1,
     dash: DASHES[Math.floor((line.run.dash ?? line.run.at) / COLOURS) % DASHES.length],
-    spanGaps: true, points: { show: !faint && line.x.length < 2, size: 4 },
+    // A line across the values that a log axis cannot show would say that they are between their neighbours.
+    spanGaps: !log, points: { show: !faint && line.x.length < 2, size: 4, ...(log && { filter: findIsolated }) },
   };
+}
+
+// The points without a neighbour that a line could join them to. Null (all) if the points are shown anyway.
+function findIsolated(plot, series, areShown) {
+  if (areShown) return null;
+  const values = plot.data[series].map((value, at) => [value, at]).filter(([value]) => value !== undefined);
+  const isGap = (entry) => !entry || entry[0] === null;
+  const found = values.filter((entry, n) => !isGap(entry) && isGap(values[n - 1]) && isGap(values[n + 1]));
+  return found.length ? found.map(([, at]) => at) : null;
+}
+
+// A sentence about the values that the log axis does not show; empty if there are none.
+export function describeUnplaced({ unplaced }) {
+  const text = ngettext("{count} value of 0 or less is not on the logarithmic axis.",
+    "{count} values of 0 or less are not on the logarithmic axis.", unplaced);
+  return unplaced ? fill(text, { count: unplaced }) : "";
 }
 
 const fade = (colour, opacity) => colour.replace("rgb(", "rgba(").replace(")", `, ${opacity})`);

@@ -58,7 +58,9 @@ def test_an_answer_that_the_new_version_does_not_offer_stays_until_it_is_replace
     errors = {"key": "errors", "title": "Errors", "kind": "choices", "options": options}
     save_rubric(project, owner, [quality, errors])
     sample = one_sample(filled(project))
-    store_labels(sample.step.run, mate, [Answer(sample.pk, "quality", 4), Answer(sample.pk, "errors", ["sum", "logic"])])
+    store_labels(
+        sample.step.run, mate, [Answer(sample.pk, "quality", 4), Answer(sample.pk, "errors", ["sum", "logic"])]
+    )
     save_rubric(project, owner, [{**quality, "maximum": 3}, {**errors, "options": options[1:]}])
     path, before = f"/samples/{sample.pk}/labels/", list(Label.objects.order_by("pk").values())
 

@@ -93,6 +93,20 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
 
 
+@pytest.mark.parametrize("scores", [(0.1, 0.1), (0.0, 0.1)])
+def test_wrong_answers_that_the_rule_does_not_count_as_correct_are_no_hacks(
+    project: Project, lead: User, scores: tuple[float, float]
+) -> None:
+    """No threshold separates right from wrong if all answers are wrong."""
+    run = builders.run(project, "wrong")
+    push(run, [{"response": f"wrong {n}", "score": scores[n % 2], "rewards": {"acc": 0.0}} for n in range(8)], step=1)
+    answer_all(run, lead)
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?question=correct&good=yes").json()
+    assert found["best_threshold"] is None and found["threshold"] == 0.5
+    assert found["rewarded_bad"]["labelled"] == 0 and found["suspected_hacks"] == []
+    assert found["parts"]["acc"]["rewarded_bad"]["labelled"] == 0
+
+
 def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: Project, lead: User) -> None:
     run = fill(project, "hack", 10)
     answer_all(run, lead, selection="random", count=12, per="step", seed=1)

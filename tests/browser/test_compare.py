@@ -67,6 +67,24 @@ def test_intervals_are_not_cut_in_windows_of_laptops(visit: Visit, training: Tra
             assert max(page.evaluate(cut)) <= 0, (kind, width)
 
 
+def test_tables_of_sources_are_not_cut_in_wide_windows(visit: Visit, training: Training) -> None:
+    for step in (1, 2):
+        rows = [
+            {**row, "prompt": f"{row['prompt']} {n} {source}", "data_source": source}
+            for source in ("gsm8k", "math")
+            for n in range(8)
+            for row in answers(step)
+        ]
+        training.pushed(step, len(rows), rows)
+    page = visit.go(f"/compare/?of={training.uid}@1,{training.uid}@2&split=train&as=mix")
+    page.keyboard.press("t")
+    expect(page.locator(".breakdowns table").first).to_be_visible()
+    for width in (900, 1024, 1280, 1440, 1920):
+        page.set_viewport_size({"width": width, "height": 800})
+        cut = "[...document.querySelectorAll('.breakdowns .wide-table')].map(box => box.scrollWidth - box.clientWidth)"
+        assert max(page.evaluate(cut)) <= 0, width
+
+
 @pytest.mark.timeout(600)
 def test_hostile_answers_stay_text_also_as_a_diff(visit: Visit, training: Training) -> None:
     for step in (1, 2):

@@ -22,6 +22,9 @@ from rolloutdeck.protocol import LAUNCH_KEY_PATTERN, UID_PATTERN
 ATTEMPT_VARIABLE = "ROLLOUTDECK_ATTEMPT"
 RUN_FILE = ".rolloutdeck-run.json"
 _RAY_SESSION = re.compile(r"session_[\d_-]+\d")
+# (process, key) of the attempts that this process has created and left in the environment. A key that the user or a
+# parent has set is not among them, nor in a forked child that of its parent: processes that share it must keep it.
+_created: set[tuple[int, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +66,41 @@ def detect_attempt(
     rank: int | None = None,
     world_size: int | None = None,
     *,
-    is_next: bool = False,
+    earlier: int = 0,
 ) -> ProcessAttempt:
     """Reads the attempt from the environment, else from the launcher.
 
     If neither has one, creates one and sets it in the environment, so that child processes use it. `rank` and
-    `world_size` override those of the environment. `is_next`: this process opens another run, for which a key with its
-    rank must be new.
+    `world_size` override those of the environment. `earlier`: how often this process has opened and finished the run.
+    The next time is a new attempt, as in a new process, unless the user has set the attempt.
     """
     environ = os.environ if environ is None else environ
-    host, (launcher, is_unique) = get_host_name(), _read_launcher_id(environ)
-    launcher = clean_name(launcher, 120)
+    host, (launcher, is_unique) = get_host_name(), _read_launcher_id(environ, earlier)
     configured = environ.get(ATTEMPT_VARIABLE, "").strip()
-    if configured and not (is_next and LAUNCH_KEY_PATTERN.match(configured)):
+    is_replaced = (os.getpid(), configured) in _created or LAUNCH_KEY_PATTERN.match(configured)
+    if configured and not (earlier and is_replaced):
         return ProcessAttempt(clean_name(configured, 120), host, launcher)
     if launcher:
         return ProcessAttempt(launcher, host, launcher, has_unique_id=is_unique)
-    environ[ATTEMPT_VARIABLE] = attempt = _create_attempt(environ, host, rank, world_size, is_next=is_next)
+    environ[ATTEMPT_VARIABLE] = attempt = _create_attempt(environ, host, rank, world_size, earlier)
+    if not launch.is_child_process():  # one child may do several tasks of an attempt, and another child only one
+        _created.add((os.getpid(), attempt))
     return ProcessAttempt(attempt, host)
 
 
 def _create_attempt(
-    environ: Mapping[str, str], host: str, rank: int | None, world_size: int | None, *, is_next: bool
+    environ: Mapping[str, str], host: str, rank: int | None, world_size: int | None, earlier: int
 ) -> str:
     """Returns an id that all processes of the launch share, else one that the server can match, else a new one."""
     return (
-        _derive_torchrun_attempt(environ, host)
-        or launch.build_launch_key(environ, rank, world_size, is_next=is_next)
-        or launch.derive_tree_id()
+        _derive_torchrun_attempt(environ, host, earlier)
+        or launch.build_launch_key(environ, rank, world_size, is_next=earlier > 0)
+        or ("" if earlier else launch.derive_tree_id())
         or uuid.uuid4().hex
     )
 
 
-def _derive_torchrun_attempt(environ: Mapping[str, str], host: str) -> str:
+def _derive_torchrun_attempt(environ: Mapping[str, str], host: str, earlier: int) -> str:
     """Returns an id that all ranks of a single-machine torchrun or accelerate attempt share: their agent.
 
     Returns "" for other launchers. torchrun's own run id is the same for each attempt unless the user sets one.
@@ -105,25 +110,28 @@ def _derive_torchrun_attempt(environ: Mapping[str, str], host: str) -> str:
     agent = launch.find_launcher_pid()
     if not (start_time := launch.read_start_time(agent)):
         return ""
-    parts = (host, str(agent), start_time, environ["TORCHELASTIC_RESTART_COUNT"])
+    parts = (host, str(agent), start_time, environ["TORCHELASTIC_RESTART_COUNT"], *([str(earlier)] if earlier else []))
     # A notebook is the agent of several launches. Each has a new folder: <folder>/attempt_0/<rank>/error.json
     folder = environ.get("TORCHELASTIC_ERROR_FILE", "").rsplit("/", 3)[0]
     return hashlib.sha256("\0".join((*parts, folder)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _read_launcher_id(environ: MutableMapping[str, str]) -> tuple[str, bool]:
+def _read_launcher_id(environ: Mapping[str, str], earlier: int) -> tuple[str, bool]:
     """Returns the launcher's id of this attempt, and whether no other attempt can have the same id."""
     if ray_job := environ.get("RAY_JOB_ID"):
         # Every new Ray cluster counts its jobs from 1, so a restart of a one-machine training has the same job id.
-        # Worker processes have the cluster's session in their arguments.
+        # Worker processes have the cluster's session in their arguments. Ray gives one task after another to a
+        # worker, so that what a worker has opened before does not tell the attempts of a job apart.
         session = next((match[0] for part in sys.argv if (match := _RAY_SESSION.search(part))), "")
-        return f"ray-{ray_job}-{session}" if session else f"ray-{ray_job}", bool(session)
-    torchrun_id = environ.get("TORCHELASTIC_RUN_ID", "none")
+        return clean_name(f"ray-{ray_job}-{session}" if session else f"ray-{ray_job}", 120), bool(session)
+    torchrun_id, slurm_job = environ.get("TORCHELASTIC_RUN_ID", "none"), environ.get("SLURM_JOB_ID")
     if torchrun_id != "none":  # torchrun's default without a rendezvous, the same for every attempt
-        return f"torchrun-{torchrun_id}-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", True
-    if slurm_job := environ.get("SLURM_JOB_ID"):
-        return f"slurm-{slurm_job}-{environ.get('SLURM_RESTART_COUNT', '0')}", True
-    return "", False
+        launcher = f"torchrun-{torchrun_id}-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    elif slurm_job:
+        launcher = f"slurm-{slurm_job}-{environ.get('SLURM_RESTART_COUNT', '0')}"
+    else:
+        return "", False
+    return clean_name(launcher, 110) + (f"-{earlier + 1}" if earlier else ""), True
 
 
 def is_lead_process(environ: Mapping[str, str] | None = None, rank: int | None = None) -> bool:

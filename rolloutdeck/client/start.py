@@ -73,8 +73,8 @@ def init(
     requested = _build_project(str(project or settings.project)), clean_name(name or settings.run, 190)
     if open_run := next((run for run in _runs if not run.finished and _is_requested(run, requested)), None):
         return open_run
-    is_next = any(_is_requested(run, requested) for run in _runs)
-    attempt = process_identity.detect_attempt(None, rank, world_size, is_next=is_next)
+    earlier = sum(_is_requested(run, requested) for run in _runs)
+    attempt = process_identity.detect_attempt(None, rank, world_size, earlier=earlier)
     folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
     identity = _choose_identity(settings, attempt, *requested, folder)
     run_facts = {"framework": clean_name(framework, 40), "resume": _check_resume(resume)}

@@ -176,6 +176,45 @@ def test_a_relaunch_is_a_new_attempt_that_supersedes_the_first() -> None:
     assert Sample.objects.filter(step__run=run, visible=True).count() == 18
 
 
+AGAIN = """
+train(sys.argv[1])
+train(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks"),
+    [
+        ({}, 1),
+        ({"SLURM_JOB_ID": "9"}, 1),
+        ({**ELASTIC, "TORCHELASTIC_RUN_ID": "abc"}, 1),
+        (DEEPSPEED, 3),
+        (ACCELERATE, 3),
+    ],
+    ids=["plain", "slurm", "torchrun", "deepspeed", "accelerate"],
+)
+def test_a_run_that_is_opened_again_after_its_end_is_a_new_attempt(environ: dict[str, str], ranks: int) -> None:
+    launch(environ, ALLOWED + AGAIN, range(ranks))
+    run = Run.objects.get()
+    assert (run.attempts.count(), visible_rows(run)) == (2, 3 * ranks)
+    assert Sample.objects.filter(step__run=run, visible=True).count() == 6 * ranks
+
+
+def test_an_attempt_that_the_user_has_set_stays_the_same() -> None:
+    launch({"ROLLOUTDECK_ATTEMPT": "mine"}, ALLOWED + AGAIN, range(1))
+    assert [attempt.key for attempt in Run.objects.get().attempts.all()] == ["mine"]
+
+
+@pytest.mark.parametrize("mode", ["fork", "spawn"])
+def test_children_share_the_attempt_of_the_run_that_was_opened_again(tmp_path: Path, mode: str) -> None:
+    program = CHILDREN.format(mode=mode, before=f"{OPEN}; {CLOSE}; {OPEN + LOG}", after="pass", end=CLOSE, options="")
+    run_file(tmp_path, (ALLOWED + program).replace('name="grpo")', 'name="grpo", resume="allow")'))
+    run = Run.objects.get()
+    first, second = run.attempts.order_by("number")
+    assert visible_rows(run) == 10
+    assert set(Sample.objects.values_list("step__attempt", flat=True)) == {second.pk}
+
+
 def start_waiting(count: int) -> list[subprocess.Popen[str]]:
     """Starts processes as a loop of a shell does, without ranks. They have sent their rows, and wait for a line."""
     options = {

@@ -109,6 +109,7 @@ class Run(RunProcess):
         path_text = os.fspath(path)
         query = self._query(step, split, step_kind, (source or path_text)[-500:], format, producer)
         self._enqueue(FileItem(Path(path_text).absolute(), query))
+        self._files[query["source"]] += 1
 
     @guard_call
     def log_artifact(

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ class RunProcess:
         )
         self._started, self._start_lock = False, threading.Lock()
         self._calls: dict[str, int] = {}  # rows by source, one source for each call of `log_samples`
+        self._files: Counter[str] = Counter()  # calls of `log_file` by source
         self._call_problems: dict[str, None] = {}  # why calls were ignored or cut short
         self._guidance: Guidance | None = None
         self._call_prefix = f"call:{uuid.uuid4().hex[:16]}-"
@@ -96,7 +98,7 @@ class RunProcess:
         self._close(timeout)
 
     def status(self, timeout: float = 10.0) -> RunStatus:
-        """Returns how many rows this process has logged, and how many of them were sent, indexed and rejected.
+        """Returns how many rows and files this process has logged, and how many were sent, indexed and rejected.
 
         Asks the server, and waits for it at most `timeout` seconds; it does not wait for uploads. `print(run.status())`
         prints one line.
@@ -159,7 +161,7 @@ class RunProcess:
         if self._guidance:
             self._guidance.close()
         is_durable = self._threads.close(seconds)
-        if self._calls or self._threads.spool.dropped:
+        if self._calls or self._files or self._threads.spool.dropped:
             report_status(self._shown_name, self._build_status, end, is_lead=self._is_lead())
         own = self._threads.spool
         folder = own.folder
@@ -170,9 +172,9 @@ class RunProcess:
             logger.warning("The disk was too slow: the data that was logged last is lost.")
 
     def _build_status(self, seconds: float) -> RunStatus:
-        client = self._connect_run(seconds) if self._calls else None
-        problems = tuple(self._call_problems)
-        return build_status(self._threads.spool, client, self._calls, self._call_prefix, self.url, problems)
+        client = self._connect_run(seconds) if self._calls or self._files else None
+        own, problems = self._threads.spool, tuple(self._call_problems)
+        return build_status(own, client, self._calls, self._call_prefix, self.url, problems, self._files)
 
     def _count_failed_call(self, method: str, kind: str, reason: str) -> None:
         """Counts a call that was ignored or cut short. Of many reasons, the first are kept."""

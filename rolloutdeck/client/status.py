@@ -1,11 +1,14 @@
-"""What happened to the rows that this process logged: `Run.status` and the last line of `Run.finish`."""
+"""What happened to the rows and files that this process logged: `Run.status` and the last line of `Run.finish`."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from rolloutdeck.client import spool
@@ -16,11 +19,13 @@ INDEX_SECONDS = 5.0  # how long the end of a run waits for the index
 POLL_SECONDS = 0.1
 MIN_REQUEST_SECONDS = 0.2
 SAMPLES_LABEL = "samples: "  # the start of the reasons for which the client drops rows
+FILES_LABEL = "files: "  # the same of files; of these reasons, the next ones count what is no file of `log_file`
+NO_LOST_FILES = ("files: rejected by the server", "files: a text was removed")
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What became of the calls in this process. Except for the last two, these are rows of `log_samples`.
+    """What became of the calls in this process. Up to `dropped`, these are rows of `log_samples`.
 
     logged: given to `log_samples`.
     sent: uploaded. The others wait in the spool or were dropped.
@@ -30,7 +35,11 @@ class RunStatus:
     dropped: never written to the spool, by reason.
     failed_calls: calls of any method that were ignored or cut short.
     lost: other data that was not written, such as files and metric points, by kind and reason.
-    `problems` has each reason for rejected rows and failed calls once, with an example.
+    files: given to `log_file`.
+    files_sent: uploaded. `files_waiting` are in the spool; the others are in `lost`.
+    files_failed: the server can't read them.
+    file_rows_rejected: rows of these files that the server can't use.
+    `problems` has each reason for rejected rows, failed files and failed calls once, with an example.
     """
 
     url: str = ""
@@ -44,17 +53,43 @@ class RunStatus:
     lost: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     is_indexing: bool = False
+    files: int = 0
+    files_sent: int = 0
+    files_waiting: int = 0
+    files_failed: int = 0
+    file_rows_rejected: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something is lost."""
+        failed = self.failed_calls or self.files_failed or self.file_rows_rejected
+        return bool(self.rejected or failed or self.dropped or self.lost)
 
     def __str__(self) -> str:
-        parts = [f"{self.sent:,} rows sent"]
-        parts += ["no answer from the server"] if self.indexed is None else [f"{self.indexed:,} indexed"]
-        parts += [f"{self.rejected:,} rejected"]
-        parts += [f"{self.waiting:,} wait in the spool"] if self.waiting else []
-        parts += [f"{sum(self.dropped.values()):,} dropped"] if self.dropped else []
+        parts = [] if self.files and not self.logged else self._describe_rows()
+        parts += self._describe_files() if self.files else []
         parts += [f"{self.failed_calls:,} call{'s' * (self.failed_calls > 1)} failed"] if self.failed_calls else []
         parts += [f"{count:,} {reason}" for reason, count in self.lost.items()]
         parts += ["the server is still indexing"] if self.is_indexing else []
         return ", ".join(parts)
+
+    def _describe_rows(self) -> list[str]:
+        parts = [f"{self.sent:,} rows sent"]
+        parts += ["no answer from the server"] if self.indexed is None else [f"{self.indexed:,} indexed"]
+        parts += [f"{self.rejected:,} rejected"]
+        parts += [f"{self.waiting:,} wait in the spool"] if self.waiting else []
+        return parts + ([f"{sum(self.dropped.values()):,} dropped"] if self.dropped else [])
+
+    def _describe_files(self) -> list[str]:
+        parts = [f"{_count(self.files_sent, 'file')} sent"]
+        parts += [f"{_count(self.files_failed, 'file')} failed"] if self.files_failed else []
+        rejected = f"{_count(self.file_rows_rejected, 'row')} of the files rejected"
+        parts += [rejected] if self.file_rows_rejected else []
+        return parts + ([f"{_count(self.files_waiting, 'file')} in the spool"] if self.files_waiting else [])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def build_status(
@@ -64,17 +99,23 @@ def build_status(
     prefix: str,
     url: str,
     call_problems: tuple[str, ...] = (),
+    files: Mapping[str, int] = MappingProxyType({}),
 ) -> RunStatus:
-    """`calls` is {source: rows}; all sources start with `prefix`. Never raises for a server that does not answer."""
+    """`calls` is {source: rows}; all sources start with `prefix`. `files` is {source: calls of `log_file`}.
+
+    Never raises for a server that does not answer.
+    """
     dropped, lost, failed_calls = _split_dropped(own.dropped)
-    waiting = sum(calls.get(source, 0) for source in _list_sources(own, ""))
-    refused = sum(calls.get(source, 0) for source in _list_sources(own, spool.REJECTED_FOLDER))
+    in_spool, in_rejected = Counter(_list_sources(own, "")), Counter(_list_sources(own, spool.REJECTED_FOLDER))
+    waiting, refused = (sum(calls.get(source, 0) for source in sources) for sources in (in_spool, in_rejected))
     logged = sum(calls.values())
     sent = max(0, logged - waiting - sum(dropped.values()))
     status = RunStatus(
         url, logged, sent, None if sent else 0, refused, waiting, dropped, failed_calls, lost, call_problems
     )
-    answer = _fetch_ingest(client, prefix) if client and sent else None
+    if files:
+        status = _add_files(status, client, own, files, (in_spool, in_rejected))
+    answer = _fetch_ingest(client, {"source": prefix}) if client and sent else None
     if answer is None:
         return status
     failed = {str(dump["source"]): str(dump["message"]) for dump in answer["failed"]}
@@ -82,9 +123,46 @@ def build_status(
     rows: dict[str, str] = {}
     for row in answer["problems"]:
         rows.setdefault(str(row["reason"]), f"step {row['step']}, row {row['line']}: {row['reason']}")
-    problems = (*rows.values(), *dict.fromkeys(failed.values()), *call_problems)[:MAX_PROBLEMS]
-    is_indexing = bool(answer["waiting"])
+    problems = (*rows.values(), *dict.fromkeys(failed.values()), *status.problems)[:MAX_PROBLEMS]
+    is_indexing = bool(answer["waiting"]) or status.is_indexing
     return replace(status, indexed=int(answer["rows"]), rejected=rejected, problems=problems, is_indexing=is_indexing)
+
+
+def _add_files(
+    status: RunStatus,
+    client: RunClient | None,
+    own: spool.Spool,
+    files: Mapping[str, int],
+    unsent: tuple[Counter[str], Counter[str]],
+) -> RunStatus:
+    """Adds what became of the files. `unsent` are the sources in the spool, and those that the server has refused."""
+    logged = sum(files.values())
+    waiting, refused = (sum(sources[source] for source in files) for sources in unsent)
+    unwritten = sum(
+        count for reason, count in own.dropped.items()
+        if reason.startswith(FILES_LABEL) and not reason.startswith(NO_LOST_FILES)
+    )  # fmt: skip
+    sent = max(0, logged - waiting - refused - unwritten)
+    status = replace(status, files=logged, files_sent=sent, files_waiting=waiting)
+    query = {"source": os.path.commonprefix(list(files)), "attempt": own.attempt}
+    answer = _fetch_ingest(client, query) if client and sent else None
+    reasons: dict[str, str] = {}
+    for source, reason in _list_refusals(own, files):
+        reasons.setdefault(reason, f"{source}: ")
+    failed, rejected = set(), 0
+    if answer:
+        rejected = sum(int(dump["rejected"]) for dump in answer.get("partial", ()) if dump["source"] in files)
+        for row in answer["problems"]:
+            if row["source"] in files:
+                reasons.setdefault(str(row["reason"]), f"{row['source']}, line {row['line']}: ")
+        for dump in answer["failed"]:
+            if dump["source"] in files:
+                failed.add(dump["source"])
+                reasons.setdefault(str(dump["message"]), f"{dump['source']}: ")
+    problems = (*(example + reason for reason, example in reasons.items()), *status.problems)[:MAX_PROBLEMS]
+    is_indexing = bool(answer and answer["waiting"])
+    status = replace(status, files_failed=len(failed), file_rows_rejected=rejected)
+    return replace(status, problems=problems, is_indexing=is_indexing)
 
 
 def _split_dropped(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], int]:
@@ -114,8 +192,7 @@ def report_status(name: str, build: Callable[[float], RunStatus], end: float, *,
             break
         time.sleep(POLL_SECONDS)
     reasons = "".join(f"\n- {problem}" for problem in status.problems)
-    is_incomplete = status.rejected or status.failed_calls or status.dropped or status.lost
-    log = logger.warning if is_incomplete else log_or_print if is_lead else logger.info
+    log = logger.warning if status.is_incomplete else log_or_print if is_lead else logger.info
     log("Run %s: %s.%s", name, status, f" Each reason once:{reasons}" if reasons else "")
 
 
@@ -128,10 +205,18 @@ def _list_sources(own: spool.Spool, folder: str) -> Iterator[str]:
                     yield str(spool.read_spool_header(file.path)[0]["query"].get("source"))
 
 
-def _fetch_ingest(client: RunClient, prefix: str) -> dict[str, Any] | None:
-    """Returns the server's counts for the dumps whose source starts with `prefix`; None without an answer."""
+def _list_refusals(own: spool.Spool, files: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the files that the server has refused, with the reason, which is in a text next to the file."""
+    for file in spool.list_spool_files(own.folder / spool.REJECTED_FOLDER) if own.folder else ():
+        with suppress(OSError, ValueError):
+            if (source := str(spool.read_spool_header(file.path)[0]["query"].get("source"))) in files:
+                yield source, file.path.with_name(f"{file.path.name}.txt").read_text("utf-8").strip()
+
+
+def _fetch_ingest(client: RunClient, query: Mapping[str, str]) -> dict[str, Any] | None:
+    """Returns the server's counts for the dumps that `query` selects; None without an answer."""
     try:
-        response = client.request("GET", "ingest/", query={"source": prefix})
+        response = client.request("GET", "ingest/", query=query)
     except ServerUnreachableError:
         return None
     answer = response.json() if response.is_success else None

@@ -4,13 +4,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Sum
+from django.db.models import Count, QuerySet, Sum
 
+from rollouts.ingest.launches import find_attempt
 from rollouts.models import Dump, Run
 
 MAX_PROBLEMS = 60  # different reasons
 MAX_READ_DUMPS = 500  # the newest with rejected rows, whose reasons are read
-MAX_FAILED_DUMPS = 100
+MAX_LISTED_DUMPS = 100
 WAITING_STATES = (Dump.State.RECEIVED, Dump.State.INDEXING)
 FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
 
@@ -32,38 +33,49 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:
-    """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with a row for each reason."""
+    """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with a row for each reason.
+
+    `partial` are dumps with rejected rows. Of `failed` and `partial` only the newest are listed.
+    """
 
     waiting: int
     rows: int
     rejected: int
     problems: list[RowProblem] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    partial: list[dict[str, Any]] = field(default_factory=list)
 
 
-def summarize_ingest(run: Run, source: str = "") -> IngestSummary:
-    """Counts the dumps whose source starts with `source`."""
-    dumps = run.dumps.filter(source__startswith=source) if source else run.dumps.all()
+def summarize_ingest(run: Run, source: str = "", attempt_key: str = "") -> IngestSummary:
+    """Counts the dumps whose source starts with `source`, of the attempt of `attempt_key` if one is given."""
+    dumps = run.dumps.filter(source__startswith=source)
+    if attempt_key:
+        dumps = dumps.filter(attempt=find_attempt(run, attempt_key))
     by_state: Counter[str] = Counter()
     rows = 0
     for state, count, indexed in dumps.order_by().values_list("state").annotate(Count("pk"), Sum("rows")):
         by_state[state] = count
         rows += indexed if state == Dump.State.INDEXED else 0
     failed = dumps.filter(state__in=FAILED_STATES).order_by("-pk").values("source", "message")
+    partial = dumps.filter(rejected__gt=0).exclude(state=Dump.State.SUPERSEDED).order_by("-pk")
     return IngestSummary(
         waiting=sum(by_state[state] for state in WAITING_STATES),
         rows=rows,
         rejected=dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0,
-        problems=list_row_problems(run, source),
-        failed=[dict(dump) for dump in failed[:MAX_FAILED_DUMPS]],
+        problems=_list_row_problems(dumps),
+        failed=[dict(dump) for dump in failed[:MAX_LISTED_DUMPS]],
+        partial=[dict(dump) for dump in partial.values("source", "rejected")[:MAX_LISTED_DUMPS]],
     )
 
 
-def list_row_problems(run: Run, source: str = "") -> list[RowProblem]:
+def list_row_problems(run: Run) -> list[RowProblem]:
     """Returns a row for each reason, from the newest dumps with rejected rows."""
-    dumps = run.dumps.filter(rejected__gt=0, source__startswith=source).order_by("-pk")
+    return _list_row_problems(run.dumps.all())
+
+
+def _list_row_problems(dumps: QuerySet[Dump]) -> list[RowProblem]:
     rows: dict[str, RowProblem] = {}
-    for dump in dumps.only("source", "step", "problems")[:MAX_READ_DUMPS]:
+    for dump in dumps.filter(rejected__gt=0).order_by("-pk").only("source", "step", "problems")[:MAX_READ_DUMPS]:
         for line, reason in dump.problems:
             if len(rows) < MAX_PROBLEMS:
                 rows.setdefault(reason, RowProblem(dump.source, dump.step, line, reason))

@@ -52,14 +52,14 @@ class Ingest(ApiView):
     """What became of the run's dumps."""
 
     scopes = {"GET": "ingest"}
-    takes = {"GET": {"source": "Only dumps whose source starts with this."}}
+    takes = {"GET": {"source": "Only dumps whose source starts with this.", "attempt": "Only dumps of this attempt."}}
 
     def get(self, request: Request, uid: str) -> Response:
-        """How many rows were indexed and `rejected`, and why; how many dumps wait, and which failed. Clients ask at the
-        end of a run."""
+        """How many rows were indexed and `rejected`, and why; how many dumps wait, and which failed or are `partial`,
+        with rejected rows. Clients ask at the end of a run."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid)
-        return Response(asdict(summarize_ingest(run, query.text("source", 500))))
+        return Response(asdict(summarize_ingest(run, query.text("source", 500), query.text("attempt", 120))))
 
 
 class Index(ApiView):

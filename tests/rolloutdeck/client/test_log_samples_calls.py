@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import polars
 import pytest
 
 from rolloutdeck.client import rows as row_reading
+from rolloutdeck.client import start
 from tests.rolloutdeck.support.logged_rows import GOOD, NATIVE, end_run, load_steps
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,7 +87,8 @@ def test_lost_calls_are_counted_and_the_rows_before_an_error_are_kept(
     status = end_run(logged)
     assert (status.sent, status.indexed, status.rejected, status.failed_calls) == (8, 8, 0, 8)
     assert str(status) == (
-        "8 rows sent, 8 indexed, 0 rejected, 8 calls failed, 1 files: can't be read (No such file or directory)"
+        "8 rows sent, 8 indexed, 0 rejected, 0 files sent, 8 calls failed, "
+        "1 files: can't be read (No such file or directory)"
     )
     assert [len(samples) for samples in load_steps("logged").values()] == [2, 3, 3]
     logged.finish()
@@ -104,3 +108,30 @@ def test_a_process_that_lost_all_its_calls_says_so(logged: Any, caplog: pytest.L
     logged.log_samples(None, step=1)
     logged.finish()
     assert "Run logged: 0 rows sent, 0 indexed, 0 rejected, 1 call failed." in caplog.text
+
+
+def test_files_that_the_server_rejects_are_counted_with_each_reason_once(
+    logged: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, partial, broken = (tmp_path / name for name in ("good.jsonl", "partial.jsonl", "broken.parquet"))
+    good.write_text(json.dumps(NATIVE) + "\n")
+    partial.write_text("".join(json.dumps(row) + "\n" for row in (NATIVE, {"prompt": "q"}, {"prompt": "r"})))
+    broken.write_bytes(b"PAR1 this is no table PAR1")
+    logged.log_file(good, step=1, format="native")
+    logged.log_file(partial, step=2, format="native")
+    logged.log_file(broken, step=3, format="table")
+    logged.log_file(broken, step=4, format="table", source="again.parquet")
+    status = end_run(logged)
+    assert (status.files, status.files_sent, status.files_failed, status.file_rows_rejected) == (4, 4, 2, 2)
+    assert str(status) == "4 files sent, 2 files failed, 2 rows of the files rejected"
+    assert len(status.problems) == 2
+    assert f"{partial}, line 2: has no response; its keys are `prompt`" in status.problems
+    logged.finish()
+    last = caplog.records[-1].getMessage()
+    assert "4 files sent, 2 files failed" in last and f"- {partial}, line 2: has no response" in last
+    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
+    again = start.init(name="logged", resume="allow")
+    again.log_file(good, step=1, format="native")
+    again.log_samples([NATIVE], step=2)
+    assert str(end_run(again)) == "1 rows sent, 1 indexed, 0 rejected, 1 file sent"
+    again.finish()

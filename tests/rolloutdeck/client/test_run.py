@@ -169,9 +169,24 @@ def test_a_call_that_makes_no_sense_costs_one_warning(
     *warnings, last = messages
     assert len(warnings) == 8
     assert any("train, eval" in line for line in warnings)
-    assert "0 rows sent, 0 indexed, 0 rejected, 9 calls failed, 1 files: can't be read" in last
+    assert "0 files sent, 9 calls failed, 1 files: can't be read" in last
     [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert sum(dropped.values()) == 10
+
+
+def test_files_that_the_server_refuses_are_named_with_the_reason_once(
+    start: Start, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_receiver.mode, at_receiver.only = "400", "refused"
+    for number in (1, 2):
+        (tmp_path / f"{number}.jsonl").write_text("refused")
+    run = start()
+    for number in (1, 2):
+        run.log_file(tmp_path / f"{number}.jsonl", step=number, source=f"{number}.jsonl")
+    run.finish()
+    message, *problems = caplog.records[-1].getMessage().splitlines()
+    assert ": 0 files sent, 2 files: rejected by the server." in message
+    assert len(problems) == 1 and problems[0].startswith("- 1.jsonl: ")
 
 
 def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Receiver) -> None:

@@ -20,7 +20,25 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    return convert_rows(read_jsonl_rows(stream), build_native_record, numbers=("score",))
+    build = build_native_record if context.step is not None else build_record_with_step
+    return convert_rows(read_jsonl_rows(stream), build, numbers=("score",))
+
+
+def build_record_with_step(row: JsonObject) -> Record:
+    """Converts a row of a file whose rows have the steps. Raises ValueError."""
+    parse_row_step(row.get("step"), "step")
+    return build_native_record(row)
+
+
+def parse_row_step(value: Any, column: str) -> int | None:
+    """Returns the step of a row; None if there is none. Raises ValueError for a number that the API refuses as a step:
+    nobody could open its samples."""
+    if value is None or value != value or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
+        return None
+    step = to_integer(value if isinstance(value, int) and not isinstance(value, bool) else to_float(value))
+    if step is None or step < 0:
+        raise ValueError(f"`{column[:80]}` is no step: a step is a whole number from 0")
+    return step
 
 
 def build_native_record(row: JsonObject) -> Record:

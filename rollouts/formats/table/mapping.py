@@ -81,7 +81,8 @@ class TableMapping:
         if self.sums_rewards:
             record.score = sum_rewards(record.rewards)
         if context.step is None:
-            record.extras["step"] = to_integer(to_float(record.extras.get("step"))) or 0
+            column = self.columns.get("step", "")
+            record.extras["step"] = native.parse_row_step(row.get(column), column) or 0
         return record
 
     def to_native_row(self, row: JsonObject) -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars
 import pytest
 
 from rollouts.formats import verifiers
@@ -13,6 +14,7 @@ from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from tests.rollouts.real_dumps import DUMPS
+from tests.rollouts.support.push import lines
 from tests.rollouts.support.trainer_dumps import read
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +58,43 @@ def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_
     assert {step: (sample.ground_truth, sample.extras["label"]) for step, sample in full.items()} == {
         4: ("2", "good"), 5: (None, "bad"),
     }  # fmt: skip
+
+
+BAD_STEPS = ["2.5", "x7", "1e20", "-1", "inf", "-2.0"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "native"])
+def test_a_row_whose_step_is_none_is_rejected_with_its_line(run: Run, tmp_path: Path, form: str) -> None:
+    steps_of_rows = ["4", *BAD_STEPS, "5", "4.0"]
+    rows = [{"prompt": "1+1?", "completion": str(number), "reward": 1.0} for number in range(len(steps_of_rows))]
+    if form == "csv":
+        body = "prompt,completion,reward,step\n" + "".join(f"q,{n},1,{step}\n" for n, step in enumerate(steps_of_rows))
+        data, first_line = body.encode(), 2
+    elif form == "parquet":
+        polars.DataFrame(rows).with_columns(step=polars.Series(steps_of_rows)).write_parquet(tmp_path / "a.parquet")
+        data, first_line = (tmp_path / "a.parquet").read_bytes(), 1
+    else:
+        values = [2.5, "x7", 1e20, -1, "inf", -2.0]
+        given = [{**row, "step": step} for row, step in zip(rows, [4, *values, 5, 4.0], strict=True)]
+        if form == "native":
+            given = [{**row, "response": row.pop("completion"), "score": 1.0} for row in given]
+        data, first_line = lines(*given), 1
+    dump = indexed(run, data, tmp_path, source=f"a.{form}", format="native" if form == "native" else "")
+    assert (dump.state, dump.rejected, steps(run)) == (Dump.State.INDEXED, 6, {4: 2, 5: 1})
+    bad_lines = range(first_line + 1, first_line + 7)
+    assert dump.problems == [[line, "`step` is no step: a step is a whole number from 0"] for line in bad_lines]
+
+
+def test_rows_without_a_step_are_step_0(run: Run, tmp_path: Path) -> None:
+    indexed(run, b"prompt,completion,reward,step\nq,1,1,\nq,2,1,nan\nq,3,1,2\n", tmp_path)
+    assert steps(run) == {0: 2, 2: 1}
+
+
+def test_a_negative_step_that_is_stored_is_indexed_again(run: Run, tmp_path: Path) -> None:
+    dump = indexed(run, CSV, tmp_path, step=-1, columns="prompt=question,response=answer")
+    Dump.objects.filter(pk=dump.pk).update(state=Dump.State.RECEIVED)
+    index_dump(dump.pk)
+    assert steps(run) == {-1: 3}
 
 
 def test_indexing_it_again_changes_no_sample(run: Run, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     _add_file_arguments(parser)
     _add_artifact_arguments(parser, "on-pin")
     add("--poll", type=float, default=1.0, metavar="SECONDS", help="time between checks; default: 1")
-    add("--once", action="store_true", help="send the complete files, then exit")
+    add("--once", action="store_true", help="send the complete files, say what can't be used, then exit")
     prune_help = "delete files once the server has indexed all of their rows; keeps the newest of each folder"
     add("--prune-source", action="store_true", help=prune_help)
     add("--dry-run", action="store_true", help="with --prune-source: only print which files would be deleted")

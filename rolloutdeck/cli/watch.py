@@ -20,6 +20,7 @@ from rolloutdeck.cli.common import (
     require_run,
 )
 from rolloutdeck.cli.signals import SignalInterrupter
+from rolloutdeck.cli.watch_report import report_run
 from rolloutdeck.cli.watch_run import PruneMode, RunFollower
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
@@ -136,6 +137,9 @@ def main(args: argparse.Namespace) -> int:
     else:
         project, name = require_run(args, settings)
         paths = [watch.get_absolute_path(path) for path in args.paths]
+        if args.once and (missing := [str(path) for path in paths if not path.exists()]):
+            hint = "Check the path, or watch without --once to wait for it."
+            raise UsageError(f"There is no file or folder {', '.join(missing)}. {hint}")
         target = options.build_target(project, name, settings.run_id)
         folders, base = [watch.WatchedFolder(path) for path in paths], watch.find_base_folder(paths)
         loop.run_followers[None] = options.build_follower(target, folders, base, send_at_once=True)
@@ -167,7 +171,7 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
         sent = loop.run_once()
         stop.raise_pending()
         if args.once and _is_done(loop, sent):
-            return 0
+            return max(map(report_run, loop.run_followers.values()), default=0)
         messages = (follower.action_required for follower in loop.run_followers.values())
         action_required = next(filter(None, messages), "")
         if action_required and (args.once or (is_first and not args.tree)):  # retrying can't help before the user acts

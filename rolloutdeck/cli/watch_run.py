@@ -46,6 +46,8 @@ class RunFollower:
         self.is_open = self.has_waited = self.has_warned = False
         self.reported_signature: int | None = None
         self.response_count = 0
+        self.sent_sources: set[str] = set()
+        self.refused_count = 0  # parts that the server will never accept
         self.action_required = ""  # the message of the last ActionRequiredError
         self.heartbeat_at = self.saved_at = self.due = 0.0
         self.quiet_since = time.monotonic()
@@ -107,8 +109,10 @@ class RunFollower:
                 return
             print_message(f"{part.file.path} was refused: {error}")
             self.follower.mark_sent(part, is_rejected=True)
+            self.refused_count += 1
         else:
             self.follower.mark_sent(part)
+            self.sent_sources.add(part.file.source)
             self.response_count += 1
             if self.target.warning and not self.has_warned:
                 self.has_warned = True

@@ -143,12 +143,13 @@ class UploadTarget:
         """
         return dict(parse_response(self.request("GET", self.path))["dumps"])
 
-    def summarize_source(self, source: str) -> dict[str, Any]:
+    def summarize_source(self, source: str, attempt: str | None = None) -> dict[str, Any]:
         """Returns what became of the dumps whose source starts with `source`: `waiting`, `failed`, `rows`, `rejected`.
 
-        Raises RetryLaterError or ActionRequiredError.
+        Raises RetryLaterError, ActionRequiredError or UploadRejectedError.
         """
-        return dict(parse_response(self.request("GET", f"{self.path}ingest/", query={"source": source})))
+        query = {"source": source, "attempt": attempt}
+        return dict(parse_response(self.request("GET", f"{self.path}ingest/", query=query)))
 
     def list_dumps(self, page: int) -> dict[str, Any]:
         """Returns a page of the run's dumps, newest first: `results` and `next`.

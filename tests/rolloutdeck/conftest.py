@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from rolloutdeck.cli import watch_report
 from rolloutdeck.client import artifact
 from rolloutdeck.client import start as opening
 from rolloutdeck.client.run import Run
@@ -80,6 +81,7 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("SCAN_SECONDS", "POLL_SECONDS", "QUIET_SECONDS"):
         monkeypatch.setattr(artifact_collector, name, 0.0)
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(watch_report, "INDEX_SECONDS", 0.0)  # nothing indexes meanwhile
     artifact._hashes.clear()
     (tmp_path / "node").mkdir()
     return tmp_path / "node"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import entry
+from rolloutdeck.cli import entry, watch_report
 from rolloutdeck.cli.watch_run import RunFollower
 from rolloutdeck.client import artifact
 from rolloutdeck.client.process_identity import get_host_name
@@ -24,6 +25,7 @@ from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
+from tests.rolloutdeck.support.logged_rows import index_all
 from tests.rolloutdeck.support.step_files import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
 from tests.support.patching import patch_everywhere
@@ -244,3 +246,39 @@ def test_watch_once_ends_when_all_is_told(node: Path) -> None:
     step(node, 1)
     assert entry.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
     assert sorted(Artifact.objects.values_list("role", "missing")) == [("rollout", 2), ("tokenizer", 0)]
+
+
+def watch_once(*words: object) -> int:
+    return entry.main(["watch", *map(str, words), "--once", "--poll", "0.01"])
+
+
+def test_watch_once_fails_if_there_is_no_folder(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert watch_once(node, node / "typo") == 2
+    error = capsys.readouterr().err
+    assert f"There is no file or folder {node / 'typo'}." in error and "without --once" in error
+    assert not Run.objects.exists()
+
+
+def test_watch_once_names_what_was_not_sent_and_what_the_server_rejected(
+    node: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"input": "a", "output": "b", "score": 1, "step": 1}
+    (node / "1.jsonl").write_text(json.dumps(good) + "\n{broken\n")
+    (node / "2.jsonl").write_text(json.dumps(good)[:-1] + "\n" + "{broken\n")
+    (node / "other.jsonl").write_text(json.dumps({"colour": "red"}) + "\n")
+    monkeypatch.setattr(watch_report, "_wait_until_indexed", index_first(watch_report._wait_until_indexed))
+    assert watch_once(node, "--format", "verl-jsonl") == 1
+    error = capsys.readouterr().err
+    assert "1.jsonl, line 2: not JSON" in error and "2.jsonl failed: " in error
+    (node / "empty").mkdir()
+    assert watch_once(node) == 0
+    error = capsys.readouterr().err
+    assert "Skipped 1: JSONL files of an unknown format (other.jsonl)" in error and "failed" not in error
+
+
+def index_first(wait: Callable[..., Any]) -> Callable[..., Any]:
+    def index_and_wait(*given: Any) -> Any:
+        index_all()
+        return wait(*given)
+
+    return index_and_wait

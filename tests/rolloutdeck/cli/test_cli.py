@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rolloutdeck.cli import import_
 from rolloutdeck.cli.entry import main
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.programs import ROOT
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 HERE = ("--project", "math", "--run", "grpo")
@@ -261,6 +263,16 @@ SAMPLE = {
     "chars": 1234,
     "tail": "so the answer is \x1b[2J答え 42\u202e",
 }
+
+
+def test_documented_commands_that_create_a_token_name_its_project(deck: Deck, command: Command) -> None:
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(path for path in (ROOT / "deploy").rglob("*"))]
+    texts = [path.read_text() for path in files if path.is_file()]
+    documented = [match[1] for text in texts for match in re.finditer(r"rolloutdeck (token create [^`#\n]+)", text)]
+    assert "token create prometheus --project monitoring --scope read" in documented
+    for words in documented:
+        status, out, err = command(*words.split())
+        assert (status, out) == (0, "rd_secret\n"), f"{words}: {err}"
 
 
 @pytest.fixture

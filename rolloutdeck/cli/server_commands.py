@@ -6,7 +6,14 @@ from __future__ import annotations
 import argparse
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.up import StartRefusedError, run_migrations, run_server_command, run_web, run_worker
+from rolloutdeck.up import (
+    StartRefusedError,
+    check_backup_exists,
+    run_migrations,
+    run_server_command,
+    run_web,
+    run_worker,
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -22,6 +29,8 @@ def main(args: argparse.Namespace) -> int:
             case "migrate":
                 run_migrations(["--link"] if args.link else [], args.data)
             case _:
+                if args.command == "restore":  # before anything is created
+                    check_backup_exists(args.destination.expanduser().absolute(), args.backup)
                 run_server_command(args.command, args.words, args.data)
     except StartRefusedError as error:
         raise UsageError(str(error)) from error

@@ -1,4 +1,4 @@
-"""A data folder that a restore has begun to fill has a marker, until the restore has finished."""
+"""What a restore needs before it begins: a backup, and a data folder with a marker until the restore has finished."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from rolloutdeck.up.errors import StartRefusedError
 
 RESTORE_MARKER = "restore-incomplete"
+MANIFEST_NAME = "manifest.json"  # in the folder of each backup
+PARTIAL_SUFFIX = ".partial"  # of the folder of a backup that did not finish
 
 
 def check_restore_finished(data: Path) -> None:
@@ -15,6 +17,22 @@ def check_restore_finished(data: Path) -> None:
     if (data / RESTORE_MARKER).exists():
         hint = "Run the same `rolloutdeck restore` again; it continues."
         raise StartRefusedError(f"The restore into {data} has not finished. {hint}")
+
+
+def list_backup_names(destination: Path) -> list[str]:
+    """Returns the finished backups in the folder of all backups, oldest first."""
+    names = sorted(path.parent.name for path in destination.glob(f"*/{MANIFEST_NAME}"))
+    return [name for name in names if not name.endswith(PARTIAL_SUFFIX)]
+
+
+def check_backup_exists(destination: Path, name: str) -> None:
+    """Raises StartRefusedError if the folder does not have the backup `name`, or any if there is no name."""
+    names = list_backup_names(destination)
+    if not names:
+        hint = "Name the folder that `rolloutdeck backup` was given."
+        raise StartRefusedError(f"There is no finished backup in {destination}. {hint}")
+    if name and name not in names:
+        raise StartRefusedError(f"There is no backup {name} in {destination}. It has: {', '.join(names)}.")
 
 
 def mark_restore(data: Path) -> str:

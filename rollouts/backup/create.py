@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rolloutdeck.up import PARTIAL_SUFFIX
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import (
-    PARTIAL_SUFFIX,
     POOL_NAME,
     Manifest,
     clean_pool,

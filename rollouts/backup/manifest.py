@@ -17,11 +17,10 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.up import MANIFEST_NAME, PARTIAL_SUFFIX, list_backup_names
 from rollouts.backup.errors import BackupError
 
 FORMAT = 1
-MANIFEST_NAME = "manifest.json"
-PARTIAL_SUFFIX = ".partial"
 POOL_NAME = "files"
 
 
@@ -81,8 +80,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 def list_backups(destination: Path) -> list[Manifest]:
     """Returns the finished backups, oldest first. Raises BackupError."""
-    folders = sorted(path.parent for path in destination.glob(f"*/{MANIFEST_NAME}"))
-    return [read_manifest(folder) for folder in folders if not folder.name.endswith(PARTIAL_SUFFIX)]
+    return [read_manifest(destination / name) for name in list_backup_names(destination)]
 
 
 @contextmanager

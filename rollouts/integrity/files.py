@@ -3,6 +3,7 @@
 import hashlib
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,20 +42,22 @@ def find_damage(reference: FileReference, rows: int | None, limit: RateLimit) ->
                 return find_body_damage(path, rows, limit)
             with path.open("rb") as file:
                 if reference.kind != "raw":
-                    return compare_hash(file, reference.sha256, limit)
+                    return compare_hash(file, file, reference.sha256, limit)
                 with zstandard.ZstdDecompressor().stream_reader(file) as plain:
-                    return compare_hash(plain, reference.sha256, limit)
+                    return compare_hash(plain, file, reference.sha256, limit)
     except (FileNotFoundError, BucketError):
         raise
     except (OSError, pa.ArrowException, zstandard.ZstdError) as error:
         return f"it cannot be read: {str(error).splitlines()[0]}"
 
 
-def compare_hash(stream: object, expected: str, limit: RateLimit) -> str:
-    digest = hashlib.sha256()
+def compare_hash(stream: object, stored: BinaryIO, expected: str, limit: RateLimit) -> str:
+    """`stream` has the plain bytes of `stored`, whose own bytes are counted."""
+    digest, position = hashlib.sha256(), 0
     while piece := stream.read(READ_BYTES):  # type: ignore[attr-defined]
         digest.update(piece)
-        limit.add(len(piece))
+        limit.add(stored.tell() - position)
+        position = stored.tell()
     return "" if digest.hexdigest() == expected else "its bytes do not have the hash of its name"
 
 

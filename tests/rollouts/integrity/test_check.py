@@ -67,6 +67,15 @@ def test_a_sound_server_is_clean(filled: Run) -> None:
     }
 
 
+def test_progress_and_rate_count_the_stored_bytes(run: Run) -> None:
+    for step in (1, 2):  # one text many times: the stored bytes are a hundredth
+        indexed(run, lines(*(generation("2+2?", f"{'4' * 1000}{row}", step=step) for row in range(500))), step)
+    counts: list[int] = []
+    result = check_integrity(CheckOptions(grace=0), lambda done, total, count: counts.append(count))
+    assert result.counts["raw"].verified == 2
+    assert 0 < max(counts) <= sum(count.bytes for count in result.counts.values())
+
+
 @pytest.mark.parametrize("kind", ["raw", "bodies", "blobs"])
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
 def test_a_missing_or_damaged_file_is_found(filled: Run, kind: str, problem: str) -> None:

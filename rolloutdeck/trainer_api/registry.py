@@ -74,9 +74,9 @@ def only_trained(format: str) -> bool:
 
 def find_writer(format: str) -> TrainerFiles:
     """Returns the program that writes files of this format. Raises ValueError if the format is unknown."""
-    known = []
+    known: dict[str, None] = {}
     for files in iter_files():
-        known += [kind.format for kind in files.kinds]
+        known |= dict.fromkeys(kind.format for kind in files.kinds)
         if format in known:
             return files
     raise ValueError(f"Unknown format {format!r}. Available: {', '.join(known)}.")

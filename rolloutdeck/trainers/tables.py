@@ -116,17 +116,33 @@ def _is_logged(name: str, head: FileHead) -> bool:
     return b'"columns"' in head.start and b'"data"' in head.start
 
 
+def _is_never(name: str, head: FileHead) -> bool:
+    """For formats that only the user can name: other kinds have the same files."""
+    return False
+
+
 _BATCH = FileKind(
     "openai-batch", "answers of a batch", "*.jsonl", _is_batch, step=_parse_step, stepless=True, split=_parse_split
 )
-KINDS = (_BATCH, *(
-    FileKind("table", "a table of samples", pattern, matches, step=_parse_step, rows_have_step=_rows_have_step,
-             stepless=True, guessed=True, split=_parse_split, producer=_parse_shard)
-    for pattern, matches in (
-        ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
-        ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),
-    )
-))  # fmt: skip
+_TABLES: dict[str, Callable[[str, FileHead], bool]] = {
+    "*.csv": _is_csv, "*.tsv": _is_csv, "*.jsonl": _is_rows, "*.parquet": _is_parquet, "*.arrow": _is_arrow,
+    "*.table.json": _is_logged, "*.json": _is_json,
+}  # fmt: skip
+
+
+def _build_kind(format: str, name: str, pattern: str, matches: Callable[[str, FileHead], bool]) -> FileKind:
+    return FileKind(
+        format, name, pattern, matches, step=_parse_step, rows_have_step=_rows_have_step, stepless=True,
+        guessed=format == "table", split=_parse_split, producer=_parse_shard,
+    )  # fmt: skip
+
+
+KINDS = (
+    _BATCH,
+    *(_build_kind("table", "a table of samples", *known) for known in _TABLES.items()),
+    *(_build_kind("token-table", "a table of token ids", pattern, _is_never) for pattern in _TABLES),
+    _build_kind("native", "rows of log_samples", "*.jsonl", _is_never),
+)
 FILES = TrainerFiles(
     name="tables",
     kinds=KINDS,

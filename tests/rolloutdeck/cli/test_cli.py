@@ -180,6 +180,12 @@ def test_bad_input_is_one_sentence_and_status_two(command: Command, words: tuple
     assert says in err.splitlines()[-1] and err.rstrip().endswith((".", "?")) and "Traceback" not in err
 
 
+def test_an_unknown_format_lists_each_known_one_once(command: Command) -> None:
+    _, _, err = command("import", DUMPS, *HERE, "--format", "nope")
+    names = err.rstrip(".\n").rpartition("Available: ")[2].split(", ")
+    assert len(names) == len(set(names)) and {"table", "token-table", "native", "verl-jsonl"} <= set(names)
+
+
 def test_a_sync_of_nothing_says_so(command: Command, tmp_path: Path) -> None:
     assert command("sync", tmp_path) == (0, "Nothing to send.\n", "")
 

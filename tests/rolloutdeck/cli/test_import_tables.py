@@ -38,6 +38,16 @@ def test_a_table_with_mapped_columns_becomes_the_steps_that_its_rows_say(node: P
     assert Run.objects.get().framework == "tables"
 
 
+def test_rows_of_log_samples_and_tables_of_tokens_are_taken_under_their_own_names(node: Path) -> None:
+    (node / "rows.jsonl").write_text(json.dumps({"prompt": "q", "response": "2", "colour": "red", "step": 3}) + "\n")
+    assert imported(node, "--format", "native") == 0
+    assert steps() == {("train", "global_step", 3): 1} and {dump.format for dump in Dump.objects.all()} == {"native"}
+    (node / "rows.jsonl").write_text(json.dumps({"prompt_ids": [1], "response_ids": [2], "step": 4}) + "\n")
+    assert imported(node, "--format", "token-table") == 0
+    assert steps().keys() >= {("train", "global_step", 4)}
+    assert set(Dump.objects.values_list("format", flat=True)) == {"native", "token-table"}
+
+
 def test_all_real_steps_of_coder_and_tester_are_brought_with_their_advantages(node: Path) -> None:
     """Of 4 tasks a step, with 4 programs and 4 tests each, in three files and a copy from before the tests were run."""
     shutil.copytree(DUMPS / "cure", node / "cure")

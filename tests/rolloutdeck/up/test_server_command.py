@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,23 @@ def test_a_restore_from_no_folder_creates_nothing(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2 and "no finished backup" in error
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("backup", "backups"), ("fsck",), ("forget", "--project", "p", "--prompt", "k")])
+def test_ctrl_c_while_django_starts_ends_without_a_traceback(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "slow_settings.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    variables = {"DJANGO_SETTINGS_MODULE": "slow_settings", "PYTHONPATH": str(tmp_path)}
+    process = start(*words, "--data", tmp_path, **variables)
+    assert process.stdout and process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "")
+
+
+def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
+    process = start("fsck", "--data", tmp_path, PYTHONPATH=str(tmp_path))
+    assert process.stdout and process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "")

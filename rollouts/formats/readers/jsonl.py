@@ -117,7 +117,8 @@ def parse_json_leniently(text: bytes) -> tuple[Any, bool]:
     try:
         return json.loads(decoded, strict=False), is_utf8
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+        reason = error.msg.removesuffix(" at")  # of some messages, which the position follows
+        raise ValueError(f"not JSON: {reason} at character {error.pos + 1}") from None
     except MemoryError:
         raise ValueError(OUT_OF_MEMORY) from None
     except (RecursionError, ValueError):

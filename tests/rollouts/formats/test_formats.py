@@ -78,6 +78,12 @@ def test_a_bad_line_is_told_and_the_good_ones_are_kept() -> None:
     assert "not JSON" in items[1].reason and "a list" in items[2].reason and "`input`" in items[3].reason
 
 
+def test_where_a_line_is_not_json_is_told_in_one_phrase() -> None:
+    _, unterminated, other = read(verl_jsonl, lines(generation()) + b'{"input": "torn\n' + b'{"a": }\n')
+    assert unterminated.reason == "not JSON: Unterminated string starting at character 11"
+    assert other.reason == "not JSON: Expecting value at character 7"
+
+
 def test_padding_rows_are_left_out() -> None:
     pad = generation("", "", 0.0, uid="pad" + "0" * 32 + "_3_0")
     assert read(verl_jsonl, lines(generation(uid="u_0_0"), pad))[1] == SkippedRow("padding")

@@ -166,8 +166,8 @@ class RunProcess:
         own = self._threads.spool
         folder = own.folder
         if remaining := own.close():
-            message = "%d files wait in %s. Send them with: rolloutdeck sync %s"
-            logger.warning(message, remaining, folder, self._spool_root)
+            files, them = ("1 file waits", "it") if remaining == 1 else (f"{remaining:,} files wait", "them")
+            logger.warning("%s in %s. Send %s with: rolloutdeck sync %s", files, folder, them, self._spool_root)
         if not is_durable:
             logger.warning("The disk was too slow: the data that was logged last is lost.")
 

@@ -68,13 +68,13 @@ class RunStatus:
     def __str__(self) -> str:
         parts = [] if self.files and not self.logged else self._describe_rows()
         parts += self._describe_files() if self.files else []
-        parts += [f"{self.failed_calls:,} call{'s' * (self.failed_calls > 1)} failed"] if self.failed_calls else []
-        parts += [f"{count:,} {reason}" for reason, count in self.lost.items()]
+        parts += [f"{_count(self.failed_calls, 'call')} failed"] if self.failed_calls else []
+        parts += [_count_lost(count, reason) for reason, count in self.lost.items()]
         parts += ["the server is still indexing"] if self.is_indexing else []
         return ", ".join(parts)
 
     def _describe_rows(self) -> list[str]:
-        parts = [f"{self.sent:,} rows sent"]
+        parts = [f"{_count(self.sent, 'row')} sent"]
         parts += ["no answer from the server"] if self.indexed is None else [f"{self.indexed:,} indexed"]
         parts += [f"{self.rejected:,} rejected"]
         parts += [f"{self.waiting:,} wait in the spool"] if self.waiting else []
@@ -90,6 +90,12 @@ class RunStatus:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def _count_lost(number: int, reason: str) -> str:
+    """Returns `1 file: reason`, `2 files: reason`: a reason begins with what it counts."""
+    nouns, colon, rest = reason.partition(": ")
+    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}{colon}{rest}"
 
 
 def build_status(

@@ -88,7 +88,7 @@ def test_lost_calls_are_counted_and_the_rows_before_an_error_are_kept(
     assert (status.sent, status.indexed, status.rejected, status.failed_calls) == (8, 8, 0, 8)
     assert str(status) == (
         "8 rows sent, 8 indexed, 0 rejected, 0 files sent, 8 calls failed, "
-        "1 files: can't be read (No such file or directory)"
+        "1 file: can't be read (No such file or directory)"
     )
     assert [len(samples) for samples in load_steps("logged").values()] == [2, 3, 3]
     logged.finish()
@@ -133,5 +133,5 @@ def test_files_that_the_server_rejects_are_counted_with_each_reason_once(
     again = start.init(name="logged", resume="allow")
     again.log_file(good, step=1, format="native")
     again.log_samples([NATIVE], step=2)
-    assert str(end_run(again)) == "1 rows sent, 1 indexed, 0 rejected, 1 file sent"
+    assert str(end_run(again)) == "1 row sent, 1 indexed, 0 rejected, 1 file sent"
     again.finish()

@@ -169,7 +169,7 @@ def test_a_call_that_makes_no_sense_costs_one_warning(
     *warnings, last = messages
     assert len(warnings) == 8
     assert any("train, eval" in line for line in warnings)
-    assert "0 files sent, 9 calls failed, 1 files: can't be read" in last
+    assert "0 files sent, 9 calls failed, 1 file: can't be read" in last
     [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert sum(dropped.values()) == 10
 
@@ -187,6 +187,15 @@ def test_files_that_the_server_refuses_are_named_with_the_reason_once(
     message, *problems = caplog.records[-1].getMessage().splitlines()
     assert ": 0 files sent, 2 files: rejected by the server." in message
     assert len(problems) == 1 and problems[0].startswith("- 1.jsonl: ")
+
+
+def test_one_file_that_waits_is_one(
+    start: Start, at_receiver: Receiver, spool_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_receiver.mode = "500"
+    run = start(rank=1, world_size=2, exit_timeout=0.1)  # its end sends nothing more than its start
+    run.at_exit()
+    assert f"1 file waits in {spool_root}" in caplog.text and "Send it with: rolloutdeck sync" in caplog.text
 
 
 def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Receiver) -> None:
@@ -274,7 +283,7 @@ def test_the_url_and_the_last_line_are_shown_once_whatever_the_log_level(configu
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stderr.count(f"at {ended.stdout.strip()}\n") == 1
-    assert ended.stderr.count(": 1 rows sent") == 1
+    assert ended.stderr.count(": 1 row sent") == 1
 
 
 def test_who_silences_our_logger_reads_nothing(

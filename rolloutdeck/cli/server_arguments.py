@@ -91,9 +91,12 @@ def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_percent(text: str) -> float:
-    value = float(text.removesuffix("%"))
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
     if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0% and 100%")
+        raise argparse.ArgumentTypeError(f"{text} is not a percentage between 0 and 100")
     return value
 
 

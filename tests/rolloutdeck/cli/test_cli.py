@@ -186,6 +186,12 @@ def test_an_unknown_format_lists_each_known_one_once(command: Command) -> None:
     assert len(names) == len(set(names)) and {"table", "token-table", "native", "verl-jsonl"} <= set(names)
 
 
+@pytest.mark.parametrize("share", ["abc", "101", "-1", "%", "nan"])
+def test_a_share_that_is_no_percentage_is_named(command: Command, share: str) -> None:
+    status, _, err = command("fsck", f"--sample={share}")
+    assert status == 2 and err.rstrip().endswith(f"{share} is not a percentage between 0 and 100")
+
+
 def test_a_sync_of_nothing_says_so(command: Command, tmp_path: Path) -> None:
     assert command("sync", tmp_path) == (0, "Nothing to send.\n", "")
 

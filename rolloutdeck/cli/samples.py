@@ -33,6 +33,8 @@ def main(args: argparse.Namespace) -> int:
     run = find_run(server, args.run or settings.run, args.project or settings.project)
     result = _load_samples(server, run, args, count)
     rows = result["results"]
+    if not result["count"] and args.attempt not in ("", "current", "all"):
+        check_attempt_exists(server, run, args.attempt)
     for note in result.get("notes", ()):
         print_message(str(note))
     print_samples(server, rows, args)
@@ -67,6 +69,14 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
         similar = f" Similar names: {', '.join(run['name'] for run in runs[:5])}." if runs else ""
         where = f" in project {project}" if project else ""
         raise RunNotFoundError(f"There is no run {name}{where}, or you have no access to it.{similar}") from None
+
+
+def check_attempt_exists(server: ServerClient, run: JsonObject, key: str) -> None:
+    """Raises UsageError if the run has no such attempt."""
+    attempts = send_request(server, "GET", f"runs/{run['id']}/").json()["attempts"]
+    keys = [str(attempt["key"]) for attempt in attempts]
+    if key not in keys:
+        raise UsageError(f"{run['project']}/{run['name']} has no attempt {key}. It has: {', '.join(keys) or 'none'}.")
 
 
 def _load_samples(server: ServerClient, run: JsonObject, args: argparse.Namespace, count: int) -> dict[str, Any]:

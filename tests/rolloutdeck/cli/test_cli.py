@@ -186,6 +186,15 @@ def test_an_unknown_format_lists_each_known_one_once(command: Command) -> None:
     assert len(names) == len(set(names)) and {"table", "token-table", "native", "verl-jsonl"} <= set(names)
 
 
+def test_samples_of_an_attempt_that_does_not_exist_are_an_error(deck: Deck, command: Command) -> None:
+    attempts = {"attempts": [{"key": "files", "number": 1}], "dumps": {}}
+    none = {"results": [], "next": None, "count": 0}
+    deck.answers = {"runs/": {**none, "results": [RUN]}, "samples/": none, "runs/u1/": attempts}
+    status, out, err = command("samples", "--run", "grpo", "--attempt", "nope")
+    assert (status, out, err) == (2, "", "math/grpo has no attempt nope. It has: files.\n")
+    assert command("samples", "--run", "grpo", "--attempt", "files")[:2] == (0, "No samples.\n")
+
+
 @pytest.mark.parametrize("share", ["abc", "101", "-1", "%", "nan"])
 def test_a_share_that_is_no_percentage_is_named(command: Command, share: str) -> None:
     status, _, err = command("fsck", f"--sample={share}")

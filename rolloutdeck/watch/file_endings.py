@@ -19,6 +19,7 @@ from rolloutdeck.watch.state import SentFile
 
 HASHED_END_BYTES = 1024  # of a growing file's start and of its sent end, whose hashes detect a replaced file
 CHUNK_BYTES = 1 << 20
+MIN_PARQUET_BYTES = 12  # the two marks and the length of the footer
 
 
 def describe_truncation(path: PurePath) -> str:
@@ -60,6 +61,20 @@ def is_complete_parquet(file: BinaryIO, size: int) -> bool:
     """A parquet file ends with its footer."""
     file.seek(max(0, size - 4))
     return file.read(4) == b"PAR1"
+
+
+def is_parquet(file: BinaryIO, size: int) -> bool:
+    """Whether the file has a start and an end of a Parquet file, and between them a footer of the length it states."""
+    if size < MIN_PARQUET_BYTES or not is_complete_parquet(file, size):
+        return False
+    file.seek(0)
+    start = file.read(4)
+    file.seek(size - 8)
+    length = int.from_bytes(file.read(4), "little")
+    if start != b"PAR1" or length > size - MIN_PARQUET_BYTES:
+        return False
+    file.seek(size - 8 - length)
+    return file.read(1) == b"\x15"  # the first field of the footer: a version
 
 
 def is_complete_arrow(file: BinaryIO, size: int) -> bool:

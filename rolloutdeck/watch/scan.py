@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from rolloutdeck import trainer_api
 from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_api import FileHead, FileKind, LoadableStep
-from rolloutdeck.watch import compression, scan_warnings
+from rolloutdeck.watch import compression, file_endings, scan_warnings
 from rolloutdeck.watch.types import DumpFile, ScanOptions, ScanResult
 
 HEAD_BYTES = 1 << 14
@@ -24,6 +24,7 @@ LONG_HEAD_BYTES = 4 << 20  # if the first line is longer than HEAD_BYTES
 MAX_SOURCE_LENGTH = 500  # characters, the server's limit
 UNKNOWN_FORMAT_FILES = "JSONL files of an unknown format"
 UNKNOWN_COLUMN_TABLES = "tables without known sample columns (name them with --map)"
+DAMAGED_PARQUET_FILES = "Parquet files that are damaged or incomplete"
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 UNREAD_ZSTD_FILES = "zstd files of unknown content (set it with --format)"
 EXTRA_TABLES = "tables next to a trainer's files (import them with --format table)"
@@ -211,9 +212,16 @@ def _explain_skipped(path: Path, source: str, kind: FileKind | None) -> str:
     uncompressed = compression.remove_compression_suffix(path)
     if uncompressed.suffix in TABLE_SUFFIXES and not path.stat().st_size:
         return "empty files"
+    if path.suffix == ".parquet" and not _is_parquet(path):
+        return DAMAGED_PARQUET_FILES
     if uncompressed.suffix in TABLE_SUFFIXES or uncompressed.name.endswith(".table.json"):
         return UNKNOWN_FORMAT_FILES if uncompressed.suffix == ".jsonl" else UNKNOWN_COLUMN_TABLES
     return f"{path.suffix} files" if path.suffix else "files without a suffix"
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file_endings.is_parquet(file, path.stat().st_size)
 
 
 def _assign_split(

@@ -81,6 +81,7 @@ def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
         ("a.csv", "frage,antwort\n1,2\n", "--map prompt=COLUMN,response=COLUMN; a.csv has `frage`, `antwort`."),
         ("a.jsonl", '{"doc": {}, "resps": []}\n', "a.jsonl has `doc`, `resps`."),
         ("a.parquet", "PAR1", "--map prompt=COLUMN,response=COLUMN."),
+        ("a.parquet", "PAR1", "Skipped 1: Parquet files that are damaged or incomplete (a.parquet)"),
         ("a.csv", "", "Skipped 1: empty files (a.csv)"),
         ("a.csv", "frage,antwort\n1,2\n", "Skipped 1: tables without known sample columns"),
     ],

@@ -93,6 +93,7 @@ urlpatterns = [
     path("queues/<int:pk>/agreement/", agreement.agreement_page, name="queue-agreement"),
     path("queues/<int:pk>/items/<int:item>/decide/", agreement.decide_item_view, name="queue-decide"),
     path("queues/<int:pk>/review/", queues.review_queue_page, name="queue-review"),
+    path("queues/<int:pk>/skipped/", queues.reoffer_skipped_view, name="queue-skipped"),
     path("queues/<int:pk>/undo/", queues.undo_answer_view, name="queue-undo"),
     path("queues/<int:pk>/items/<int:item>/answers/", queues.save_answers_view, name="queue-answer"),
     path("queues/<int:pk>/items/<int:item>/images/<str:digest>/", queues.item_image_view, name="queue-image"),

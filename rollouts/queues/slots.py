@@ -33,6 +33,7 @@ from rollouts.queues.groups import COMPARISON_KEYS, load_stored_order, load_stor
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
 MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
@@ -200,11 +201,16 @@ def skip_item(item: QueueItem, user: User) -> None:
     notify_topics("queues", sparse=True)
 
 
-def find_skipped_item(queue: Queue, user: User) -> int | None:
-    """Returns the id of the first item that the user skipped and can still answer."""
+def find_skipped(queue: Queue, user: User) -> QuerySet[QueueDraft]:
+    """Returns the drafts of the items that the user skipped and can still answer."""
     free = QueueSlot.objects.free_at(timezone.now()).filter(item=OuterRef("item"))
-    drafts = QueueDraft.objects.filter(Exists(free), item__queue=queue, user=user).exclude(skipped_at=None)
-    return drafts.order_by("item__position").values_list("item", flat=True).first()
+    return QueueDraft.objects.filter(Exists(free), item__queue=queue, user=user).exclude(skipped_at=None)
+
+
+def reoffer_skipped_items(queue: Queue, user: User) -> int:
+    """Offers the items that the user skipped to them again, one after the other. Returns their number."""
+    check_open(queue)
+    return find_skipped(queue, user).update(skipped_at=None)
 
 
 def submit_answers(

@@ -336,6 +336,21 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     expect(marked).to_have_count(1)
 
 
+@pytest.mark.usefixtures("mates")
+def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    for left in (3, 2, 1):
+        expect(page.locator(STATUS)).to_have_text(f"0 answered, {left} left")
+        page.keyboard.press("s")
+    expect(page.locator("[data-queue-done]")).to_contain_text("You skipped 3.")
+    page.keyboard.press("Enter")
+    for done in range(3):
+        expect(page.locator(STATUS)).to_have_text(f"{done} answered, {3 - done} left")
+        answer(page)
+    expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")
+
+
 def slow_down(route: Route) -> None:
     time.sleep(0.3)
     route.continue_()

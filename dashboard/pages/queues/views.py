@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
@@ -182,7 +183,7 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
         return context | item_view.build_item_context(queue, slot, user)
     others = [other for other in queues.list_open_queues(user, permissions.visible_projects(request)) if other != queue]
     context |= {"summary": item_view.summarise_own_answers(queue, user), "next_queue": next(iter(others), None)}
-    return context | {"skipped_item": None if queue.closed_at else queues.find_skipped_item(queue, user)}
+    return context | {"has_skipped": queue.closed_at is None and queues.find_skipped(queue, user).exists()}
 
 
 @login_required
@@ -226,6 +227,19 @@ def skip_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     queue = permissions.answerable_queue_or_404(request, pk)
     queues.skip_item(permissions.queue_item_or_404(queue, item), common.get_signed_in_user(request))
     return respond_progress(request, queue, _("Skipped. It is offered to others."))
+
+
+@login_required
+@require_POST
+def reoffer_skipped_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """Offers all items again that the person skipped."""
+    queue = permissions.answerable_queue_or_404(request, pk)
+    try:
+        count = queues.reoffer_skipped_items(queue, common.get_signed_in_user(request))
+    except RolloutError as error:
+        return common.respond_error(request, error, "queue-review", pk)
+    message = ngettext("{count} skipped item is back.", "{count} skipped items are back.", count)
+    return respond_progress(request, queue, message.format(count=common.format_number(count)))
 
 
 def respond_progress(request: HttpRequest, queue: Queue, message: str) -> HttpResponse:

@@ -70,12 +70,12 @@ function openNext() {
 
 async function showNext() {
   const left = article();
-  const position = left?.dataset.position ?? 0;
-  const expected = ahead?.after === position ? ahead.html : null;
+  const position = left?.dataset.position;
+  const expected = ahead && ahead.after === position ? ahead.html : null;
   ahead = null; // if it failed, the next try asks again
   left?.setAttribute("aria-busy", "true");
   try {
-    let html = await (expected ?? requestItem(`after=${position}`));
+    let html = await (expected ?? requestItem(left ? `after=${position}` : ""));
     if (html.includes("data-queue-done")) {
       await waitForSaving(); // what is being saved counts in the summary
       html = await requestItem("");

@@ -117,6 +117,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "queue-decide": ("maintainer", {"question": "review", "q.review": "ok"}),
     "queue-answer": ("annotator", {"cannot_judge": "1"}),
     "queue-skip": ("annotator", {}),
+    "queue-skipped": ("annotator", {}),
     "queue-undo": ("annotator", {}),
     "pin-step": ("maintainer", {"split": "train", "step_kind": "global_step", "step": "1", "attempt": "a"}),
     "pin-range": ("maintainer", {"run": "{run}", "first": "1", "last": "3"}),
@@ -273,6 +274,7 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
     view = save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True)
     queue = queues.create_queue(project, owner, {"name": "Check", "runs": [run]})
     queues.submit_answers(queue.items.get(position=0), owner, {"review": {"value": "ok"}})
+    queues.skip_item(queue.items.get(position=1), owner)
     rescore = create_rescore(run, owner, name="score.v2", kind="function", source="my.py:f", digest="1")[0]
     save_results(rescore, {sample.pk: RescoreResult(0.5)})
     Client().force_login(owner)

@@ -76,14 +76,43 @@ def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, 
     ann.post(f"{here}items/{third}/skip/")
     _nothing, html = open_item(ann, queue)
     assert "Nothing is left for you" in html and "You answered 2 items" in html and "no 1" in html
-    assert f'href="{here}review/?item={third}"' in html  # what was skipped
+    assert "Answer what you skipped" in html
     assert ann.post(f"{here}undo/")["Location"] == f"{here}review/?item={second}"
     _item, html = open_item(ann, queue, f"?item={second}")
     assert re.search(r'name="cannot_judge"[^>]*checked', html) and "language" in html
     assert "Is the answer correct?" in open_item(ann, queue, f"?item={third}")[1]
     ann.post(f"{here}items/{third}/answers/", answers)
     ann.post(f"{here}items/{second}/answers/", answers)
-    assert "?item=" not in open_item(ann, queue)[1]
+    assert "Answer what you skipped" not in open_item(ann, queue)[1]
+
+
+def test_skipped_items_come_back_in_turn(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead)
+    here = f"/queues/{queue.pk}/"
+    items = list(queue.items.order_by("position").values_list("pk", flat=True))
+    ann.post(f"{here}items/{items[1]}/answers/", {"q.correct": "false"})
+    for item in (items[2], items[0]):
+        ann.post(f"{here}items/{item}/skip/")
+    assert "You skipped 2" in open_item(ann, queue)[1]
+    page = ann.post(f"{here}skipped/", follow=True).content.decode()
+    assert "1 answered, 2 left" in page and "2 skipped items are back." in page
+    for left, item in ((2, items[2]), (1, items[0])):
+        opened, html = open_item(ann, queue)
+        assert opened == item and f"{left} left" in html
+        ann.post(f"{here}items/{item}/answers/", {"q.correct": "false"})
+    done = open_item(ann, queue)[1]
+    assert "You answered 3 items." in done and "You skipped" not in done
+
+
+def test_what_others_answered_meanwhile_does_not_come_back(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead)
+    for _ in range(3):
+        ann.post(f"/queues/{queue.pk}/items/{open_item(ann, queue)[0]}/skip/")
+    queues.submit_answers(queue.items.get(position=0), lead, {"correct": {"value": True}})
+    page = ann.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
+    assert "0 answered, 2 left" in page
+    queues.close_queue(queue, lead)
+    assert "is closed" in ann.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
 
 
 def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:

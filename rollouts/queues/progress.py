@@ -190,7 +190,7 @@ def compute_pace(seconds: Sequence[float]) -> float | None:
 
 def load_people_progress(queue: Queue) -> list[PersonProgress]:
     """Returns the progress of everybody who has answered, holds or skipped an item, and of all named reviewers, by
-    name. The number per day is that of the last days."""
+    name. The number per day is that of the last days, as in `forecast_end`."""
     now = timezone.now()
     people = {user.pk: user for user in queue.reviewers.all()}
     skipped: Counter[int] = Counter()
@@ -201,10 +201,13 @@ def load_people_progress(queue: Queue) -> list[PersonProgress]:
         "done": Count("pk", filter=~Q(done_at=None)),
         "held": Count("pk", filter=Q(done_at=None, reserved_until__gt=now)),
         "recent": Count("pk", filter=Q(done_at__gt=since)),
+        "first": Min("done_at", filter=Q(done_at__gt=since)),
         "last": Max("done_at"),
     }
     counted = queue.slots.exclude(user=None).order_by().values("user").annotate(**counts)
     rows = {row["user"]: row for row in cast("Iterable[dict[str, Any]]", counted)}
+    firsts = [row["first"] for row in rows.values() if row["first"]]
+    days = count_days(min(firsts, default=now), now)
     missing = {*rows, *skipped} - set(people)
     people |= {user.pk: user for user in User.objects.filter(pk__in=missing)}
     empty: dict[str, Any] = {"done": 0, "held": 0, "recent": 0, "last": None}
@@ -212,7 +215,7 @@ def load_people_progress(queue: Queue) -> list[PersonProgress]:
     for user in sorted(people.values(), key=lambda user: user.get_username()):
         row = rows.get(user.pk, empty)
         pace = compute_pace(list_seconds(queue.slots.filter(user=user).exclude(done_at=None)))
-        per_day = row["recent"] / FORECAST_DAYS
+        per_day = row["recent"] / days
         values = (row["done"], row["held"], skipped[user.pk], per_day, pace, row["last"])
         progress.append(PersonProgress(user, *values))
     return progress
@@ -224,6 +227,11 @@ def forecast_end(queue: Queue, progress: QueueProgress, now: datetime) -> dateti
     recent = queue.slots.filter(done_at__gt=since).aggregate(count=Count("pk"), first=Min("done_at"))
     if not recent["count"] or progress.is_complete:
         return None
-    seconds = max(3600.0, (now - recent["first"]).total_seconds())
     left = progress.slots - progress.done
-    return now + timedelta(seconds=left * seconds / recent["count"])
+    return now + timedelta(days=left * count_days(recent["first"], now) / recent["count"])
+
+
+def count_days(first: datetime, now: datetime) -> float:
+    """Returns the days since the first of the recent answers of a queue, at least one: people do not go on for a whole
+    day as in its first hour, so the first day shows what was answered so far."""
+    return max(1.0, (now - first) / timedelta(days=1))

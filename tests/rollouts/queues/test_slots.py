@@ -242,6 +242,24 @@ def test_progress_of_all_of_one_and_of_each(run: Run, lead: User, ann: User, bob
     assert [row.pk for row in queues.list_open_queues(ann, type(run.project).objects.all())] == [queue.pk]
 
 
+def test_the_speed_of_people_and_the_forecast_have_the_same_basis(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead)
+    slots = [answer(queue, user) for user in (ann, ann, ann, bob)]
+
+    def measure() -> tuple[dict[str, float], float]:
+        now, progress = timezone.now(), queues.load_progress([queue])[queue.pk]
+        ends_at = queues.forecast_end(queue, progress, now)
+        assert ends_at
+        speeds = {row.user.username: round(row.per_day, 2) for row in queues.load_people_progress(queue)}
+        return speeds, round((ends_at - now) / timedelta(days=1), 2)
+
+    assert measure() == ({"ann": 3, "bob": 1}, 5)  # 20 of 24 are left, and the first day is not over
+    QueueSlot.objects.filter(pk=slots[0].pk).update(done_at=timezone.now() - timedelta(days=2))
+    assert measure() == ({"ann": 1.5, "bob": 0.5}, 10)
+    QueueSlot.objects.filter(pk=slots[0].pk).update(done_at=timezone.now() - timedelta(days=9))
+    assert measure() == ({"ann": 2, "bob": 1}, 6.67)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: User) -> None:
     queue = create(run, lead, num_reviewers_per_item=2)

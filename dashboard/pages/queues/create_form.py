@@ -47,12 +47,18 @@ class DrawnPart:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_queue_page(request: HttpRequest) -> HttpResponse:
-    """A GET shows the form, filled from the query string, with a preview. A POST creates the queue."""
+    """A GET shows the form, filled from the query string, with a preview. A POST creates the queue; with `do=preview` it
+    redirects to the GET, since a browser would send the token of the form in the URL of a GET."""
     form = request.POST if request.method == "POST" else request.GET
     project, run = choose_project(request, form)
     permissions.require_role(request, project, LEAD_ROLE)
     if request.method != "POST":
         return render_form(request, project, form, run)
+    if form.get("do") == "preview":
+        shown = form.copy()
+        for name in ("csrfmiddlewaretoken", "do"):
+            shown.pop(name, None)
+        return common.redirect_see_other(f"{request.path}?{shown.urlencode()}")
     try:
         queue = queues.create_queue(project, common.get_signed_in_user(request), read_settings(request, project, form))
     except InvalidInputError as error:

@@ -188,6 +188,21 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
 
 
+def test_the_preview_keeps_the_token_of_the_form_out_of_the_url(run: Run, lead: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(lead)
+    (form,) = re.findall(r'<form class="new-queue".*?</form>', client.get("/queues/new/").content.decode(), re.S)
+    (button,) = re.findall(r"<button[^>]*>Update the preview", form)
+    assert "formmethod" not in button  # else a browser sends all fields in the URL
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
+    assert token
+    fields = {"csrfmiddlewaretoken": token[1], "do": "preview", "project": "math", "runs": run.uid, "q": "n<2"}
+    response = client.post("/queues/new/", fields)
+    assert response.status_code == 303 and "token" not in response["Location"]
+    assert "2 items of 2 that match" in client.get(response["Location"]).content.decode()
+    assert not Queue.objects.exists()
+
+
 def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, ann: Client) -> None:
     assert "Review low scores instead" in ann.get("/queues/").content.decode()
     client = Client()

@@ -219,6 +219,11 @@ def test_the_form_of_a_new_queue_says_that_its_preview_is_old(visit: Visit, trai
     expect(note).to_be_visible()
     page.get_by_role("button", name="Update the preview").click()
     expect(preview).to_contain_text("0 items of 0 that match")
+    expect(note).to_be_hidden()
+    assert "score" in page.url and "csrf" not in page.url
+    page.reload()
+    expect(page.locator("[name=q]")).to_have_value("score>2")
+    expect(preview).to_contain_text("0 items of 0 that match")
 
 
 def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: list[Any], training: Training) -> None:

@@ -47,17 +47,19 @@ class DrawnPart:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_queue_page(request: HttpRequest) -> HttpResponse:
-    """A GET shows the form, filled from the query string, with a preview. A POST creates the queue; with `do=preview` it
-    redirects to the GET, since a browser would send the token of the form in the URL of a GET."""
+    """A GET shows the form, filled from the query string; the page requests the preview after it, since the draw reads
+    all samples of the runs. A POST creates the queue; with `do=preview`, for browsers without JavaScript, it redirects
+    to a GET with the preview: a form with the method GET would send its token in the URL."""
     form = request.POST if request.method == "POST" else request.GET
     project, run = choose_project(request, form)
     permissions.require_role(request, project, LEAD_ROLE)
     if request.method != "POST":
+        if common.get_requested_panel(request) == "queue-preview":
+            return render(request, "queues/preview.html", preview(request, project, form, run))
         return render_form(request, project, form, run)
     if form.get("do") == "preview":
         shown = form.copy()
-        for name in ("csrfmiddlewaretoken", "do"):
-            shown.pop(name, None)
+        shown.pop("csrfmiddlewaretoken", None)
         return common.redirect_see_other(f"{request.path}?{shown.urlencode()}")
     try:
         queue = queues.create_queue(project, common.get_signed_in_user(request), read_settings(request, project, form))
@@ -82,9 +84,8 @@ def choose_project(request: HttpRequest, form: QueryDict) -> tuple[Project, Run 
 def render_form(
     request: HttpRequest, project: Project, form: QueryDict, run: Run | None, *, error: Any = None, status: int = 200
 ) -> HttpResponse:
-    runs = permissions.visible_runs(request).filter(project=project, archived_at=None).order_by("-seen_at")
-    offered = list(runs[:MAX_OFFERED_RUNS])
-    chosen = set(form.getlist("runs")) or ({run.uid} if run else {row.uid for row in offered[:1]})
+    offered = list_offered_runs(request, project)
+    chosen = choose_runs(form, run, offered)
     rubric = load_rubric(project)
     members = project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
     context: dict[str, Any] = {
@@ -109,9 +110,21 @@ def render_form(
         "count": form.get("count", "" if form.get("name") else "100"),
         "blind": bool(form.get("is_blind")),
     }
-    if error is None and offered:
-        context |= preview(request, project, form, chosen)
+    if error is None and form.get("do") == "preview":
+        context |= preview(request, project, form, run)
+    elif error is None:
+        context["preview_url"] = request.get_full_path()
     return render(request, "queues/new.html", context, status=status)
+
+
+def list_offered_runs(request: HttpRequest, project: Project) -> list[Run]:
+    runs = permissions.visible_runs(request).filter(project=project, archived_at=None).order_by("-seen_at")
+    return list(runs[:MAX_OFFERED_RUNS])
+
+
+def choose_runs(form: QueryDict, run: Run | None, offered: list[Run]) -> set[str]:
+    """The ids of the chosen runs, by default the newest one."""
+    return set(form.getlist("runs")) or ({run.uid} if run else {row.uid for row in offered[:1]})
 
 
 def label_choices(choices: Any, chosen: str) -> list[tuple[str, str, bool]]:
@@ -123,13 +136,16 @@ def label_choices(choices: Any, chosen: str) -> list[tuple[str, str, bool]]:
     return [(value, names[value], value == chosen) for value in choices.values]
 
 
-def preview(request: HttpRequest, project: Project, form: QueryDict, chosen: set[str]) -> dict[str, Any]:
-    """What the queue would draw, or why nothing can be drawn."""
+def preview(request: HttpRequest, project: Project, form: QueryDict, run: Run | None) -> dict[str, Any]:
+    """What the queue would draw, or why nothing can be drawn; nothing if the project has no runs."""
+    offered = list_offered_runs(request, project)
+    if not offered:
+        return {}
     settings = read_settings(request, project, form) | {"name": "preview"}
     settings.setdefault("selection", "random")
     if settings["selection"] != "all":
         settings.setdefault("count", "100")
-    settings["runs"] = [permissions.run_or_404(request, uid) for uid in chosen]
+    settings["runs"] = [permissions.run_or_404(request, uid) for uid in choose_runs(form, run, offered)]
     try:
         found = queues.preview_queue(project, common.get_signed_in_user(request), settings)
     except InvalidInputError as error:

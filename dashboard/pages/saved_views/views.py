@@ -5,13 +5,13 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import get_return_url, get_signed_in_user, redirect_see_other
+from dashboard.pages.common import get_return_url, get_signed_in_user, is_script_request, redirect_see_other
 from dashboard.pages.saved_views.links import PAGES_WITHOUT_RUN, build_view_url, find_views
 from rollouts.errors import RolloutError
 from rollouts.lib import MAX_INT64
@@ -77,10 +77,9 @@ def save_view_view(request: HttpRequest) -> HttpResponse:
             project=project,
             shared=shared,
         )
-        messages.success(request, _("View {name} saved.").format(name=view.name))
     except (RolloutError, PermissionDenied) as error:
-        messages.error(request, str(error))
-    return redirect_see_other(get_return_url(request, "runs"))
+        return respond(request, error=error)
+    return respond(request, _("View {name} saved.").format(name=view.name))
 
 
 @login_required
@@ -92,10 +91,21 @@ def change_view_view(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied(_("Only the owner of the view or of the project can change it."))
     try:
         message = change_view(request, view, data.get("do", ""))
-        messages.success(request, message.format(name=view.name))
     except (RolloutError, PermissionDenied) as error:
+        return respond(request, error=error)
+    return respond(request, message.format(name=view.name))
+
+
+def respond(request: HttpRequest, message: str = "", error: Exception | None = None) -> HttpResponse:
+    """For the script of the menu, which shows an error next to what the person has entered, and else loads the page
+    again: that shows the message."""
+    if error and is_script_request(request):
+        return JsonResponse({"message": str(error)}, status=400)
+    if error:
         messages.error(request, str(error))
-    return redirect_see_other(get_return_url(request, "runs"))
+    else:
+        messages.success(request, message)
+    return JsonResponse({}) if is_script_request(request) else redirect_see_other(get_return_url(request, "runs"))
 
 
 def change_view(request: HttpRequest, view: SavedView, action: str) -> str:

@@ -45,6 +45,23 @@ def test_a_view_of_the_overview_keeps_its_sections_and_one_of_runs_no_folded_gro
     assert views["sections"].startswith("open=actor%2Ccritic&closed=timing_s") and views["groups"] == "sort=name"
 
 
+def test_the_script_of_the_menu_gets_errors_as_json_and_messages_after_it(run: Run, mine: Client) -> None:
+    fields, headers = {"name": "best", "page": "runs", "params": "?q=n<2"}, {"accept": "application/json"}
+    refused = mine.post("/views/save/", {**fields, "shared": "1"}, headers=headers)
+    assert refused.status_code == 400
+    assert refused.json() == {"message": "Choose a project to share the view with."}
+    assert "Choose a project" not in mine.get("/").content.decode()
+    assert mine.post("/views/save/", fields, headers=headers).json() == {}
+    assert "View best saved." in mine.get("/").content.decode()
+
+
+def test_the_only_project_is_chosen(run: Run, mine: Client, mate: User) -> None:
+    chosen = "<option selected>math</option>"
+    assert chosen in menu(mine)
+    Membership.objects.create(project=builders.project("zoo"), user=mate, role="viewer")
+    assert chosen not in menu(mine)
+
+
 def test_the_same_name_replaces_the_view(run: Run, mine: Client) -> None:
     save(mine, "best", params="q=score>0.5")
     save(mine, "best", params="q=score>0.9")

@@ -29,7 +29,7 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
     slug = parse_text(slug, "slug", max_chars=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
-        message = _("`slug` can contain only lower-case letters, digits, - and _, for example {hint}.")
+        message = _("The name of a project can contain only lower-case letters, digits, - and _, for example {hint}.")
         raise InvalidInputError(message.format(hint=hint), "slug")
     with transaction.atomic():
         project, created = Project.objects.get_or_create(slug=slug)

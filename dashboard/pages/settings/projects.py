@@ -20,7 +20,7 @@ from dashboard.pages.settings.external import build_external_context
 from dashboard.pages.settings.sessions import build_sessions_context
 from dashboard.second_factor import has_second_factor
 from rolloutdeck.protocol import TOKEN_SCOPES
-from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.indexing import change_correctness_rule, load_evaluation_progress
 from rollouts.models import Membership, Project, SharedLink
 from rollouts.projects import create_project
@@ -65,15 +65,16 @@ def build_settings_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
 
 
 def create_requested_project(request: HttpRequest) -> HttpResponse:
+    """Creates the project. What cannot be a name stays in the form, with the reason."""
+    slug = request.POST.get("slug", "").strip()
     try:
-        project, new = create_project(request.POST.get("slug", "").strip(), common.get_signed_in_user(request))
+        project, new = create_project(slug, common.get_signed_in_user(request))
+        if not new and not project.role_of(request.user):
+            message = _("Project {project} already exists. Ask one of its owners for a role.")
+            raise ConflictError(message.format(project=project.slug))
     except RolloutError as error:
-        messages.error(request, str(error))
-        return redirect("settings")
-    if not new and not project.role_of(request.user):
-        message = _("Project {project} already exists. Ask one of its owners for a role.")
-        messages.error(request, message.format(project=project.slug))
-        return redirect("settings")
+        context = build_settings_context(request, new_slug=slug, slug_error=str(error), creates=True)
+        return render(request, "settings/page.html", context, status=400)
     return redirect("project", project.slug)
 
 

@@ -22,6 +22,16 @@ def test_a_project_is_made_and_its_maker_owns_it(client: Client, stranger: User)
     assert Project.objects.get(slug="code").role_of(stranger) == "owner"
 
 
+def test_a_name_that_a_project_cannot_have_stays_in_its_field(client: Client, owner: User) -> None:
+    client.force_login(owner)
+    response = client.post("/settings/", {"slug": "Math Team"})
+    page = response.content.decode()
+    assert response.status_code == 400 and not Project.objects.filter(slug__icontains="team").exists()
+    assert "The name of a project can contain only" in page and "for example math-team" in page
+    (field,) = re.findall(r'<input id="slug"[^>]*>', page)
+    assert 'value="Math Team"' in field and "autofocus" in field and 'aria-describedby="slug-error"' in field
+
+
 def test_a_project_of_others_is_not_entered_by_its_name(client: Client, project: Project, stranger: User) -> None:
     client.force_login(stranger)
     client.post("/settings/", {"slug": project.slug})

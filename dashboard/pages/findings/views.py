@@ -54,11 +54,14 @@ def build_findings_context(request: HttpRequest) -> dict[str, Any]:
     if params["name"]:
         findings = findings.filter(Q(title__icontains=params["name"]) | Q(note__icontains=params["name"]))
     rows = list(findings[: MAX_FINDINGS + 1])
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    editable = [project.slug for project, role in roles.items() if common.role_allows(role, "annotator")]
     return {
         **params,
         "findings": rows[:MAX_FINDINGS],
         "more": len(rows) > MAX_FINDINGS,
-        "projects": list(permissions.visible_projects(request).order_by("slug")),
+        "projects": list(roles),
+        "may_add": params["project"] in editable if params["project"] else bool(editable),
         "is_empty": not rows and not any(params.values()),
     }
 

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.findings import findings
 from rollouts.metrics import series
-from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
+from rollouts.models import EvidenceItem, Finding, Membership, Project, Run, Sample
 from rollouts.runs import actions
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
@@ -69,6 +69,15 @@ def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, re
     for message in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
         assert message in rendered, message
     assert [item.kind for item in EvidenceItem.objects.all()] == ["sample", "query"]
+
+
+def test_who_may_edit_no_project_is_not_offered_a_new_finding(project: Project, client: Client) -> None:
+    user = builders.member(project, "vera", "viewer")
+    client.force_login(user)
+    assert "New finding" not in page(client, "/findings/")
+    Membership.objects.create(project=builders.project("code"), user=user, role="annotator")
+    assert "New finding" in page(client, "/findings/") and "New finding" in page(client, "/findings/?project=code")
+    assert "New finding" not in page(client, "/findings/?project=math")
 
 
 def test_a_forgotten_item_keeps_its_place_and_says_why_it_is_empty(run: Run, reader: Client) -> None:

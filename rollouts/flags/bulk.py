@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
@@ -45,7 +45,8 @@ def flag_samples(
     ids, name = list(dict.fromkeys(sample_ids)), get_flag_name(reason)
     action = store_labels(run, by, [Answer(pk, name, "" if label is None else label, text) for pk in ids])
     if action.pk:
-        detail = {"run": run.uid, "samples": ids[:20], "flags": action.changed_count, "label": label}
+        detail: dict[str, Any] = {"run": run.uid, "samples": ids[:20], "sample_count": len(ids)}
+        detail |= {"flags": action.changed_count, "label": label}
         record_audit_entry(by, "flag.raise", action.description, project=run.project, reason=reason, **detail)
     return action
 

@@ -91,18 +91,22 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     now = timezone.now()
     changes: list[StateChange] = []
     new: list[Label] = []
+    changed: set[LabelKey] = set()
     for key, state in apply_answers(checked, existing, by).items():
         if label := existing.get(key):
             if (before := LabelState.of_label(label)) != state:
                 changes.append(StateChange(label, before, format_updated_at(label), state))
+                changed.add(key)
         elif not state.withdrawn:
             label = build_label(key, state, run, samples[key.sample].step_id, by, now)
             changes.append(StateChange(label, None, None, state))
             new.append(label)
+            changed.add(key)
     save_changes(changes, new, by, now)
     if not description:
         names = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(ids))
-        description = names.format(flag=format_answers(run, rubric, checked), count=f"{len(ids):,}")
+        shown = [answer for answer in checked if answer.key in changed] or checked  # not what was empty and stays so
+        description = names.format(flag=format_answers(run, rubric, shown), count=f"{len(ids):,}")
     action = store_action(run, by, description, changes)
     notify_changes(run, [change.label for change in changes])
     return action

@@ -80,10 +80,12 @@ def undo_label_action(run: Run, by: User) -> UndoResult:
     notify_changes(run, restored)
     sample_ids = sorted({label.sample for label in labels})
     are_flags = all(label.is_flag for label in restored)
-    detail = {"run": run.uid, "samples": sample_ids[:20], "flags" if are_flags else "labels": len(restored)}
+    names = frozenset(label.name for label in restored)
+    detail: dict[str, Any] = {"run": run.uid, "samples": sample_ids[:20], "sample_count": len(sample_ids)}
+    detail |= {"flags" if are_flags else "labels": len(restored), "name": sorted(names)}
     verb = "flag.undo" if are_flags else "label.undo"
     record_audit_entry(by, verb, action.description, project=run.project, **detail)
-    sample, names = sample_ids[0] if len(sample_ids) == 1 else "", frozenset(label.name for label in restored)
+    sample = sample_ids[0] if len(sample_ids) == 1 else ""
     return UndoResult(action.description, len(restored), len(changes) - len(restored), sample, names)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 
 from rollouts.models import AuditEntry
 
@@ -48,14 +49,23 @@ DETAIL_NAMES = {
 MAX_DETAIL_CHARS = 200
 
 
-def describe_audit_entry(entry: AuditEntry) -> tuple[str, str]:
-    """(what was done, details that tell more than the subject)"""
+def describe_audit_entry(entry: AuditEntry) -> tuple[str, str, str]:
+    """(what was done, to what, details that tell more)"""
     details = [
         f"{_(name)}: {format_detail(entry.detail[key])}"
         for key, name in DETAIL_NAMES.items()
         if entry.detail.get(key) not in (None, "", [])
     ]
-    return _(VERB_NAMES.get(entry.verb, entry.verb)), " · ".join(details)[:MAX_DETAIL_CHARS]
+    return _(VERB_NAMES.get(entry.verb, entry.verb)), name_subject(entry), " · ".join(details)[:MAX_DETAIL_CHARS]
+
+
+def name_subject(entry: AuditEntry) -> str:
+    """The number of samples in the language of the reader: the stored words are in that of the person who acted. Older
+    entries lack the number."""
+    count = entry.detail.get("sample_count")
+    if not isinstance(count, int):
+        return entry.subject
+    return ngettext("{count} sample", "{count} samples", count).format(count=f"{count:,}")
 
 
 def format_detail(value: Any) -> str:

@@ -97,7 +97,7 @@ def build_usage_rows(run: Run) -> list[tuple[str, str, int, float]]:
     return [(kind, name, size, 100 * size / total) for kind, name, size in sizes if size]
 
 
-def build_audit_entries(run: Run, role: str) -> list[tuple[Any, tuple[str, str]]]:
+def build_audit_entries(run: Run, role: str) -> list[tuple[Any, tuple[str, str, str]]]:
     """The newest entries about the run, for owners."""
     if not common.role_allows(role, "owner"):
         return []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from django.utils.translation import override
+
 from dashboard.pages.common.audit_text import VERB_NAMES, describe_audit_entry
 from rollouts.models import AuditEntry
 
@@ -20,4 +22,13 @@ def test_every_action_that_is_recorded_has_words() -> None:
 
 def test_a_list_is_written_without_brackets() -> None:
     entry = AuditEntry(verb="rubric.save", detail={"questions": ["correct", "quality"]})
-    assert describe_audit_entry(entry)[1] == "questions: correct, quality"
+    assert describe_audit_entry(entry)[2] == "questions: correct, quality"
+
+
+def test_the_object_is_in_the_language_of_the_reader() -> None:
+    entry = AuditEntry(verb="label.undo", subject="5 个标签，1 个样本", detail={"sample_count": 2, "labels": 5})
+    assert describe_audit_entry(entry)[1:] == ("2 samples", "labels: 5")
+    with override("zh-hans"):
+        assert describe_audit_entry(entry)[1] == "2 个样本"
+    older = AuditEntry(verb="label.undo", subject="6 labels on 1 sample")
+    assert describe_audit_entry(older)[1] == older.subject

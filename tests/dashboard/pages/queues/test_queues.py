@@ -14,7 +14,7 @@ from django.test import Client
 from dashboard.sign_in_links import create_sign_in_link
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import Label, Project, Queue, Run
+from rollouts.models import AuditEntry, Label, Project, Queue, Run
 from rollouts.runs import load_run_sizes
 from tests.dashboard.support.sign_in import by_link
 from tests.rollouts.queues.conftest import QUESTIONS
@@ -85,6 +85,19 @@ def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, 
     ann.post(f"{here}items/{third}/answers/", answers)
     ann.post(f"{here}items/{second}/answers/", answers)
     assert "Answer what you skipped" not in open_item(ann, queue)[1]
+
+
+def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead)
+    item, _html = open_item(ann, queue)
+    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", {"q.correct": "false"})  # the other question stays open
+    ann.post(f"/queues/{queue.pk}/undo/")
+    entry = AuditEntry.objects.get(verb="label.undo")
+    assert entry.subject == "“Is the answer correct?: no” on 1 sample"
+    owner = Client()
+    owner.force_login(builders.member(run.project, "olga", "owner"))
+    page = owner.get("/audit/?project=math").content.decode()
+    assert ">1 sample</td>" in page and "labels: 1 · name: correct" in page
 
 
 def test_skipped_items_come_back_in_turn(run: Run, lead: User, ann: Client) -> None:

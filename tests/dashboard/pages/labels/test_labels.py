@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -48,6 +50,21 @@ def test_the_form_of_a_sample_saves_replaces_and_withdraws(
     assert "history" in shown and shown.count("<li>") == 3  # two labels, one earlier state
     pane = reader.get(f"/samples/{sample.pk}/").content.decode()
     assert "<code>style</code>" in pane and f'href="{path}"' in pane
+
+
+def test_a_long_rationale_is_folded(project: Project, owner: User, mate: User, reader: Client) -> None:
+    save_rubric(project, owner, ROWS, "")
+    sample = one_sample(filled(project))
+    long = "first words " + "of many thousands " * 400 + "\u202elast words"
+    answers = [Answer(sample.pk, "style", "bad", long), Answer(sample.pk, "correct", True, "short why")]
+    store_labels(sample.step.run, mate, answers)
+    for path in (f"/samples/{sample.pk}/", f"/samples/{sample.pk}/labels/"):
+        html = reader.get(path).content.decode()
+        (folded,) = re.findall(r'<details class="long-text">.*?</details>', html, re.S)
+        summary = folded.partition("</summary>")[0]
+        assert "first words" in summary and len(summary) < 400
+        assert "last words" in folded and "last words</span>" not in html
+        assert ">short why</span>" in html
 
 
 def test_an_answer_that_the_new_version_does_not_offer_stays_until_it_is_replaced(

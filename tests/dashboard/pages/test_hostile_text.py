@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -10,10 +11,13 @@ from django.test import Client
 
 from dashboard.pages.common import formatting
 from dashboard.pages.sample import view_modes
-from rollouts.models import Project, Run, Sample
+from rollouts import queues
+from rollouts.labels import save_rubric
+from rollouts.models import AttemptContext, Project, Run, Sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
+ROOT = Path(__file__).parents[3]
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} {% now %} <!-- \" ' &amp;"
 
 
@@ -119,3 +123,52 @@ def test_blocks_of_a_long_text_are_the_text() -> None:
     first = next(at for at, block in enumerate(blocks) if "x" in block)
     assert first > 1 and all(block.endswith("\n") for block in blocks[:first]), "lines are not cut"
     assert set("".join(blocks[first + 1 :])) == {"x"} and len(blocks) > first + 2, "a line of megabytes is cut"
+
+
+REVERSED = "a\u202eb"  # the character reverses the text after it
+TEMPLATE_PART = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
+# Where a page cannot have the element that `plain` makes of a control character.
+TEXT_ONLY = re.compile(r"<[a-zA-Z][^<>]*>|<(title|option)\b.*?</\1>", re.DOTALL)
+TITLE_BLOCK = re.compile(r"{% block title %}.*?{% endblock %}", re.DOTALL)
+
+
+def test_plain_is_not_used_where_an_element_cannot_be() -> None:
+    wrong = []
+    for path in (ROOT / "templates").rglob("*.html"):
+        text = path.read_text()
+        masked = TEMPLATE_PART.sub(lambda part: "x" * len(part[0]), text)
+        places = [*TEXT_ONLY.finditer(masked), *TITLE_BLOCK.finditer(text)]
+        wrong += [f"{path.name}: {text[place.start():place.end()]}" for place in places
+                  if "|plain" in text[place.start():place.end()]]  # fmt: skip
+    assert not wrong, "use |printable"
+
+
+def test_names_do_not_reverse_the_text_around_them(project: Project, client: Client) -> None:
+    lead = builders.member(project, "lena", "owner")
+    client.force_login(lead)
+    question = {"key": "good", "title": REVERSED, "kind": "choice", "required": True,
+                "options": [{"key": "x", "title": REVERSED}, {"key": "y", "title": "other"}]}  # fmt: skip
+    numeric = {"key": "cost", "title": REVERSED, "kind": "number"}
+    save_rubric(project, lead, [question, numeric, {"key": "note", "title": REVERSED, "kind": "text"}], "")
+    runs = [builders.run(project, REVERSED + uid, uid=uid) for uid in ("one", "two")]
+    for run in runs:
+        indexed(run, lines(generation(score=0.5), generation(score=0.1)), 1)
+    facts = {"command": REVERSED, "folder": REVERSED, "python": "3.11"}
+    AttemptContext.objects.create(attempt=runs[0].attempts.get(), facts=facts, patch=REVERSED)
+    queue = queues.create_queue(project, lead, {"name": REVERSED, "runs": runs, "num_reviewers_per_item": 2})
+    for person, value in ((lead, "x"), (builders.member(project, "ann", "annotator"), "y")):
+        queues.submit_answers(queue.items.get(position=0), person, {"good": {"value": value}})
+    sample = runs[0].steps.get().rows.first()
+    assert sample
+    here = f"/queues/{queue.pk}/"
+    for url in (
+        "/", "/queues/", "/queues/new/?run=one", here, f"{here}review/", f"{here}agreement/", "/runs/one/",
+        "/runs/one/steps/1/", "/runs/one/timeline/", "/runs/one/rescores/", "/runs/one/reward-check/?against=two",
+        "/runs/one/context/?against=two", "/export/?run=one", "/review/?run=one", "/pins/", "/live/",
+        f"/samples/{sample.pk}/", f"/samples/{sample.pk}/labels/", "/compare/", "/compare/?of=one@1,two@1&split=train",
+        f"/runs/one/prompts/{sample.prompt_key}/",
+    ):  # fmt: skip
+        response = client.get(url, follow=True)
+        assert response.status_code == 200, url
+        page = re.sub(r'<i class="acting"[^>]*>\u202e</i>|\svalue="[^"]*"', "", response.content.decode())
+        assert not re.findall(r".*\u202e.*", page), url

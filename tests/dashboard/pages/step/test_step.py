@@ -147,6 +147,7 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.pages.step.query_result.SEARCH_TIME_BUDGET", 0.0)
+    monkeypatch.setattr("rollouts.query.body_scan.parts.MAX_FILES_AT_ONCE", 8)
     for step in range(3, 22):
         indexed(run, lines(*generations(step, 1)), step)
     client.force_login(mate)

@@ -129,7 +129,7 @@ def test_lines_are_short_enough_for_a_review() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if len(MESSAGE.sub("", line)) > MAX_LINE and not ATTRIBUTE.fullmatch(line)
     ]
-    assert long == []
+    assert long == [], "\n".join(long)
 
 
 def test_the_indentation_of_templates_is_not_sent(client: Client) -> None:

@@ -196,7 +196,13 @@ def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) 
 
 def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
     log(training, 1.0)
+    shares = [0.109375, 0.5, 0.8203125]  # uPlot's own ticks of this range have no end
+    points = [{"step": step, "values": {"share": share}} for step, share in enumerate(shares, start=1)]
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
     page = visit.go(f"/runs/{training.uid}/?log=1")
+    chart(page, "share").scroll_into_view_if_needed()
+    expect(chart(page, "share").locator("i")).to_have_text("0.82")
     spike = chart(page, "actor/spike")
     spike.scroll_into_view_if_needed()
     expect(spike.locator(".chart-note")).to_have_text(UNPLACED)

@@ -8,6 +8,7 @@ import { fill, ngettext } from "../../common/i18n.js";
 const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
 const FILL = 0.16, STACK_FILL = 0.45; // opacity
 const COLOURS = 8;
+const MAX_LINEAR_TICKS = 5, MAX_DECADES = 5, FEW_DECADES = 1.5;
 
 // {data, raw, first, bands, lines, faint, log, unplaced}: `raw` are the values to show; the series of the lines begin at
 // `first`. `unplaced` is the number of values that have no place on the log axis.
@@ -79,7 +80,10 @@ export function buildOptions(plotted, page, { width, height, dense = true, scale
     },
     axes: [
       { ...axis, size: size(18 + LANE), gap: size(2 + LANE), space: size(46), values: formatX },
-      { ...axis, size: size(dense ? 44 : 56), gap: size(3), space: size(dense ? 26 : 40), values: (_, ticks) => formatTicks(ticks) },
+      {
+        ...axis, size: size(dense ? 44 : 56), gap: size(3), space: size(dense ? 26 : 40), values: (_, ticks) => formatTicks(ticks),
+        ...(log && { splits: (_, __, low, high) => splitLog(low, high), filter: (_, ticks) => chooseLabels(ticks) }),
+      },
     ],
     series: [{}, ...raw, ...lines.map((line) => buildSeries(line, page, plotted, false, scale)), ...hidden],
     bands: plotted.bands.map(({ series, line, opacity }) => ({ series, fill: fade(colours.lines[line.colour - 1], opacity) })),
@@ -138,4 +142,32 @@ export function spreadLog(_, low, high) {
   if (low == null) return [0.1, 1];
   const room = Math.max((high / low) ** 0.06, 1.02);
   return [low / room, high * room];
+}
+
+// The ticks of a log axis from `low` to `high`. uPlot's own need a range that begins with a power of 10, else they may never
+// end. Within a factor of 10 the ticks are those of a linear axis.
+export function splitLog(low, high) {
+  const round = (tick) => Number(tick.toPrecision(12));
+  if (high / low < 10) {
+    const least = (high - low) / MAX_LINEAR_TICKS, power = 10 ** Math.floor(Math.log10(least));
+    const step = [1, 2, 5, 10].map((digit) => digit * power).find((size) => size >= least);
+    const first = Math.ceil(low / step);
+    return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (_, n) => round((first + n) * step));
+  }
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1)
+    for (let digit = 1; digit < 10; digit += 1) ticks.push(round(digit * 10 ** power));
+  return ticks.filter((tick) => tick >= low && tick <= high);
+}
+
+// The ticks that have a label: 1, 2 and 5 over few powers of 10, else only the powers, of many every second or third.
+function chooseLabels(ticks) {
+  const decades = Math.log10(ticks.at(-1) / ticks[0]);
+  if (!(decades >= 1)) return ticks;
+  const every = Math.ceil(decades / MAX_DECADES);
+  const hasLabel = (tick) => {
+    const [digit, power] = tick.toExponential().split("e").map(Number);
+    return decades <= FEW_DECADES ? [1, 2, 5].includes(digit) : digit === 1 && power % every === 0;
+  };
+  return ticks.map((tick) => (hasLabel(tick) ? tick : null));
 }

@@ -29,7 +29,18 @@ class SharedScheduler(Scheduler):
         """Returns the seconds until the next call."""
         if not take_lease():
             return CHECK_SECONDS
+        self.correct_times()
         return min(float(super().tick(*args, **options)), CHECK_SECONDS)
+
+    def correct_times(self) -> None:
+        """Takes a last run ahead of the clock for one of now: the clock was ahead at the start and has been corrected.
+        Otherwise the next sweep would come when the wrong time is reached, hours later."""
+        entries = self.schedule.values()
+        ahead = [entry for entry in entries if entry.last_run_at and entry.last_run_at > entry.default_now()]
+        for entry in ahead:
+            entry.last_run_at = entry.default_now()
+        if ahead:
+            self._heap = None  # `tick` builds it again, from the corrected times
 
 
 def take_lease() -> bool:

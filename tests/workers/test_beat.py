@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollouts.lib import get_current_process_id
-from workers import beat
+from workers import app, beat
 from workers.liveness import connect_redis
 
 
@@ -56,3 +57,13 @@ def test_the_scheduler_of_another_machine_keeps_it_until_it_expires(lease: str) 
 def test_without_redis_a_scheduler_tries(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/none.sock"
     assert beat.take_lease()
+
+
+def test_a_clock_that_was_ahead_at_the_start_does_not_stop_the_sweep() -> None:
+    scheduler = beat.SharedScheduler(app=app, lazy=True)
+    scheduler.setup_schedule()
+    for entry in scheduler.schedule.values():
+        entry.last_run_at = entry.default_now() + timedelta(days=1)
+    assert scheduler.tick() <= beat.CHECK_SECONDS
+    for entry in scheduler.schedule.values():
+        assert scheduler.is_due(entry)[1] <= entry.schedule.run_every.total_seconds()

@@ -160,3 +160,9 @@ def test_programs_and_their_advantages_join_in_one_step(run: Run, tmp_path: Path
     assert steps(run) == {0: 32}
     both = Sample.objects.filter(visible=True, score__isnull=False, advantage__isnull=False)
     assert both.count() == 32
+
+
+def test_a_mapped_step_wins_over_a_column_that_is_called_step(run: Run, tmp_path: Path) -> None:
+    body = b"prompt,completion,reward,step,iteration\nq,1,1,4,7\nq,2,1,4,8\n"
+    indexed(run, body, tmp_path, columns="step=iteration")
+    assert steps(run) == {7: 1, 8: 1}

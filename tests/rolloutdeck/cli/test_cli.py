@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolloutdeck.cli import import_
-from rolloutdeck.cli.entry import main
+from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
-from tests.rolloutdeck.support.programs import ROOT
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 HERE = ("--project", "math", "--run", "grpo")
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def deck() -> Iterator[Deck]:
-    running = Deck()
-    yield running
-    running.down()
-
-
-@pytest.fixture
-def command(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Status, standard output and standard error of a command."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
-    monkeypatch.setenv("ROLLOUTDECK_TOKEN", "secret")
-
-    def run(*words: object) -> tuple[int, str, str]:
-        status = main([str(word) for word in words])
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def test_import_sends_every_file_of_a_real_run_and_says_what_it_sent(deck: Deck, command: Command) -> None:
@@ -187,15 +162,6 @@ def test_an_unknown_format_lists_each_known_one_once(command: Command) -> None:
     assert len(names) == len(set(names)) and {"table", "token-table", "native", "verl-jsonl"} <= set(names)
 
 
-def test_samples_of_an_attempt_that_does_not_exist_are_an_error(deck: Deck, command: Command) -> None:
-    attempts = {"attempts": [{"key": "files", "number": 1}], "dumps": {}}
-    none = {"results": [], "next": None, "count": 0}
-    deck.answers = {"runs/": {**none, "results": [RUN]}, "samples/": none, "runs/u1/": attempts}
-    status, out, err = command("samples", "--run", "grpo", "--attempt", "nope")
-    assert (status, out, err) == (2, "", "math/grpo has no attempt nope. It has: files.\n")
-    assert command("samples", "--run", "grpo", "--attempt", "files")[:2] == (0, "No samples.\n")
-
-
 @pytest.mark.parametrize("share", ["abc", "101", "-1", "%", "nan"])
 def test_a_share_that_is_no_percentage_is_named(command: Command, share: str) -> None:
     status, _, err = command("fsck", f"--sample={share}")
@@ -254,87 +220,6 @@ def test_options_win_over_the_environment(deck: Deck, command: Command, monkeypa
     assert set(deck.tokens) == {"Bearer other"}
 
 
-@pytest.mark.parametrize("scopes", [("--scope", "ingest,read"), ("--scope", "ingest", "--scope", "read")])
-def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Command, scopes: tuple[str, ...]) -> None:
-    status, out, err = command("token", "create", "ci", "--project", "math", *scopes)
-    assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
-    assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
-    assert "Created project" not in err and "does not expire" in err and f" on {deck.url} " in err
-
-
-def test_a_token_expires_after_the_days_that_one_names(deck: Deck, command: Command) -> None:
-    status, _out, err = command("token", "create", "ci", "--project", "math", "--days", "10")
-    assert status == 0 and "expires on 2026-12-06" in err and deck.posted("/tokens/")[0]["days"] == 10
-    status, _out, err = command("token", "create", "ci", "--project", "math", "--days", "0")
-    assert status and "--days must be at least 1" in err
-
-
-def test_token_create_says_that_it_created_the_project(deck: Deck, command: Command) -> None:
-    deck.new_projects = {"nosuch"}
-    status, out, err = command("token", "create", "ci", "--project", "nosuch")
-    assert (status, out) == (0, "rd_secret\n") and err.startswith("Created project nosuch.\n")
-
-
-RUN = {"id": "u1", "name": "grpo", "project": "math", "url": "http://deck/runs/u1/"}
-SAMPLE = {
-    "id": "abcdefghijklmnop",
-    "step": 7,
-    "score": 0.25,
-    "group": "",
-    "index": None,
-    "chars": 1234,
-    "tail": "so the answer is \x1b[2J答え 42\u202e",
-}
-
-
-def test_documented_commands_that_create_a_token_name_its_project(deck: Deck, command: Command) -> None:
-    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(path for path in (ROOT / "deploy").rglob("*"))]
-    texts = [path.read_text() for path in files if path.is_file()]
-    documented = [match[1] for text in texts for match in re.finditer(r"rolloutdeck (token create [^`#\n]+)", text)]
-    assert "token create prometheus --project monitoring --scope read" in documented
-    for words in documented:
-        status, out, err = command(*words.split())
-        assert (status, out) == (0, "rd_secret\n"), f"{words}: {err}"
-
-
-@pytest.fixture
-def answering(deck: Deck) -> Deck:
-    deck.answers = {
-        "runs/": {"results": [RUN], "next": None, "count": 1},
-        "samples/": {"results": [SAMPLE], "next": None, "count": 32},
-        "samples/abcdefghijklmnop/": {"prompt": "6*7?", "response": "it is\n42\x1b[2J", "ground_truth": 42},
-    }
-    return deck
-
-
-def test_samples_are_a_table_without_control_characters_and_without_empty_columns(
-    answering: Deck, command: Command
-) -> None:
-    status, out, err = command("samples", "--run", "grpo")
-    head, row = out.splitlines()
-    assert status == 0 and head.split() == ["step", "score", "length", "id", "end", "of", "the", "response"]
-    assert "0.25" in row and "1,234" in row and "答え 42" in row
-    assert "\x1b" not in out and "\u202e" not in out and "1 of 32" in err
-
-
-def test_samples_can_be_read_whole_or_as_json(answering: Deck, command: Command) -> None:
-    out = command("samples", "--run", "grpo", "--text")[1]
-    assert "6*7?" in out and "it is\n42" in out and "\x1b" not in out
-    assert json.loads(command("samples", "--run", "grpo", "--json")[1]) == SAMPLE
-
-
-def test_no_match_in_the_newest_step_says_that_only_this_step_was_read(answering: Deck, command: Command) -> None:
-    answering.answers["samples/"] = {"results": [], "next": None, "count": 0}
-    assert "newest step (--step all for the run)" in command("samples", "--run", "grpo")[2]
-    assert "--step" not in command("samples", "--run", "grpo", "--step", "all")[2]
-
-
-def test_a_run_name_of_two_projects_asks_for_the_project(answering: Deck, command: Command) -> None:
-    answering.answers["runs/"]["results"] = [RUN, {**RUN, "project": "code"}]
-    status, _, err = command("samples", "--run", "grpo")
-    assert status == 2 and "math, code" in err and "--project" in err
-
-
 def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: Path) -> None:
     environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
     watch = [sys.executable, "-m", "rolloutdeck", "watch", str(DUMPS / "v0"), *HERE, "--poll", "0.05"]
@@ -388,14 +273,6 @@ def test_a_signal_that_comes_while_an_object_is_finalized_ends_watch_too(deck: D
     done = subprocess.run(watch, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 130 and "Traceback" not in done.stderr
     assert done.stderr.endswith("Stopped. Run the same command to continue from here.\n")
-
-
-def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path) -> None:
-    answering.answers["samples/"]["results"] = [SAMPLE] * 5000
-    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": answering.url, "ROLLOUTDECK_TOKEN": "t"}
-    shell = f"{sys.executable} -m rolloutdeck samples --run grpo --worst 5000 --json | head -1"
-    done = subprocess.run(["bash", "-c", shell], env=environ, capture_output=True, text=True, timeout=30)
-    assert json.loads(done.stdout) == SAMPLE and "Traceback" not in done.stderr and "Error" not in done.stderr
 
 
 def test_commands_bring_nothing_but_the_standard_library() -> None:

@@ -1,0 +1,7 @@
+"""Commands as a shell sees them."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+# Runs a command. Returns its status, standard output and standard error.
+Command: TypeAlias = Callable[..., tuple[int, str, str]]

@@ -4,6 +4,7 @@ Depends on: all other folders of `rolloutdeck`.
 Invariant: results are printed to standard output, messages to standard error.
 """
 
+from rolloutdeck.cli.common import format_count
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
@@ -15,5 +16,5 @@ from rolloutdeck.cli.server_arguments import (
 
 __all__ = [
     "add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_restore_arguments",
-    "add_storage_arguments", "main",
+    "add_storage_arguments", "format_count", "main",
 ]  # fmt: skip

@@ -166,8 +166,10 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
             discover()
             next_discovery = time.monotonic() + DISCOVER_SECONDS
             if is_first and not loop.run_followers:
-                later = "" if args.once else f" yet; checking every {DISCOVER_SECONDS:.0f} s"
-                print_message(f"No folder matches the pattern{later}.")
+                if args.once:
+                    hint = "Check the pattern, or watch without --once to wait for it."
+                    raise UsageError(f"No folder matches {args.tree}. {hint}")
+                print_message(f"No folder matches the pattern yet; checking every {DISCOVER_SECONDS:.0f} s.")
         sent = loop.run_once()
         stop.raise_pending()
         if args.once and _is_done(loop, sent):

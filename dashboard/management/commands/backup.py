@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
-from rolloutdeck.cli import add_backup_arguments
+from rolloutdeck.cli import add_backup_arguments, format_count
 from rollouts.backup import create_backup, describe_bytes
 
 
@@ -19,13 +19,15 @@ class Command(ServerCommand):
         destination: Path = options["destination"].expanduser().absolute()
         result = create_backup(destination, max(0, options["keep"]), ProgressPrinter("copied"))
         manifest = result.manifest
-        size = f"{len(manifest.files):,} files, {describe_bytes(manifest.bytes)} with the database"
-        new = f"{result.copied:,} new files, {describe_bytes(result.copied_bytes)}"
+        size = f"{format_count(len(manifest.files), 'file')}, {describe_bytes(manifest.bytes)} with the database"
+        new = f"{format_count(result.copied, 'new file')}, {describe_bytes(result.copied_bytes)}"
         self.stdout.write(f"Backup {manifest.name} is complete: {size}; copied {new}.")
         if result.removed:
             self.stdout.write(f"Removed older backups: {', '.join(result.removed)}.")
         for name in manifest.missing[:20]:
             self.stderr.write(f"missing in the data folder: {name}")
         if manifest.missing:
-            self.stderr.write(f"{len(manifest.missing):,} files were lost before. Run `rolloutdeck fsck`.")
+            verb = "was" if len(manifest.missing) == 1 else "were"
+            lost = format_count(len(manifest.missing), "file")
+            self.stderr.write(f"{lost} {verb} lost before. Run `rolloutdeck fsck`.")
         return 1 if manifest.missing else 0

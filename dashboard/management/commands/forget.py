@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dashboard.management.server_command import ServerCommand
-from rolloutdeck.cli import add_forget_arguments
+from rolloutdeck.cli import add_forget_arguments, format_count
 from rollouts.backup import BackupError
 from rollouts.errors import NotFoundError
 from rollouts.forgetting import (
@@ -80,7 +80,8 @@ class Command(ServerCommand):
         for verb, names in groups.items():
             if names:
                 self.stdout.write(f"Backups {verb}: {', '.join(names)}.")
-        self.stdout.write(f"{changes.files:,} files of backups are removed.")
+        verb = "is" if changes.files == 1 else "are"
+        self.stdout.write(f"{format_count(changes.files, 'file')} of backups {verb} removed.")
         if changes.incomplete:
             self.stderr.write(f"Something is left in: {', '.join(changes.incomplete)}. Run the command again.")
         return 1 if changes.incomplete else 0

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
-from rolloutdeck.cli import add_fsck_arguments
+from rolloutdeck.cli import add_fsck_arguments, format_count
 from rollouts.backup import describe_bytes
 from rollouts.integrity import CheckOptions, CheckResult, Repair, check_integrity, repair_problems
 from rollouts.storage import KINDS
@@ -43,6 +43,7 @@ class Command(ServerCommand):
 
     def print_problems(self, result: CheckResult, repairs: list[Repair]) -> None:
         actions = {repair.problem: repair.action for repair in repairs}
+        problems = format_count(len(result.problems), "problem")
         for problem in result.problems[:MAX_LINES]:
             detail = f": {problem.detail}" if problem.detail else ""
             action = f" -> {actions[problem]}" if problem in actions else ""
@@ -53,9 +54,9 @@ class Command(ServerCommand):
             self.stdout.write("Clean.")
         elif repairs:
             repaired = sum(repair.repaired for repair in repairs)
-            self.stdout.write(f"{len(result.problems):,} problems, {repaired:,} repaired. Run fsck again to check.")
+            self.stdout.write(f"{problems}, {repaired:,} repaired. Run fsck again to check.")
         else:
-            self.stdout.write(f"{len(result.problems):,} problems. `rolloutdeck fsck --repair` repairs what it can.")
+            self.stdout.write(f"{problems}. `rolloutdeck fsck --repair` repairs what it can.")
 
 
 def build_report(result: CheckResult, repairs: list[Repair]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
-from rolloutdeck.cli import add_restore_arguments
+from rolloutdeck.cli import add_restore_arguments, format_count
 from rollouts.backup import describe_bytes, restore_backup
 
 
@@ -22,12 +22,15 @@ class Command(ServerCommand):
         destination: Path = options["destination"].expanduser().absolute()
         result = restore_backup(destination, options["backup"], ProgressPrinter("verified"))
         manifest = result.manifest
-        rows = f"{sum(manifest.rows.values()):,} rows, {len(manifest.files) - len(result.damaged):,} files"
+        rows = format_count(sum(manifest.rows.values()), "row")
+        files = format_count(len(manifest.files) - len(result.damaged), "file")
         size = describe_bytes(manifest.bytes)
-        self.stdout.write(f"Backup {manifest.name} is restored to {settings.DATA_DIR}: {rows}, {size}.")
+        self.stdout.write(f"Backup {manifest.name} is restored to {settings.DATA_DIR}: {rows}, {files}, {size}.")
         self.stdout.write(f"All sessions are ended. Start it with: rolloutdeck up --data {settings.DATA_DIR}")
         for name in result.damaged[:20]:
             self.stderr.write(f"damaged or missing in the backup: {name}")
         if result.damaged:
-            self.stderr.write(f"{len(result.damaged):,} files were not restored. Run `rolloutdeck fsck --repair`.")
+            verb = "was" if len(result.damaged) == 1 else "were"
+            damaged = format_count(len(result.damaged), "file")
+            self.stderr.write(f"{damaged} {verb} not restored. Run `rolloutdeck fsck --repair`.")
         return 1 if result.damaged else 0

@@ -88,11 +88,11 @@ def test_folders_without_dumps_and_of_no_split_are_no_runs(deck: Deck, tmp_path:
     assert deck.posts == [] and deck.dumps == []
 
 
-def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
+def test_once_fails_if_no_folder_matches_the_pattern(
     deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert follow(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 0
-    assert "No folder matches the pattern." in capsys.readouterr().err
+    assert follow(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 2
+    assert f"No folder matches {tmp_path}/nowhere" in capsys.readouterr().err
 
 
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:

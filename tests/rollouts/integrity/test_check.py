@@ -190,4 +190,5 @@ def test_the_command_leaves_files_to_the_hourly_cleanup(filled: Run, capsys: Any
     orphan.set_age(4 * 3600)
     with pytest.raises(SystemExit):
         call_command("fsck")
-    assert "orphan   bodies/orphan.parquet" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "orphan   bodies/orphan.parquet" in printed and "1 problem. `rolloutdeck fsck --repair`" in printed

@@ -12,7 +12,7 @@ WORKERS ?= 2
 # Tests that wait for a server or a database leave much of a processor to others.
 MORE_WORKERS ?= $(shell expr $(WORKERS) + 1)
 TEST_PATHS ?= tests
-# Collecting all tests takes 40 seconds of each worker. All tests of a browser, and of real trainers, are in these folders.
+# All tests of a browser, and of real trainers, are in these folders, so the others need not be collected.
 BROWSER_PATHS := $(patsubst tests,tests/browser,$(TEST_PATHS))
 TRAINER_PATHS := $(patsubst tests,tests/trainers,$(TEST_PATHS))
 

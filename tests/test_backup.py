@@ -90,7 +90,6 @@ def databases(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     yield first, first.rpartition("/")[0] + "/restored"
 
 
-@pytest.mark.timeout(420)
 def test_a_restored_server_is_equal_and_all_sessions_are_ended(databases: tuple[str, str], tmp_path: Path) -> None:
     with ServerWithDatabase(databases[0]) as product:
         create_person(product)
@@ -128,7 +127,6 @@ def change_manifest(destination: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-@pytest.mark.timeout(300)
 def test_a_restore_refuses_what_it_cannot_do_and_continues_after_a_kill(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     with ServerWithDatabase() as product:

@@ -13,7 +13,6 @@ from tests.test_backup import ServerWithDatabase, imported, read_run
 pytestmark = [pytest.mark.slow, pytest.mark.s3]
 
 
-@pytest.mark.timeout(300)
 def test_a_server_moves_to_a_bucket_and_is_restored_into_another_one(tmp_path: Path) -> None:
     place, other = create_place(), create_place()
     with ServerWithDatabase() as product:

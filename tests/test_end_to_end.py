@@ -29,7 +29,6 @@ def until_rung(bell: ClientConnection, step: int) -> dict[str, Any]:
             return ring
 
 
-@pytest.mark.timeout(180)
 def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product) -> None:
     run = product.post("runs/", {"project": "path", "name": "walk", "attempt": "first"})
     headers = {"Cookie": product.open_session().cookie_header(), "Origin": product.url}

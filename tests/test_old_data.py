@@ -60,7 +60,6 @@ def list_sample_ids(content: dict[str, Any]) -> dict[str, list[str]]:
     return {name: sorted(run["samples"]) for name, run in content["runs"].items()}
 
 
-@pytest.mark.timeout(180)
 def test_everything_in_the_folder_is_there(upgrade: Upgrade) -> None:
     current = read_content(upgrade.product)
     assert find_differences(upgrade.content, current) == []
@@ -104,7 +103,6 @@ def test_pages_show_the_data(upgrade: Upgrade) -> None:
     assert missing == []
 
 
-@pytest.mark.timeout(180)
 def test_indexing_again_gives_the_same_sample_ids(upgrade: Upgrade) -> None:
     runs = {name: run["id"] for name, run in upgrade.content["runs"].items()}
     for uid in runs.values():

@@ -44,7 +44,6 @@ def with_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:
     raise AssertionError(f"{step['facets']} of {step['samples']} after a minute")
 
 
-@pytest.mark.timeout(240)
 def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
     text, batch = DATA / "verl_jsonl/v0/rollout/1.jsonl", DATA / "verl_skip/main"
     uid = brought(product, "v0", text, batch)
@@ -61,7 +60,6 @@ def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
     assert {seen["format"] for seen in full["seen_in"]} == {"verl-jsonl", "verl-gen-batch"}
 
 
-@pytest.mark.timeout(240)
 def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -> None:
     rows = [json.loads(line) for line in (DATA / "verl_jsonl/v1/rollout/1.jsonl").open()]
     uid = brought(product, "v1", DATA / "verl_jsonl/v1/rollout/1.jsonl", DATA / "verl_tq/sync")
@@ -71,7 +69,6 @@ def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -
     assert result == [] or {item["correct"] for item in result} == {True}
 
 
-@pytest.mark.timeout(240)
 def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> None:
     brought(product, "async", DATA / "verl_skip/async")
     command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]

@@ -99,7 +99,6 @@ def read_postgres_tables(database_url: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(700)
 def test_a_new_postgresql_database_has_the_tables_and_rows_that_migrate_makes(
     postgres: str,  # noqa: F811 - the fixture
     tmp_path: Path,
@@ -120,7 +119,6 @@ def test_a_new_postgresql_database_has_the_tables_and_rows_that_migrate_makes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(700)
 def test_a_failed_upgrade_changes_nothing_and_the_next_one_keeps_the_old_database(data: Path) -> None:
     database = data / "db.sqlite3"
     before = dump(database)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.support.measure import Visit, overflow
@@ -85,7 +84,6 @@ def test_tables_of_sources_are_not_cut_in_wide_windows(visit: Visit, training: T
         assert max(page.evaluate(cut)) <= 0, width
 
 
-@pytest.mark.timeout(600)
 def test_hostile_answers_stay_text_also_as_a_diff(visit: Visit, training: Training) -> None:
     for step in (1, 2):
         rows = [

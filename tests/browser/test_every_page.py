@@ -10,7 +10,6 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, ViewportSize
 
 from tests.browser.support.axe import list_violations
@@ -35,7 +34,6 @@ def opened(visit: Visit, path: str) -> Page:
     return page
 
 
-@pytest.mark.timeout(900)  # forty pages
 def test_every_page_is_accessible_and_nothing_on_it_is_cut(
     visit: Visit, person: Callable[..., Visit], site: Site
 ) -> None:

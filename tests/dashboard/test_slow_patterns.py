@@ -89,7 +89,6 @@ def limit_searches(settings: Any) -> Iterator[None]:
 
 
 @pytest.mark.one_database
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")  # as the test client does
 def test_no_pattern_costs_more_than_its_limit_anywhere(reader: Client, long_run: Run, settings: Any) -> None:
     assert reader.get(f"/runs/{long_run.uid}/steps/1/?q=/value/").status_code == 200  # a process has started

@@ -36,7 +36,6 @@ def get_checkout(name: str) -> Path:
     return Path(root)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_each_file_of_a_checkout_is_checked_or_refused_in_a_sentence(name: str) -> None:
     root = get_checkout(name)
@@ -50,7 +49,6 @@ def test_each_file_of_a_checkout_is_checked_or_refused_in_a_sentence(name: str) 
     assert files and (checked or name == "slime"), "slime's settings are only in shell scripts"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_what_is_found_in_a_checkout_is_true_of_its_files(name: str) -> None:
     root = get_checkout(name)

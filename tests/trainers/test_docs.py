@@ -12,7 +12,7 @@ import pytest
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.trainers.verl.process import ROOT, Training, python
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 
 def test_trls_example_trains_and_tells_of_each_step(tmp_path: Path) -> None:

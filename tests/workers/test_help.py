@@ -14,7 +14,7 @@ from tests.support.server import Product
 
 STEPS = 120
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow]
 
 
 def start_worker(server: Product, name: str, log: Path) -> subprocess.Popen[bytes]:

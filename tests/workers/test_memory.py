@@ -13,10 +13,7 @@ import pytest
 
 MB = 1 << 20
 GOOD = b'{"input": "2+2?", "output": "4", "score": 1}\n'
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 def index(tmp_path: Path, limit: int, *bodies: bytes) -> list[dict[str, Any]]:

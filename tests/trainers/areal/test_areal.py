@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainers.verl.process import ROOT, Training, python, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.trainers
 
 
 def run(folder: Path, **environ: str) -> Training:

@@ -14,7 +14,7 @@ from rollouts.formats.native import build_native_record
 from rollouts.samples import Record
 from tests.trainers.verl.process import ROOT, Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 
 def run(folder: Path, *words: str, **environ: str) -> Training:

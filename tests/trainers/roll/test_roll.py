@@ -20,7 +20,7 @@ from tests.rolloutdeck.replay.pull.plans import plan
 from tests.support import builders
 from tests.trainers.verl.process import ROOT, python
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]
 
 SCRIPT = Path(__file__).with_name("inside") / "steps.py"
 SHAPE = ("--set", "rollout_batch_size=2", "num_return_sequences_in_group=4", "prompt_length=6", "response_length=500")

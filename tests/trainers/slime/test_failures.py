@@ -15,7 +15,7 @@ from tests.trainers.slime.test_slime import slime
 from tests.trainers.verl.process import Training, python, train
 from tests.trainers.verl.test_replay import run_of
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 REPLAYING, BREAKING = "../../slime/inside/replaying.py", "../../slime/inside/breaking.py"
 

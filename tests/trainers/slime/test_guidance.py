@@ -12,7 +12,7 @@ from tests.rolloutdeck.support.guiding import Guiding, build_rules
 from tests.trainers.slime.test_slime import slime
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 RULES = (
     {"key": "again", "target": "response"},

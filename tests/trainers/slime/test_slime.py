@@ -16,7 +16,7 @@ from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.trainers.verl.process import ROOT, Training, python, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 SCRIPT = "../../slime/inside/rollouts.py"
 

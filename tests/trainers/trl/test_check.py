@@ -11,7 +11,7 @@ import pytest
 from rolloutdeck.trainer_api import load_trainer
 from tests.trainers.verl.process import train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 # Arguments of GRPOConfig: all ways in which a log and a generation can follow each other, in 4 steps.
 ARGUMENTS: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ from tests.rollouts.support.query_rows import push
 from tests.support import builders
 from tests.trainers.verl.process import train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.django_db, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainers, pytest.mark.django_db]
 
 
 def write_export(run: Run, user: User, folder: Path, **options: str) -> str:

@@ -11,7 +11,7 @@ from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.plans import Planning
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 SCRIPT = "../../trl/inside/training.py"
 

@@ -20,7 +20,7 @@ from tests.rolloutdeck.support.guiding import Guiding, build_rules
 from tests.support import builders
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainers, pytest.mark.django_db(transaction=True)]
 
 SCRIPT = "../../trl/inside/training.py"
 RULES = [

@@ -15,7 +15,7 @@ from tests.trainers.trl.test_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.verl.process import Training, python, train
 from tests.trainers.verl.test_replay import events, planned, reason, run_of
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 RANKS = 2
 

@@ -15,7 +15,7 @@ from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
 from tests.trainers.verl.test_replay import call_api, events, planned, reason, run_of
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 SCRIPT = "../../trl/inside/training.py"
 TOOLS = ("tools/call_frequency", "tools/failure_frequency")

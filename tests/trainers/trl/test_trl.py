@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 SCRIPT = "../../trl/inside/training.py"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 UPDATES = {"colocate_async": 1, "separate_async": 2}
 

@@ -34,7 +34,7 @@ from tests.trainers.verl.test_replay import (
 )
 
 __all__ = ["product", "queued", "source"]
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 FILES = {MAIN: (5, 9), NUMPY: (0,), QUEUE: (3, 30), V2: (31,), WITHOUT_SCORES: (0,)}
 

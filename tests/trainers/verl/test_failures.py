@@ -12,7 +12,7 @@ import pytest
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 # Script and its words, for each process of a training that is one after the other; the hooks of ours that it reaches.
 TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {

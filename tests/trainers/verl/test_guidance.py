@@ -11,7 +11,7 @@ import pytest
 from tests.rolloutdeck.support.guiding import Guiding, build_rules
 from tests.trainers.verl.process import Training, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.trainers
 
 RULES = (
     {"key": "skip", "action": "drop"},

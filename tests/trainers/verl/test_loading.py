@@ -13,7 +13,7 @@ from tests.rolloutdeck.safe_pickle.dumps import ALL, HOSTILE
 from tests.trainers.interpreter import run_script
 from tests.trainers.verl.process import ROOT
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 WRITER = ROOT / "tests/rolloutdeck/safe_pickle/write_batches.py"
 FORTRAN = "refused: its column 'fortran': it has a value that can't be rebuilt: numpy array in Fortran order"

@@ -21,7 +21,7 @@ from rolloutdeck.trainers.verl.layout import quote_hydra_value, read_requirement
 from tests.support.server import Product
 from tests.trainers.interpreter import python, run_script
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.trainers
 
 SHAPE = ("data.train_batch_size=3", "actor_rollout_ref.rollout.n=2", "data.max_prompt_length=8")
 OLD = ("trainer.project_name=math", *SHAPE, "data.max_response_length=12")

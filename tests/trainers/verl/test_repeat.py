@@ -12,7 +12,7 @@ from tests.support.server import Product
 from tests.trainers.verl.process import Training, python
 from tests.trainers.verl.test_replay import DUMPS, answers, call_api, events, planned, run_of, training, upload_steps
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 EPOCHS = {"STEPS": "5"}  # of two batches each
 

@@ -14,7 +14,7 @@ from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 DUMPS = ["skip.rollout.enable=true", "skip.rollout.steps=[1,2]", "skip.rollout.dump_dir=dumps"]
 

@@ -14,7 +14,7 @@ from tests.support.server import Product
 from tests.trainers.interpreter import clean_environment, python
 from tests.trainers.verl.process import ROOT
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.trainers
 
 FUNCTIONS = ("verl.utils.reward_score.gsm8k:compute_score", "verl.utils.reward_score:default_compute_score")
 SCORE_WITH_VERL = """

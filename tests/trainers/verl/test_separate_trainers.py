@@ -13,7 +13,7 @@ from tests.trainers.verl.process import Training, python
 from tests.trainers.verl.test_async import UPDATES, trained
 from tests.trainers.verl.test_replay import DUMPS, events, planned, run_of, training, upload_steps
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.trainers
 
 MODE = "separate_async"
 IN_MODE = f"trainer.v1.trainer_mode={MODE}"

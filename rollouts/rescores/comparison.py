@@ -157,4 +157,4 @@ def compute_correlation(sums: dict[str, float]) -> float | None:
     if min(variances) <= 1e-12 * max(1.0, old * old, new * new):
         return None
     value = (sums["products"] / count - old * new) / sqrt(variances[0] * variances[1])
-    return max(-1.0, min(1.0, value))
+    return round(max(-1.0, min(1.0, value)), 9)  # sums leave a rest of 1e-16 where there is no correlation

@@ -91,6 +91,15 @@ def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked:
     assert runs.locator("bdi").all_inner_texts()[: len(best)] == best
 
 
+def test_a_run_is_listed_before_actions_whose_description_has_its_name(pressed: Page) -> None:
+    result = {"results": [{"kind": "run", "name": "my-reason", "detail": "team", "url": "/"}]}
+    pressed.route("**/go/?*", lambda route: route.fulfill(json=result))
+    pressed.keyboard.press("Control+k")
+    pressed.keyboard.type("reason")  # in the description of the flag
+    expect(pressed.locator("#palette-list .palette-row").nth(1)).to_be_visible()
+    expect(pressed.locator("#palette-list .palette-row bdi").first).to_have_text("my-reason")
+
+
 def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, training: Training) -> None:
     page = pressed
     page.get_by_role("button", name="Go to").click()

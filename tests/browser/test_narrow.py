@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -161,3 +162,31 @@ def test_axis_labels_of_a_chart_in_a_finding_are_readable(visit: Visit, trained:
         heights = labels.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")
         assert len(heights) >= 4 and min(heights) >= 10, (width, heights)
         assert labels.evaluate_all("all => all.every((one) => one.getBoundingClientRect().left >= 0)"), width
+
+
+@pytest.mark.parametrize("width", [400, 800])
+def test_menus_open_inside_the_screen(person: Callable[..., Visit], trained: Training, width: int) -> None:
+    visit = person(viewport={"width": width, "height": 800})
+    for path, menu, card in (
+        ("/", "#picker", "#picker > .card"),
+        ("/", "#views-menu", "#views-list"),
+        (f"/runs/{trained.uid}/", "#views-menu", "#views-list"),
+        (f"/runs/{trained.uid}/", "#over", "#over > .card"),
+        (f"/runs/{trained.uid}/steps/2/", ".pin-box", ".pin-card"),
+    ):
+        page = opened(visit, path)
+        page.locator(f"{menu} > summary").first.click()
+        expect(page.locator(card).first).to_be_visible()
+        box = page.locator(card).first.bounding_box()
+        button = page.locator(f"{menu} > summary").first.bounding_box()
+        assert box and button
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width, (path, card, box)
+        assert box["y"] >= button["y"], (path, card, box, button)  # not over the header
+
+
+def test_a_page_below_another_leads_back_to_it(person: Callable[..., Visit], trained: Training) -> None:
+    page = opened(person(**PHONE), "/queues/new/")
+    back = page.get_by_role("link", name="queues", exact=True).first
+    assert min(size(back)) >= 24
+    back.tap()
+    expect(page).to_have_url(re.compile(r"/queues/$"))

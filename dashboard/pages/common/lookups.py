@@ -30,13 +30,18 @@ def load_blind_queues(request: HttpRequest) -> BlindQueues:
     return cast(BlindQueues, request.blind_queues)  # type: ignore[attr-defined]
 
 
+def find_projects(request: HttpRequest, role: str) -> dict[str, Project]:
+    """Returns the projects in which the user has the role, by slug."""
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    return {project.slug: project for project, own in roles.items() if role_allows(own, role)}
+
+
 def choose_project(request: HttpRequest, slug: str, role: str = "viewer") -> Project | None:
     """The project with this slug. Without a slug the last used one in which the user has the role, else the one with
     the newest run; None if there is none. Raises Http404."""
     if slug:
         return permissions.project_or_404(request, slug)
-    roles = permissions.visible_projects(request).load_with_roles(request.user)
-    allowed = {project.slug: project for project, own in roles.items() if role_allows(own, role)}
+    allowed = find_projects(request, role)
     last = unquote(request.COOKIES.get(LAST_PROJECT_COOKIE, ""))
     if not allowed or last in allowed:
         return allowed.get(last)

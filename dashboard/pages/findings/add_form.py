@@ -148,6 +148,7 @@ def build_form_context(
     return {
         "source": source,
         "offered": offered,
+        "projects": [] if source.run else common.find_projects(request, "annotator"),
         "chosen": params.get("finding") or (str(offered[0].pk) if offered and offered[0].last_added else ""),
         "counted": counts,
         "names": list_metric_choices(source, params),

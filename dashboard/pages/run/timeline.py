@@ -68,10 +68,7 @@ def build_timeline(
     return {
         "marks": build_timeline_marks(run, drawn, scale),
         "edges": [(scale.center(step), step) for step in dict.fromkeys(edges)],
-        "counts": [
-            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), sum(event.kind == kind for event in drawn.events))
-            for kind in kinds
-        ],
+        "counts": [(kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(drawn.events, kind)) for kind in kinds],
         "ticks": build_chart_ticks(drawn),
         "rows": [
             (event, EVENT_SIGNS[event.kind], describe_events([event]), build_event_link(run, event))
@@ -79,6 +76,11 @@ def build_timeline(
         ],
         "more": len(timeline.events) > MAX_TIMELINE_EVENTS,
     }
+
+
+def count_events(events: Sequence[RunEvent], kind: str) -> int:
+    """Returns the number of flagged samples, or of events of another kind."""
+    return sum(event.count if kind == "flagged" else 1 for event in events if event.kind == kind)
 
 
 def build_timeline_marks(run: Run, timeline: RunTimeline, scale: StepScale) -> list[TimelineMark]:

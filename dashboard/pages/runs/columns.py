@@ -244,9 +244,10 @@ def find_header(column: RunColumn, columns: Sequence[RunColumn]) -> str:
     """The title in the table: of a config key its last part, unless another column has the same."""
     if not column.key.startswith(CONFIG_PREFIX):
         return column.label
-    ends = [other.key.rpartition(".")[2] for other in columns if other.key.startswith(CONFIG_PREFIX)]
+    names = [other.key.removeprefix(CONFIG_PREFIX) for other in columns if other.key.startswith(CONFIG_PREFIX)]
     end = column.key.removeprefix(CONFIG_PREFIX).rpartition(".")[2]
-    return shorten_dotted_name(end) if ends.count(column.key.rpartition(".")[2]) == 1 else column.label
+    is_unique = [name.rpartition(".")[2] for name in names].count(end) == 1
+    return shorten_dotted_name(end) if is_unique else column.label
 
 
 def find_columns(keys: Sequence[str]) -> list[RunColumn]:

@@ -26,9 +26,8 @@ def build_view_chips(user: User, result: RunResult, url_state: RunsUrlState) -> 
     chips: list[ViewChip] = []
     for view in find_views(user, "runs")[:MAX_CHIPS]:
         state = RunsUrlState.from_query(QueryDict(view.params))
-        project = state.project or (view.project.slug if view.project and view.shared else "")
-        is_counted = state.show == url_state.show == "" and url_state.project in ("", project)
-        runs = [run for run in result.table.runs if not project or run.project.slug == project]
+        is_counted = state.show == url_state.show == "" and url_state.project in ("", state.project)
+        runs = [run for run in result.table.runs if state.project in ("", run.project.slug)]
         count = count_matches(result.table, runs, state.q) if is_counted else None
         is_current = state.link(start=0) == url_state.link(start=0, open=(), shut=())
         chips.append(ViewChip(view.name, build_view_url(view, None), count, is_current))

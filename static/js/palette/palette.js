@@ -85,6 +85,9 @@ function rank(words, entry) {
   return total;
 }
 
+// Actions that only match by scattered letters or their description are listed after the results of the server.
+const isClose = (words, entry) => words.toLowerCase().split(/\s+/).every((word) => entry.name.toLowerCase().includes(word));
+
 // The matches, best first; equal scores keep their order.
 function sortMatches(words, items, view = (entry) => entry) {
   const matches = items.map((entry) => [rank(words, view(entry)), entry]).filter(([score]) => score !== null);
@@ -96,7 +99,9 @@ function findMatches() {
   const actions = sortMatches(words, offered);
   const of = (kind, all) => all.filter((entry) => entry.kind === kind);
   if (!words) return [...of("page", actions), ...results.slice(0, RECENT), ...of("command", actions)];
-  return [...of("step", results), ...actions, ...results.filter(({ kind }) => kind !== "step")].slice(0, MAX_SHOWN);
+  const found = results.filter(({ kind }) => kind !== "step");
+  const [close, distant] = [true, false].map((wanted) => actions.filter((entry) => isClose(words, entry) === wanted));
+  return [...of("step", results), ...close, ...found, ...distant].slice(0, MAX_SHOWN);
 }
 
 // Enter waits for the results of the current words.

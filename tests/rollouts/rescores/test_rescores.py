@@ -12,6 +12,7 @@ from rollouts.indexing import index_dump, reindex_run
 from rollouts.metrics.sample_curves import list_sample_curve_names
 from rollouts.models import AuditEntry, Project, Rescore, RescoreBlock, Run, Sample, Step
 from rollouts.query import complete_query, find_samples
+from rollouts.rescores.comparison import compute_correlation
 from rollouts.samples import RescoreResult, rescore_blocks
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -142,6 +143,11 @@ def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(
     rescore.refresh_from_db()
     assert (rescore.results, rescore.errors) == (6, 0) and RescoreBlock.objects.count() == 2
     assert rescores.load_sample_results(Sample.objects.get(pk=samples[0]))[0][1].rationale == "fine"
+
+
+def test_a_rest_of_sums_is_no_correlation() -> None:
+    sums = {"count": 3, "old": 0.3, "old_squares": 0.05, "new": 3, "new_squares": 5, "products": 0.3 + 4e-17}
+    assert compute_correlation(sums) == 0
 
 
 def test_the_comparison_has_each_data_source(run: Run, owner: User) -> None:

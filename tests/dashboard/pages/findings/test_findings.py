@@ -346,6 +346,16 @@ def test_the_file_is_in_the_language_of_who_takes_it_away(reader: Client, run: R
     assert '<html lang="en">' in page(reader, f"/findings/{finding.pk}/export/")
 
 
+def test_a_new_finding_names_its_project_and_offers_the_others(reader: Client, mate: User, finding: Finding) -> None:
+    other = builders.project("code")
+    Membership.objects.create(project=other, user=mate, role="annotator")
+    builders.project("hidden")
+    form = page(reader, "/findings/add/?project=math")
+    assert re.findall(r"<option( selected)?>([^<]*)</option>", form) == [("", "code"), (" selected", "math")]
+    reader.post("/findings/add/", {"project": "code", "title": "in the other"})
+    assert Finding.objects.get(title="in the other").project == other
+
+
 @pytest.mark.django_db
 def test_without_a_project_to_write_in_the_form_names_the_mistake(client: Client) -> None:
     client.force_login(User.objects.create_user("nobody", password="nobody-password"))

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.run import timeline as row
 from rollouts.metrics import compact_metric_rows, series
-from rollouts.models import Pin, Project, Replay, Run, Sample
+from rollouts.models import Pin, Project, Replay, Run, Sample, Step
 from rollouts.runs import timeline
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
@@ -70,6 +70,13 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
         assert (f'<a href="{link}" tabindex="-1"><title>{message}</title>' in squeeze(rendered)) == ("8" not in message)
         assert client.get(link, follow=True).status_code == 200
     assert 'data-ticks="flagged@2 pinned@6 "' in rendered
+
+
+def test_the_number_of_flags_is_that_of_samples(run: Run, client: Client, mate: User) -> None:
+    flag(run, 2, mate)
+    Step.objects.filter(run=run, step=2).update(flags=3)
+    client.force_login(mate)
+    assert re.search(r"flagged\s*<b>3</b>", page(client, run))
 
 
 def test_a_step_has_one_place_in_all_strips_and_a_replay_is_drawn_once(run: Run, client: Client, mate: User) -> None:

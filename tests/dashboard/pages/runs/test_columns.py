@@ -19,6 +19,13 @@ def test_chosen_columns_show_and_sort_by_config_and_last_values(runs: list[Run],
     assert ">status<" not in page
 
 
+def test_config_keys_with_the_same_last_part_keep_their_names(project: Project, at: Client) -> None:
+    builders.run(project, config={"lr": 1e-6, "actor": {"lr": 1e-5, "clip": 0.2}})
+    page = body(at, "/?group=none&col=config:lr&col=config:actor.lr&col=config:actor.clip")
+    titles = [re.sub(r"<[^>]*>", "", title).split() for title in re.findall(r"<th[^>]*>(.*?)</th>", page, re.S)]
+    assert [title[0] for title in titles if title and title[0].endswith(("lr", "clip"))] == ["lr", "actor.lr", "clip"]
+
+
 def test_what_has_no_value_stands_last_in_either_order(runs: list[Run], project: Project, at: Client) -> None:
     builders.run(project, "bare")
     for sort in (SCORE, f"-{SCORE}", LR, f"-{LR}"):

@@ -37,6 +37,16 @@ def test_a_view_is_saved_listed_with_its_count_and_opened(run: Run, mine: Client
     assert "grpo runs" in str(mine.get("/go/?q=grpo runs").json()["results"])
 
 
+def test_the_number_of_a_shared_view_is_that_of_the_runs_it_opens(run: Run, mine: Client, mate: User) -> None:
+    other = builders.project("code")
+    Membership.objects.create(project=other, user=mate, role="annotator")
+    builders.run(other)
+    save(mine, "all grpo", params="?q=name:grpo", project="math", shared="1")
+    chip = mine.get("/").content.decode().partition("all grpo")[2][:60]
+    assert "<b>2</b>" in chip
+    assert 'href="/?q=name%3Agrpo"' in menu(mine)
+
+
 def test_a_view_of_the_overview_keeps_its_sections_and_one_of_runs_no_folded_groups(run: Run, mine: Client) -> None:
     params = "?open=actor,critic&closed=timing_s&shut=abc"
     save(mine, "sections", "overview", params, project="math")

@@ -113,7 +113,7 @@ class HasScope(BasePermission):
             scopes = request.auth.scopes
             raise PermissionDenied(
                 f"This token has the scopes {scopes}, this needs {needed}. "
-                f"Create one that has it: `rolloutdeck token create NAME --scope {scopes},{needed}`."
+                f"Create one that has it: `rolloutdeck token create NAME --project PROJECT --scope {scopes},{needed}`."
             )
         return True
 

@@ -242,9 +242,23 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
 }
 
 
+class PrintVersion(argparse.Action):
+    """Reads the version only if it is wanted, since this takes longer than parsing the arguments."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"rolloutdeck {version('rolloutdeck')}")
+        except PackageNotFoundError:  # a checkout that is not installed
+            print("rolloutdeck, version unknown")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     description = "See what your model generates during reinforcement learning."
     top = argparse.ArgumentParser(prog="rolloutdeck", description=description)
+    top.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (_, summary, add) in COMMANDS.items():
         add(commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + "."))

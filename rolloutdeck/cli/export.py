@@ -88,7 +88,7 @@ def describe_use(folder: Path, names: Sequence[str]) -> str:
     """How to open the folder. `load_dataset` raises an exception without a message if there are no rows."""
     if any((folder / name).stat().st_size for name in names if name != CARD):
         return f"Open it with datasets.load_dataset({str(folder)!r})."
-    return "It has no rows; the counts say what was left out."
+    return "It has no rows: no sample matches the query, or the counts say what was left out."
 
 
 def print_card(path: Path) -> None:

@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     _finish(target, report)
     status = 0 if args.no_wait else _wait(target, report)
     for source, message in report.refused + report.steps_to_replay.problems:
-        print_message(f"{source} was refused: {format_sentence(message)}")
+        print_message(f"{source} is not imported: {format_sentence(message)}")
     if target.url:
         print_message(target.url)
     return 1 if report.refused or report.steps_to_replay.problems else status
@@ -141,8 +141,9 @@ def _upload_file(target: watch.UploadTarget, dump: watch.DumpFile, report: Impor
     except watch.UploadRejectedError as error:
         report.refused.append((dump.source, str(error)))
         return
-    except OSError as error:
-        raise UsageError(f"{dump.path} can't be read: {error.strerror or error}.") from error
+    except OSError as error:  # it may be gone by now; the other files are uploaded
+        report.refused.append((dump.source, f"It can't be read: {error.strerror or error}."))
+        return
     report.files[axis] += 1
     report.known[axis] += not new
     if dump.kind.content == "samples":

@@ -141,6 +141,9 @@ def report_replayability(target: UploadTarget, steps: ArtifactImport) -> int:
     if ready:
         print(f"Replayable: {format_count(len(ready), 'step')}.")
     bad = [artifact for artifact in artifacts if artifact["state"] in ("unsafe", "gone")]
+    folders = {artifact.key: artifact.path for artifact in steps.artifacts}
     for artifact in bad:
-        print_message(f"Step {artifact['step']} is {artifact['state']}: {artifact['message'] or 'no reason given'}")
+        reason = artifact["message"] or "no reason given"
+        folder = folders.get(artifact["id"])
+        print_message(f"Step {artifact['step']}{f' in {folder}' if folder else ''} is {artifact['state']}: {reason}")
     return 1 if bad else 0

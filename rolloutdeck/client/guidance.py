@@ -104,6 +104,8 @@ class Guidance:
         response = server.request("GET", path, headers=headers, timeout=REQUEST_SECONDS)
         if response.is_from_server and response.status == 304:
             return ""
+        if response.status == 404 and not self.rules.version:  # the project is created with the run, or has no rules
+            return ""
         if not response.is_success:
             return response.error_message
         if len(response.body) > MAX_GUIDANCE_BYTES:

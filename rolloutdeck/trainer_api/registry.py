@@ -49,6 +49,12 @@ def first_step(format: str) -> int:
     return loader.first_step if (loader := find_loader(format)) else 1
 
 
+def ends_without_file(format: str) -> bool:
+    """Returns whether a run that replays files of this format can only train on them: it ends at a step without."""
+    loader = find_loader(format)
+    return loader is not None and loader.replays_only and not loader.replay_lines
+
+
 def list_selected_actions(format: str, role: str = "") -> tuple[str, ...]:
     """Returns what a replay of such files can do with selected samples, the default first; () if it is unknown."""
     loader = find_loader(format)

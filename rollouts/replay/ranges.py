@@ -79,7 +79,7 @@ def pin_range(
             text = _("Step {step} of the plan already replays another pin; remove that one first.")
             skipped[step] = text.format(step=step + shift)
     if not has_files:
-        raise NotFoundError(explain_empty_range(run, first, last), "first")
+        raise NotFoundError(explain_empty_range(run, first, last, step_kind), "first")
     check_entries(run.project, [(pin, step) for step, pin in added.items()])
     wanted = targets | {step: pin.pk for step, pin in added.items()}
     if wanted == targets:
@@ -88,9 +88,13 @@ def pin_range(
     return PinnedRange(added, skipped, revision)
 
 
-def explain_empty_range(run: Run, first: int, last: int) -> str:
+def explain_empty_range(run: Run, first: int, last: int, step_kind: str) -> str:
     files = Artifact.objects.filter(run=run, split="train").exclude(role="tokenizer")
-    known = sorted(set(files.values_list("step", flat=True)))
+    steps = set(files.values_list("step_kind", "step"))
+    known = sorted(step for kind, step in steps if kind == step_kind)
+    if not known and steps:
+        text = _("The steps of this run with files are of the kind {kind}. Set `step_kind` to pin them.")
+        return text.format(kind=", ".join(sorted({kind for kind, _step in steps})))
     if not known:
         return explain_nothing_to_pin(run, first, None)
     text = _("No step from {first} to {last} has files that a trainer can load. Steps with files: {low} to {high}.")

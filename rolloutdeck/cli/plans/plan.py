@@ -17,14 +17,14 @@ from rolloutdeck.cli.common import (
     send_request,
 )
 from rolloutdeck.cli.plans.entries import has_outcome, print_entries
-from rolloutdeck.cli.plans.prompts import send_step_prompts
+from rolloutdeck.cli.plans.prompts import read_step_prompts, send_step_prompts
 from rolloutdeck.cli.plans.selection import describe_setting, print_effects
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_targets
 from rolloutdeck.replay import DEFAULT_PLAN, PlanEntry, PlanRevision, parse_plan
-from rolloutdeck.trainer_api import first_step
+from rolloutdeck.trainer_api import ends_without_file, first_step
 
 MAX_PREVIEW_STEPS = 10_000
 STEPS_AFTER_LAST_TARGET = 4  # steps shown after the last target, to show what the plan's action does there
@@ -38,11 +38,12 @@ def main(args: argparse.Namespace) -> int:
     run_name = args.run or settings.run
     if args.prompts and not run_name:
         raise UsageError("--prompts needs the run that will replay: use --run NAME.")
+    prompts = read_step_prompts(args.prompts) if args.prompts else {}
     run = _find_replaying_run(server, run_name, project, is_sending=bool(args.prompts)) if run_name else None
     if args.prompts:
         run = run or create_planned_run(server, project, run_name, settings.run_id)
-        count = send_step_prompts(server, run["id"], args.prompts, args.step_kind)
-        print_message(f"Sent the prompts of {format_count(count, 'step')} of {run_name}.")
+        send_step_prompts(server, run["id"], prompts, args.step_kind)
+        print_message(f"Sent the prompts of {format_count(len(prompts), 'step')} of {run_name}.")
     response = load_plan(server, project, args.plan or settings.plan or DEFAULT_PLAN, run["id"] if run else None)
     if args.json:
         print(json.dumps(response, ensure_ascii=False))
@@ -119,14 +120,17 @@ def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
     print_entries(plan.entries, has_run=has_run)
     print_effects(plan.entries)
     print_timeline(plan, steps)
-    _print_differences([(entry.target_step, difference) for entry in plan.entries for difference in entry.differences])
+    print_differences([(entry.target_step, difference) for entry in plan.entries for difference in entry.differences])
 
 
-def _print_differences(differences: Sequence[tuple[int, FactDifference]]) -> None:
-    """Prints the differences by target step. Facts that are unknown on both sides share one line."""
+def print_differences(differences: Sequence[tuple[int, FactDifference]]) -> None:
+    """Prints each difference once, with its target steps. Facts that are unknown on both sides share one line."""
+    targets_by_text: dict[str, list[int]] = {}
     for target, difference in differences:
         if not difference.unknown_on_both_sides:
-            print(f"  step {target}: {_describe_difference(difference)}")
+            targets_by_text.setdefault(_describe_difference(difference), []).append(target)
+    for text, targets in targets_by_text.items():
+        print(f"  {_format_steps(sorted(set(targets)))}: {text}")
     if unknown := dict.fromkeys(difference.fact for _, difference in differences if difference.unknown_on_both_sides):
         print(f"  unknown on both sides, not compared: {remove_control_characters(', '.join(unknown), lines=False)}")
 
@@ -135,7 +139,7 @@ def print_timeline(plan: PlanRevision, steps: int) -> None:
     """Prints at which steps each pin is replayed, and which steps generate. Without an outcome, a pin that is known not
     to fit the run is not replayed."""
     # The first step of a run is 0 or 1, as counted by the trainer that loads these pins.
-    formats = [str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts]
+    formats = {str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts}
     first = min(map(first_step, formats), default=1)
     last = first + steps - 1 if steps else max(plan.targets) + STEPS_AFTER_LAST_TARGET
     resolved = resolve_targets(plan.action, plan.targets, range(first, min(last, MAX_PREVIEW_STEPS) + 1))
@@ -145,6 +149,10 @@ def print_timeline(plan: PlanRevision, steps: int) -> None:
     elif (stopping := next((step for step, target in resolved if target in refused), None)) is not None:
         print(f"step {stopping} stops the run")
         resolved = [(step, target) for step, target in resolved if step < stopping]
+    end = next((step for step, target in resolved if target is None), None)
+    if end is not None and any(map(ends_without_file, formats)):
+        print(f"step {end} has no file to load: the run ends there, since its trainer generates nothing")
+        resolved = [(step, target) for step, target in resolved if step < end]
     replayed: dict[int, list[int]] = {}
     for step, target in resolved:
         if target is not None:

@@ -16,12 +16,10 @@ MAX_REQUEST_CHARS = 4_000_000
 FORM = '{"step": 1, "prompts": ["2+2=", …]}'
 
 
-def send_step_prompts(server: ServerClient, run: str, path: Path, step_kind: str) -> int:
-    """Sends the prompts in the file to the run. Returns the number of steps. Raises UsageError."""
-    steps = read_step_prompts(path)
+def send_step_prompts(server: ServerClient, run: str, steps: dict[int, list[str]], step_kind: str) -> None:
+    """Sends the prompts of these steps to the run. Raises UsageError."""
     for batch in _split_batches(steps):
         send_request(server, "POST", f"runs/{quote(run, safe='')}/prompts/", {"steps": batch, "step_kind": step_kind})
-    return len(steps)
 
 
 def read_step_prompts(path: Path) -> dict[int, list[str]]:

@@ -77,7 +77,7 @@ class RubricInstructions:
         answers = {}
         for question in self.questions:
             value = found.get(question["key"])
-            if value is None:
+            if value is None or value == []:  # models write an empty list where none of the choices applies
                 if question.get("required") or question["key"] == self.score:
                     raise InvalidAnswerError(f"the model did not answer {question['key']}: {shorten(text)}")
                 continue

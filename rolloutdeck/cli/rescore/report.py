@@ -59,7 +59,9 @@ def print_comparison(server: ServerClient, path: str, split: str, url: str) -> N
     found = send_request(server, "GET", f"{path}comparison/", query={"split": split or None}).json()
     total, name = found["total"], found["rescore"]["name"]
     if not total["count"]:
-        print_message("No sample has both numbers, so there is nothing to compare.")
+        print_message(
+            "No sample has both numbers, so there is nothing to compare. Does the query match scored samples?"
+        )
         return
     rows: list[tuple[str, ...]] = [
         ("source", "samples", "score", name, "agree", "now correct", "now wrong", "correlation")

@@ -103,6 +103,7 @@ def add_queues_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary in summaries.items():
         verb = verbs.add_parser(name, help=summary)
         verb.add_argument("queue", metavar="QUEUE", help="id or name")
+        verb.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT, else all projects")
         if name in ("show", "agreement"):
             verb.add_argument("--json", action="store_true", help="print the server's JSON response")
         add_server_arguments(verb)

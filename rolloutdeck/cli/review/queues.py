@@ -18,23 +18,24 @@ UNSET: tuple[Any, ...] = (None, "", [], False)
 
 def main(args: argparse.Namespace) -> int:
     settings, server = connect(args)
+    project = args.project or settings.project
     match args.verb:
         case "create":
             return create_queue(server, args, require_project(args, settings), args.run or [settings.run])
         case "show":
-            print_queue(find_queue(server, args.queue), as_json=args.json)
+            print_queue(find_queue(server, args.queue, project), as_json=args.json)
         case "answers":
-            for item in iterate_pages(server, f"queues/{find_queue(server, args.queue)['id']}/items/"):
+            for item in iterate_pages(server, f"queues/{find_queue(server, args.queue, project)['id']}/items/"):
                 print(json.dumps(item, ensure_ascii=False))
         case "agreement":
-            queue = find_queue(server, args.queue)
+            queue = find_queue(server, args.queue, project)
             print_agreement(send_request(server, "GET", f"queues/{queue['id']}/agreement/").json(), as_json=args.json)
         case "close" | "reopen":
-            queue = find_queue(server, args.queue, state="all")
+            queue = find_queue(server, args.queue, project)
             send_request(server, "PATCH", f"queues/{queue['id']}/", {"closed": args.verb == "close"})
             print_message(f"{'Closed' if args.verb == 'close' else 'Opened'} the queue {queue['name']}.")
         case _:
-            query = {"state": args.state, "project": args.project or settings.project or None}
+            query = {"state": args.state, "project": project or None}
             list_queues(server, query, as_json=args.json)
     return 0
 
@@ -72,14 +73,16 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str, n
     return 0
 
 
-def find_queue(server: ServerClient, name: str, state: str = "all") -> dict[str, Any]:
-    """Returns the queue with this id or name. Raises UsageError."""
+def find_queue(server: ServerClient, name: str, project: str = "") -> dict[str, Any]:
+    """Returns the queue with this id, or with this name in the project (default: all). Raises UsageError."""
     if name.isdecimal():
         return dict(send_request(server, "GET", f"queues/{name}/").json())
-    found = [queue for queue in iterate_pages(server, "queues/", {"state": state}) if queue["name"] == name]
+    query = {"state": "all", "project": project or None}
+    found = [queue for queue in iterate_pages(server, "queues/", query) if queue["name"] == name]
     if len(found) != 1:
-        problem = "There is no queue" if not found else "Several projects have a queue"
-        raise UsageError(f"{problem} {name!r}. List them with `rolloutdeck queues list`, and use the id.")
+        place = f" in {project}" if project else ""
+        problem = f"There is no queue {name!r}{place}" if not found else f"Several queues are called {name!r}{place}"
+        raise UsageError(f"{problem}. List them with `rolloutdeck queues list --state all`, and use the id.")
     return dict(send_request(server, "GET", f"queues/{found[0]['id']}/").json())
 
 

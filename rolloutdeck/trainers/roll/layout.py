@@ -64,6 +64,11 @@ class RollRequirements(RunRequirements):
         )
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
+        if not self.count_steps_without_gap(steps):
+            raise UsageError(
+                f"ROLL ends at its first step without a file, and the plan has none for step {self.first}. Pin that "
+                "step too, or move the pins with the plan's target steps."
+            )
         return [
             *("rollout_mock:", "  enable: true", "  mode: mock", f"  dump_dir: {json.dumps(root)}"),
             f"max_steps: {self.count_steps_without_gap(steps)}",

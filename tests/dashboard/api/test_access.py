@@ -32,7 +32,7 @@ def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: U
 
 def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) -> None:
     message = ApiClient.with_token(owner, "ingest")("GET", "runs/").content.decode()
-    assert "needs read" in message and "rolloutdeck token create NAME --scope ingest,read`" in message
+    assert "needs read" in message and "rolloutdeck token create NAME --project PROJECT --scope ingest,read`" in message
 
 
 def test_a_token_for_one_project_makes_no_token_for_another(run: Run, owner: User) -> None:

@@ -98,7 +98,26 @@ def test_import_goes_on_past_a_refused_file_and_names_it(deck: Deck, tmp_path: P
         (tmp_path / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
     deck.mode, deck.only = "413", "q1"
     status, _, err = command("import", tmp_path, *HERE)
-    assert status == 1 and "1.jsonl was refused: No, because of a test." in err
+    assert status == 1 and "1.jsonl is not imported: No, because of a test." in err
+    assert deck.steps() == [("files", 2)]
+
+
+def test_import_goes_on_past_a_file_that_is_gone(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        row = {"input": f"q{step}", "output": "a", "score": 1.0, "step": step}
+        (tmp_path / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+    upload = import_._upload_file
+
+    def upload_file(target: Any, file: Any, *words: Any) -> None:
+        if file.path.name == "1.jsonl":
+            file.path.unlink()
+        upload(target, file, *words)
+
+    monkeypatch.setattr(import_, "_upload_file", upload_file)
+    status, _, err = command("import", tmp_path, *HERE)
+    assert status == 1 and "1.jsonl is not imported: It can't be read: No such file or directory." in err
     assert deck.steps() == [("files", 2)]
 
 

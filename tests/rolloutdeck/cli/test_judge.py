@@ -175,6 +175,10 @@ def test_what_a_model_answers_is_checked_against_the_questions() -> None:
     asked = build_rubric_instructions(rubric, "", "kind", "")
     verdict = asked.read('Sure: {"correct": "Yes", "quality": "5", "kind": "GOOD"}')
     assert (verdict.value, verdict.answers) == (1.0, {"correct": True, "quality": 5, "kind": "good"})
+    several = {"key": "wrong", "title": "What?", "kind": "choices", "options": [{"key": "sign", "title": "Sign"}]}
+    optional = build_rubric_instructions({"questions": [*rubric["questions"], several]}, "", "kind", "")
+    assert optional.read('{"correct": true, "quality": 2, "kind": "bad", "wrong": []}').answers.keys() == {
+        "correct", "quality", "kind"}  # fmt: skip
     for text in ("[1]", "{}", '{"correct": true, "kind": "other"}', '{"correct": 1, "kind": "bad", "quality": 6}'):
         with pytest.raises(Exception, match="the model"):
             asked.read(text)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.plans.entries import print_entries
-from rolloutdeck.cli.plans.plan import print_timeline
+from rolloutdeck.cli.plans.plan import print_differences, print_timeline
 from rolloutdeck.cli.plans.selection import print_effects
-from rolloutdeck.replay import PlanEntry, PlanRevision
+from rolloutdeck.protocol import FactDifference
+from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 
 UNKNOWN = {"state": "unknown", "label": "unknown: depends on the prompts"}
 
@@ -51,6 +52,20 @@ def test_a_pin_that_does_not_fit_is_not_said_to_be_replayed(
     entries = (entry(1, 1), replace(entry(2, 2), preview={"state": "will_generate", "label": "will generate"}))
     print_timeline(PlanRevision("default", 1, "cache", on_mismatch, entries=entries), 0)
     assert capsys.readouterr().out.splitlines() == says
+
+
+def test_a_run_that_generates_nothing_ends_at_its_first_step_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    file = PinnedArtifact("key", "rollout", 0, {}, {"format": "roll-mock"})
+    entries = tuple(replace(entry(step, step), artifacts=(file,)) for step in (0, 1, 3))
+    print_timeline(PlanRevision("default", 1, "cache", "generate", entries=entries), 0)
+    end, replayed = capsys.readouterr().out.splitlines()
+    assert end.startswith("step 2 has no file to load: the run ends there")
+    assert replayed == "steps 0-1 replay the pins of these target steps"
+
+
+def test_a_difference_of_many_steps_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_differences([(step, FactDifference("role", "rollout", None, "warn")) for step in (1, 2, 3, 7)])
+    assert capsys.readouterr().out == '  steps 1-3, 7: warn: role is "rollout" in the pin, unknown in the run\n'
 
 
 def test_the_effect_on_selected_samples_is_printed_for_the_first_prompts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
 from rollouts.labels import save_rubric
-from rollouts.models import Project, Queue
+from rollouts.models import Membership, Project, Queue
 from rollouts.queues import claim_next, submit_answers
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -61,3 +61,12 @@ def test_a_queue_is_created_shown_answered_and_closed(
     assert queues("reopen", queue.pk)[2] == "Opened the queue first check.\n"
     status, _, error = queues("show", "other")
     assert status == 2 and "There is no queue 'other'" in error
+    other = builders.project("code")
+    Membership.objects.create(project=other, user=owner, role="owner")
+    Queue.objects.create(project=other, name="first check")
+    monkeypatch.delenv("ROLLOUTDECK_PROJECT", raising=False)
+    assert "Several queues are called 'first check'" in queues("show", "first check")[2]
+    assert "2 of 8 answers" in queues("show", "first check", "--project", project.slug)[1]
+    monkeypatch.setenv("ROLLOUTDECK_PROJECT", "code")
+    assert "0 of 0 answers" in queues("show", "first check")[1]
+    assert "There is no queue 'other' in code" in queues("show", "other")[2]

@@ -195,6 +195,8 @@ def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
     file.write_text("[1]\n")
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 2
     assert "line 1: expected a JSON object" in capsys.readouterr().err
+    assert cli.main(["plan", "--project", "math", "--run", "typo", "--prompts", str(tmp_path / "missing")]) == 2
+    assert "missing" in capsys.readouterr().err and not Run.objects.filter(name="typo").exists()
 
 
 def test_an_empty_plan_says_how_to_fill_it(

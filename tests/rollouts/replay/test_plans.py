@@ -339,3 +339,9 @@ def test_a_range_that_is_no_range_or_has_no_files_is_refused_and_changes_nothing
     with pytest.raises((InvalidInputError, NotFoundError)):
         ranges.pin_range(source, first, last, owner)
     assert plans.find_current_revision(project) is None
+
+
+def test_a_range_of_steps_of_another_kind_names_the_kind(source: Run, owner: User, good: list[Pin]) -> None:
+    Artifact.objects.update(step_kind="iteration")
+    with pytest.raises(NotFoundError, match="of the kind iteration"):
+        ranges.pin_range(source, 1, 3, owner)

@@ -15,7 +15,8 @@ MIN_FOLDED_LINES = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """An entry of the draft. `position` is its place there; `target` is what the user typed."""
+    """An entry of the draft. `position` is its place there; `target` is what the user typed. `is_unreached`: the run
+    ends before it."""
 
     position: int
     row: PinRow
@@ -23,6 +24,7 @@ class PlanLine:
     step: int | None
     problem: str
     preview: EntryPreview | None
+    is_unreached: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +58,8 @@ class PlanLine:
         preview, outcome, pin = self.preview, self.outcome, self.row.pin
         return (
             pin.run_id, pin.attempt_id, pin.split, pin.step_kind, self.row.state.label,
-            preview and preview.label, outcome and (outcome.state, outcome.reason, outcome.selection),
+            preview and preview.label, self.is_unreached,
+            outcome and (outcome.state, outcome.reason, outcome.selection),
         )  # fmt: skip
 
 

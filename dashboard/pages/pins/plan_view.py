@@ -91,8 +91,17 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     if not message and (left := len(problems) - MAX_DRAFT_ENTRIES) > 0:
         text = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.")
         message = text.format(count=MAX_DRAFT_ENTRIES, left=left)
+    end = preview["preview"].end
     lines = [
-        PlanLine(position, pins[entry.pin], entry.target, entry.step, problem, find_preview(previews, entry.step))
+        PlanLine(
+            position,
+            pins[entry.pin],
+            entry.target,
+            entry.step,
+            problem,
+            find_preview(previews, entry.step),
+            is_unreached=end is not None and entry.step is not None and entry.step > end,
+        )
         for position, (entry, problem) in enumerate(zip(draft.entries[:MAX_DRAFT_ENTRIES], problems, strict=False))
         if entry.pin in pins
     ]

@@ -248,6 +248,10 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
     assert "step 1: no file to load; the run ends here" in page
     assert "skip it" in page and "generate instead" not in page
     assert "step 2: not reached; the run ends at step 1" in page
+    assert (
+        page.count('tag preview-unknown">') == 1
+        and '<span class="tag preview-will_generate">not reached</span>' in page
+    )
     signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
     assert "The trainer then generates nothing" in body(signed, "/pins/?project=math")
     full = body(signed, f"/pins/?base=1&action=repeat_last&pin={mock.pk}&target=0&steps=3")

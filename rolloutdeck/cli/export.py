@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode
@@ -46,7 +47,11 @@ def main(args: argparse.Namespace) -> int:
         download_archive(server, query, file)
         names = extract_archive(file, folder)
     print_card(folder / CARD)
-    print_message(f"Wrote {' and '.join(names)} to {folder}. {describe_use(folder, names)}")
+    if not any((folder / name).stat().st_size for name in names if name != CARD):
+        shutil.rmtree(folder)  # `load_dataset` raises an exception without a message if there are no rows
+        print_message("Nothing is written: no sample matches the query, or the counts say what was left out.")
+        return 0
+    print_message(f"Wrote {' and '.join(names)} to {folder}. Open it with datasets.load_dataset({str(folder)!r}).")
     return 0
 
 
@@ -82,13 +87,6 @@ def extract_archive(file: BinaryIO, folder: Path) -> list[str]:
         message = "The export is not complete: the server stopped while it sent it. Its log says why"
         raise UsageError(f"{message} ({error}).") from error
     return names
-
-
-def describe_use(folder: Path, names: Sequence[str]) -> str:
-    """How to open the folder. `load_dataset` raises an exception without a message if there are no rows."""
-    if any((folder / name).stat().st_size for name in names if name != CARD):
-        return f"Open it with datasets.load_dataset({str(folder)!r})."
-    return "It has no rows: no sample matches the query, or the counts say what was left out."
 
 
 def print_card(path: Path) -> None:

@@ -29,7 +29,7 @@ from rollouts.samples import BodyReader, KnownRows, StepPlace, read_ahead, read_
 
 KNOWN_BATCHES: Final = 4  # for which steps and dumps are loaded together
 
-EVAL_PROMPT: Final = "prompts of an evaluation"
+EVAL_PROMPT: Final = "samples whose prompt is of an evaluation"
 NO_TEXT: Final = "samples without text"
 NO_SIGNAL: Final = "samples without score, label or rank"
 ONE_RESPONSE: Final = "groups with nothing to compare"

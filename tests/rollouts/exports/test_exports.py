@@ -80,7 +80,7 @@ def test_pairs_are_the_best_and_the_worst_of_a_group_and_the_rest_is_counted(run
     rows, card = export(mate, f"run={run.uid}", layout="preferences")
     assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [("p1", "best", "worst")]
     assert (rows[0]["score"], rows[0]["rejected_score"], rows[0]["step"], rows[0]["run"]) == (1.0, 0.0, 1, "grpo")
-    assert "- pairs of identical texts: `1`" in card and "- prompts of an evaluation: `3`" in card
+    assert "- pairs of identical texts: `1`" in card and "- samples whose prompt is of an evaluation: `3`" in card
     assert "- pairs that are equal, or closer than the margin: `1`" in card and "- samples read: `10`" in card
     every, _ = export(mate, f"run={run.uid}", layout="preferences", pairs="all", min_margin="0.5")
     assert [(row["chosen"], row["rejected"]) for row in every] == [("best", "worst")]

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -175,7 +176,8 @@ def build_picker_context(
     request: HttpRequest, targets: Sequence[ComparisonTarget], state: CompareUrlState
 ) -> dict[str, Any]:
     """A field for each target, at least two, and one more."""
-    runs = list(permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MAX_OFFERED_RUNS])
+    visible = permissions.visible_runs(request).select_related("project").order_by("-seen_at")
+    runs = list(visible[:MAX_OFFERED_RUNS])
     runs += [run for run in dict.fromkeys(target.run for target in targets) if run not in runs]
     fields: list[PickerField] = [(target.letter, target.run, target.requested_step) for target in targets]
     if len(fields) == 1:
@@ -183,8 +185,9 @@ def build_picker_context(
     elif not fields and state.of:
         fields = build_unresolved_fields(runs, state.of)
     elif not fields:
-        newest = runs[0] if runs else None
-        fields = [("A", newest, ""), ("B", newest and choose_partner_run(newest, runs), "")]
+        with_samples = list(visible.filter(Exists(Step.objects.filter(run=OuterRef("pk"))))[:MAX_OFFERED_RUNS])
+        newest = next(iter([*with_samples, *runs]), None)
+        fields = [("A", newest, ""), ("B", newest and choose_partner_run(newest, [*with_samples, *runs]), "")]
     elif len(fields) < len(TARGET_LETTERS):
         fields.append((TARGET_LETTERS[len(fields)], None, ""))
     several_projects = len({run.project_id for run in runs}) > 1

@@ -121,6 +121,12 @@ def test_a_run_is_offered_beside_one_of_its_own_project(run: Run, client: Client
         assert chosen[:2] == [run.uid, "uid-math-sister"], query
 
 
+def test_the_picker_begins_with_the_newest_runs_that_have_samples(run: Run, client: Client, mate: User) -> None:
+    builders.run(run.project, "configured", seen_at=timezone.now() + timedelta(hours=1))
+    client.force_login(mate)
+    assert re.findall(r'<option value="([^"]*)" selected', page(client, ""))[:2] == [run.uid, "uid-math-configured"]
+
+
 def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> None:
     client.force_login(mate)
     assert "No runs yet" in page(client, "")

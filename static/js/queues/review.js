@@ -240,9 +240,9 @@ async function skipOrUndo(sent) {
     await draft;
     const result = await postForm(sent);
     showMessage(result.message);
+    if (result.item) return await openItem(result.item); // with its progress: both change at once
     if (result.progress) showProgress(result.progress);
-    if (result.item) await openItem(result.item);
-    else await openNext();
+    await openNext();
   } catch (error) {
     if (error.code === QUEUE_CLOSED) return showClosed();
     showMessage(error.message, MESSAGE_OF_ERROR);

@@ -167,12 +167,14 @@ def test_axis_labels_of_a_chart_in_a_finding_are_readable(visit: Visit, trained:
 @pytest.mark.parametrize("width", [400, 800])
 def test_menus_open_inside_the_screen(person: Callable[..., Visit], trained: Training, width: int) -> None:
     visit = person(viewport={"width": width, "height": 800})
+    sample = rows(opened(visit, f"/runs/{trained.uid}/steps/2/"))[0]
     for path, menu, card in (
         ("/", "#picker", "#picker > .card"),
         ("/", "#views-menu", "#views-list"),
         (f"/runs/{trained.uid}/", "#views-menu", "#views-list"),
         (f"/runs/{trained.uid}/", "#over", "#over > .card"),
         (f"/runs/{trained.uid}/steps/2/", ".pin-box", ".pin-card"),
+        (f"/samples/{sample}/", ".pin-box", ".pin-card"),
     ):
         page = opened(visit, path)
         page.locator(f"{menu} > summary").first.click()
@@ -181,6 +183,7 @@ def test_menus_open_inside_the_screen(person: Callable[..., Visit], trained: Tra
         button = page.locator(f"{menu} > summary").first.bounding_box()
         assert box and button
         assert box["x"] >= 0 and box["x"] + box["width"] <= width, (path, card, box)
+        assert box["width"] > 300, (path, card, box)
         assert box["y"] >= button["y"], (path, card, box, button)  # not over the header
 
 

@@ -73,6 +73,9 @@ class RunRequirements(ABC):
         """Returns the number of the step folder for an artifact of a pinned step that is replayed at `step`."""
         return step
 
+    def check_steps(self, steps: Sequence[int]) -> None:  # noqa: B027 - most trainers replay any steps
+        """Raises UsageError if a run with files for these steps replays none of them."""
+
     @abstractmethod
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """Returns what the user must know before a replay of these steps, one sentence each."""

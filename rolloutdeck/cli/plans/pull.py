@@ -54,6 +54,7 @@ def main(args: argparse.Namespace) -> int:
     placements = pull.run(placements, manifest)
     if not placements:
         raise UsageError(f"No step of the plan {plan} can be replayed.")
+    requirements.check_steps([placement.number for placement in placements])  # without those that could not be placed
     _load_run_plan(server, run, str(plan), requirements, bind=True)
     previewed = read_plan_response(load_plan(server, project, str(plan), run["id"]))  # as `rolloutdeck plan` shows it
     _print_previews(previewed, placements)
@@ -193,6 +194,7 @@ def _build_placements(plan: PlanRevision, requirements: RunRequirements, max_ste
     if not placements:
         hint = "" if skipped else " with so few steps: increase --steps"
         raise UsageError(f"No step of the plan {plan} can be replayed{hint}.")
+    requirements.check_steps([placement.number for placement in placements])
     return placements
 
 

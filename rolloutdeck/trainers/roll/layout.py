@@ -63,12 +63,14 @@ class RollRequirements(RunRequirements):
             "they count in the rewards of their group and in nothing else. All other bytes are the pinned ones."
         )
 
-    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
+    def check_steps(self, steps: Sequence[int]) -> None:
         if not self.count_steps_without_gap(steps):
             raise UsageError(
                 f"ROLL ends at its first step without a file, and the plan has none for step {self.first}. Pin that "
                 "step too, or move the pins with the plan's target steps."
             )
+
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         return [
             *("rollout_mock:", "  enable: true", "  mode: mock", f"  dump_dir: {json.dumps(root)}"),
             f"max_steps: {self.count_steps_without_gap(steps)}",

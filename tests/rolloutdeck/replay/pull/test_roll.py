@@ -107,6 +107,16 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     assert "max_steps is 1, as step 1 has none, and later steps are not reached" in result.err
 
 
+def test_a_plan_without_a_file_for_the_first_step_is_refused_before_a_download(
+    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(1, owner), 2))
+    capsys.readouterr()
+    assert roll("pull", *SHAPE, "max_steps=5") == 2
+    assert "the plan has none for step 0. Pin that step too" in capsys.readouterr().err
+    assert not (tmp_path / "into").exists()
+
+
 def test_the_command_on_the_plans_page_lays_it_out(
     roll: RunCommand, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,17 @@ def test_the_rules_are_followed_and_survive_a_restart_without_the_server(
     receiver.up()
 
 
+def test_a_project_that_is_not_there_yet_is_no_warning(
+    receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.has_project = False
+    following = start().guidance()
+    until(lambda: receiver.statuses.count(404) > 1)
+    receiver.has_project = True
+    until(lambda: following.rules.version == 3)
+    assert "No new guidance rules" not in caplog.text
+
+
 @pytest.mark.parametrize("rules", [{}, {"version": 1, "baseline": "?", "rules": [], "prompts": {}, "responses": {}}])
 def test_an_answer_that_is_no_rules_leaves_the_last_known_ones(
     receiver: Guiding, start: Callable[..., Run], rules: dict[str, object]

@@ -26,10 +26,11 @@ def build_rules(
 
 
 class Guiding(Receiver):
-    """`rules` are what the server selects now; `delay` is how slow it answers, in seconds."""
+    """`rules` are what the server selects now; `delay` is how slow it answers, in seconds. `has_project`: else the
+    status is 404."""
 
     def __init__(self, rules: dict[str, Any]) -> None:
-        self.rules, self.delay = rules, 0.0
+        self.rules, self.delay, self.has_project = rules, 0.0, True
         self.statuses: list[int] = []
         super().__init__()
 
@@ -45,7 +46,7 @@ class GuidingHandler(Handler):
         time.sleep(self.receiver.delay)
         body = json.dumps(self.receiver.rules).encode()
         etag = f'"{hashlib.sha256(body).hexdigest()}"'
-        status = 304 if self.headers["If-None-Match"] == etag else 200
+        status = 304 if self.headers["If-None-Match"] == etag else 200 if self.receiver.has_project else 404
         self.receiver.statuses.append(status)
         self.send_response(status)
         self.send_header("X-Rolloutdeck", self.receiver.version)

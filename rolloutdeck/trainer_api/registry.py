@@ -50,9 +50,8 @@ def first_step(format: str) -> int:
 
 
 def ends_without_file(format: str) -> bool:
-    """Returns whether a run that replays files of this format can only train on them: it ends at a step without."""
-    loader = find_loader(format)
-    return loader is not None and loader.replays_only and not loader.replay_lines
+    """Returns whether a run that replays files of this format ends at a step without a file."""
+    return bool((loader := find_loader(format)) and loader.ends_without_file)
 
 
 def list_selected_actions(format: str, role: str = "") -> tuple[str, ...]:

@@ -261,3 +261,8 @@ class Trainer(TrainerFiles):
     environment_lines: FunctionReference[[Mapping[str, str]], list[str]] | None = None
     # Returns the settings for replay by our code inside the trainer; None if no code of ours runs inside it.
     replay_lines: FunctionReference[[], list[str]] | None = None
+
+    @property
+    def ends_without_file(self) -> bool:
+        """Whether a run that replays can only train on files: it ends at a step without one."""
+        return self.replays_only and not self.replay_lines

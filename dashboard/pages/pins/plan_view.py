@@ -219,7 +219,7 @@ def build_preview_context(
     reached = [count_steps(shown) for shown in (run, outcome_run) if shown]
     last = plan_preview.choose_last_step(page.steps, page.draft, max(reached, default=0))
     trainer = load_trainer(name) if (name := replay.find_loading_trainer(listed)) else None
-    replays_only = bool(trainer and trainer.replays_only and not trainer.replay_lines)
+    replays_only = bool(trainer and trainer.ends_without_file)
     actions = ACTIONS | ({"cache": REPLAYS_ONLY_CACHE} if replays_only else {})
     preview = plan_preview.build_plan_preview(
         page.draft, range(first, last + 1), names, previews, replays_only=replays_only

@@ -17,7 +17,8 @@ import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
-from rollouts.lib import find_unknown_migrations, read_version
+from rolloutdeck.lib import read_version
+from rollouts.lib import find_unknown_migrations
 from tests.test_move_to_postgres import postgres  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[1]

@@ -246,12 +246,9 @@ class PrintVersion(argparse.Action):
     """Reads the version only if it is wanted, since this takes longer than parsing the arguments."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from rolloutdeck.lib import read_version
 
-        try:
-            print(f"rolloutdeck {version('rolloutdeck')}")
-        except PackageNotFoundError:  # a checkout that is not installed
-            print("rolloutdeck, version unknown")
+        print(f"rolloutdeck {read_version()}")
         parser.exit()
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the trainer side: environment variables, HTTP, downloads, symlinks, log lines.
+"""Helpers of the trainer side: environment variables, HTTP, downloads, symlinks, log lines, version.
 
 Depends on: the standard library and `rolloutdeck.protocol`.
 Invariant: a failed request raises `ServerUnreachableError` or `DownloadError`, which callers in a trainer catch.
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     )
     from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
     from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
+    from rolloutdeck.lib.version import read_version
 
 __all__ = [
     "DownloadError", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient", "ServerResponse",
     "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner", "download_file",
     "find_folder_owner", "find_home_folder", "find_local_token", "hash_file", "is_safe_to_follow", "is_same_server",
-    "list_running_servers", "load_local_server", "log_or_print", "logger", "record_local_server",
+    "list_running_servers", "load_local_server", "log_or_print", "logger", "read_version", "record_local_server",
     "remove_local_server", "write_private_file",
 ]  # fmt: skip
 
@@ -55,4 +56,5 @@ __getattr__ = lazy_names(__name__, {
     ),
     "log": ("OnceLogger", "log_or_print", "logger"),
     "symlinks": ("detect_created_owner", "find_folder_owner", "is_safe_to_follow"),
+    "version": ("read_version",),
 })  # fmt: skip

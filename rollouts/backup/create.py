@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rolloutdeck.lib import read_version
 from rolloutdeck.up import PARTIAL_SUFFIX
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
@@ -21,7 +22,6 @@ from rollouts.backup.manifest import (
     write_manifest,
 )
 from rollouts.integrity import FileReference, iterate_references, list_image_files
-from rollouts.lib import read_version
 from rollouts.storage import checkout_file, find_file, forbid_deletion, get_data_root
 
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes copied

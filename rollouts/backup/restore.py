@@ -8,11 +8,12 @@ from pathlib import Path, PurePosixPath
 from django.conf import settings
 from django.db import connection
 
+from rolloutdeck.lib import read_version
 from rolloutdeck.up import RESTORE_MARKER
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import POOL_NAME, Manifest, compute_sha256, list_backups, lock_destination
-from rollouts.lib import find_unknown_migrations, read_version
+from rollouts.lib import find_unknown_migrations
 from rollouts.storage import (
     StorageRefusedError,
     checkout_file,

@@ -10,10 +10,11 @@ from pathlib import Path
 from django.core.management.base import OutputWrapper
 from django.db import connection
 
+from rolloutdeck.lib import read_version
 from rollouts.backup.database import copy_sqlite_file, get_engine, is_database_empty, list_migrations
 from rollouts.backup.tables import apply_migrations, has_pending_migrations
 from rollouts.errors import RolloutError
-from rollouts.lib import find_unknown_migrations, read_version
+from rollouts.lib import find_unknown_migrations
 from rollouts.storage import get_data_root
 
 VERSION_FILE = "version"  # in the data folder: the last version that used it

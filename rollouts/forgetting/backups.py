@@ -18,6 +18,7 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
+from rolloutdeck.lib import read_version
 from rollouts.backup import (
     POOL_NAME,
     BackupError,
@@ -37,7 +38,6 @@ from rollouts.forgetting.files import UsedImages
 from rollouts.forgetting.forget import erase_database_pages, erase_deleted_values, remove_rounds
 from rollouts.forgetting.traces import find_traces, parse_prompt_key
 from rollouts.integrity import iterate_references
-from rollouts.lib import read_version
 from rollouts.models import ForgottenPrompt, Project
 from rollouts.storage import find_file, use_folder
 

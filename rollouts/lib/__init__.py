@@ -27,12 +27,12 @@ from rollouts.lib.validation import (
     parse_multiline_text,
     parse_text,
 )
-from rollouts.lib.version import find_unknown_migrations, read_version
+from rollouts.lib.version import find_unknown_migrations
 
 __all__ = [
     "Cache", "CacheSize", "MAX_INT64", "NewestCache", "cached", "cached_by_key", "cached_newest",
     "clear_all_processes", "clear_caches", "clear_outdated", "find_unknown_migrations", "get_current_process_id",
     "has_passed", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text",
-    "parse_text", "read_version", "redact_command", "redact_secrets", "redact_text", "release_free_memory",
+    "parse_text", "redact_command", "redact_secrets", "redact_text", "release_free_memory",
     "replace_unstorable", "start_memory_release",
 ]  # fmt: skip

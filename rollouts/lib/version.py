@@ -1,17 +1,8 @@
-"""The version of the server, and what it knows about the tables of other versions."""
+"""What this version knows about the tables of other versions."""
 
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 
 from django.db.migrations.loader import MigrationLoader
-
-
-def read_version() -> str:
-    """Returns the version of the installed package, "unknown" in a checkout that is not installed."""
-    try:
-        return version("rolloutdeck")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def find_unknown_migrations(applied: Iterable[str]) -> list[str]:

@@ -38,6 +38,8 @@ def test_the_menu_of_the_overview_lists_views_and_saves_one(visit: Visit, traini
     page = visit.go(f"/runs/{training.uid}/?closed=timing_s")
     page.locator("#views-menu > summary").click()
     form = page.locator("#views-menu .view-save")
+    shared = form.locator("[name=shared]").bounding_box()
+    assert shared and shared["width"] < 30  # next to its words
     form.locator("[name=name]").fill("folded")
     form.get_by_role("button", name="Save view").click()
     expect(page.get_by_text("View folded saved.")).to_be_visible()

@@ -267,8 +267,10 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     while not any(url.startswith("ws") and "queues" in text for url, text in told):
         page.wait_for_timeout(50)
     load(f"/queues/{queue}/review/")
+    first = page.locator("article[data-item]").get_attribute("data-item")
     answer(page)
     page.keyboard.press("u")
+    expect(page.locator(f"article[data-item='{first}']")).to_be_visible()  # the next item has the same numbers at first
     expect(page.locator(STATUS)).to_have_text("0 answered, 5 left")
     answer(page)
     page.keyboard.press("s")

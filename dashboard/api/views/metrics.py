@@ -12,8 +12,9 @@ from rollouts.errors import InvalidInputError
 from rollouts.ingest import get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.live import notify_run_changed
-from rollouts.metrics import append_points, list_metric_names, load_curves
+from rollouts.metrics import MIN_ROWS_TO_COMPACT, append_points, list_metric_names, load_curves
 from rollouts.samples import MetricPoint
+from workers import dispatch
 
 MAX_POINTS = 10_000  # in one request
 MAX_METRIC_NAMES = 200  # in one response
@@ -58,6 +59,8 @@ class Metrics(ApiView):
         count = append_points(run, attempt, points)
         record_activity(run, attempt)
         notify_run_changed(run)
+        if count >= MIN_ROWS_TO_COMPACT:  # else the sweep finds them: charts of many rows are slow until then
+            dispatch.send_now("compact_series", run.pk)
         return Response({"points": count})
 
 

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+import redis
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
@@ -12,6 +14,7 @@ from dashboard.api.renderers import OrjsonRenderer
 from dashboard.api.views import health
 from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
+from rollouts.metrics import MIN_ROWS_TO_COMPACT
 from rollouts.models import AuditEntry, Dump, Label, Project, Run, Token
 from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
@@ -134,6 +137,19 @@ def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(api: ApiClie
     assert [(curve["steps"], curve["values"]) for curve in result["loss"]] == [([1, 2], [None, 0.5])]
     assert result["kl"][0]["values"] == [None]
     assert api("GET", f"runs/{run.uid}/metrics/").json() == {"names": ["kl", "loss"]}
+
+
+def test_many_points_at_once_are_packed_without_waiting_for_the_sweep(api: ApiClient, project: Project) -> None:
+    def push(run: Run, count: int) -> None:
+        points = [{"step": step, "values": {"loss": 0.5}} for step in range(count)]
+        assert api("POST", f"runs/{run.uid}/metrics/", {"attempt": "a", "points": points}).json() == {"points": count}
+
+    few, many = builders.run(project, "few"), builders.run(project, "many")
+    push(few, MIN_ROWS_TO_COMPACT - 1)
+    push(many, MIN_ROWS_TO_COMPACT)
+    headers = [json.loads(message)["headers"] for message in redis.from_url(settings.REDIS_URL).lrange("celery", 0, -1)]
+    sent = [header["argsrepr"] for header in headers if header["task"] == "workers.tasks.compact_series"]
+    assert sent == [f"({many.pk},)"]
 
 
 def test_a_token_is_shown_once_works_and_ends_when_revoked(api: ApiClient, project: Project) -> None:

@@ -34,6 +34,7 @@ PAGE_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
+META_POLICY = PAGE_POLICY.replace(" frame-ancestors 'none'; sandbox", "")  # not allowed in a meta element
 MAX_OVERLAYS, MAX_GROUPS = 7, 4  # as on the overview
 Kind = SharedLink.Kind
 
@@ -161,10 +162,14 @@ def build_chart_item(runs: Sequence[Run], names: Sequence[str], **view: Any) -> 
 def render_shared_page(shared: SharedObject) -> str:
     frame = {
         "title": shared.title,
-        "policy": PAGE_POLICY.replace(" frame-ancestors 'none'; sandbox", ""),  # not allowed in a meta element
+        "policy": META_POLICY,
         "created_at": timezone.now(),
         "language": get_language(),
         "shared": True,
         "file": True,
     }
     return render_to_string(shared.template, {**(shared.context or {}), **frame})
+
+
+def render_not_found_page() -> str:
+    return render_to_string("sharing/not_found.html", {"policy": META_POLICY})

@@ -24,10 +24,6 @@ from rollouts.sharing import DEFAULT_DAYS, EXPIRY_DAYS, create_shared_link, open
 MAX_MISSES = 60  # of one address
 MISS_SECONDS = 600
 MAX_SECRET_CHARS = 100
-# The same for an unknown, an expired and a revoked link, and for every visitor; so it is not translated.
-NOT_FOUND = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Link not found</title>
-<h1>Link not found</h1><p>This link is wrong, has expired, or was revoked. Ask its sender for a new one.</p></html>
-"""
 
 
 @login_required
@@ -97,9 +93,10 @@ def shared_page(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 def respond_not_found(request: HttpRequest) -> HttpResponse:
+    """The same page for an unknown, an expired and a revoked link, and for every visitor; so it is not translated."""
     misses = counters.count(f"shared-miss-{request.META.get('REMOTE_ADDR', '')}", MISS_SECONDS)
     status = 429 if misses > MAX_MISSES else 404
-    response = HttpResponse(NOT_FOUND, status=status)
+    response = HttpResponse(content.render_not_found_page(), status=status)
     if status == 429:
         response["Retry-After"] = str(MISS_SECONDS)
     return add_private_headers(response)

@@ -110,7 +110,7 @@ def parse_template_id(text: str) -> int:
 
 
 class StepTemplate(models.Model):
-    """An opening or ending that many responses of a step share, see `rollouts/samples/templates.py`."""
+    """An opening or ending that many responses of a step share, see `rollouts/samples/responses/templates.py`."""
 
     step = models.ForeignKey(Step, models.CASCADE, related_name="templates", db_index=False)
     key = models.BigIntegerField(help_text="the same in every step")

@@ -6,7 +6,6 @@ to another database.
 """
 
 from rolloutdeck.protocol import describe_json_type
-from rollouts.samples.answer_check import extract_text_answer, read_ground_truth
 from rollouts.samples.bodies import (
     MISSING_BODY_MESSAGE,
     BodyReader,
@@ -32,7 +31,6 @@ from rollouts.samples.export import (
     serialize_full_sample,
     serialize_index_row,
 )
-from rollouts.samples.final_answer import extract_final_answer
 from rollouts.samples.identity import SampleIdGenerator, compute_content_key, get_identity_texts
 from rollouts.samples.images import (
     IMAGE_KEYS,
@@ -74,6 +72,24 @@ from rollouts.samples.rescore_blocks import (
     restore_numbers,
     store_results,
 )
+from rollouts.samples.responses import (
+    NAME_MASK,
+    NUMBER_MASK,
+    PROPERTIES_VERSION,
+    PROPERTY_CATALOG,
+    ROWS_VERSION,
+    TEXT_PROPERTY_BITS,
+    ResponseScan,
+    Template,
+    UnitTestCase,
+    UnitTestResults,
+    compute_text_properties,
+    extract_final_answer,
+    extract_text_answer,
+    find_templates,
+    parse_unit_tests,
+    read_ground_truth,
+)
 from rollouts.samples.sample_tables import (
     BATCH_CHARS,
     BATCH_ROWS,
@@ -84,17 +100,7 @@ from rollouts.samples.sample_tables import (
     iterate_sample_tables,
     to_arrow,
 )
-from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
-from rollouts.samples.text_properties import (
-    PROPERTIES_VERSION,
-    PROPERTY_CATALOG,
-    ROWS_VERSION,
-    TEXT_PROPERTY_BITS,
-    ResponseScan,
-    compute_text_properties,
-)
 from rollouts.samples.timing import SampleTiming, read_timing
-from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_unit_tests
 from rollouts.samples.values import is_number, text_to_float, to_float, to_integer, to_json, to_text
 
 __all__ = [

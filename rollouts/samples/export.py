@@ -15,7 +15,7 @@ from rollouts.models import Label, Sample, SampleQuerySet
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from rollouts.samples.rescore_blocks import load_rescore_values
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.samples.responses import TEXT_PROPERTY_BITS
 
 BATCH_ROWS = 256
 EXPORTED_BODY_FIELDS = tuple(field.name for field in fields(Record) if field.name != "textless")

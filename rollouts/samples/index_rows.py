@@ -11,8 +11,6 @@ from django.db import connection
 
 from rolloutdeck.protocol import GUIDANCE_FIELD, parse_rule_keys
 from rollouts.models import Sample
-from rollouts.samples import text_properties
-from rollouts.samples.answer_check import MAX_STORED_CHARS, AnswerChecker, differs
 from rollouts.samples.index_values import (
     ShortNames,
     clean_text,
@@ -25,8 +23,20 @@ from rollouts.samples.index_values import (
     serialize_parts,
 )
 from rollouts.samples.record import Record
-from rollouts.samples.templates import Template, find_templates, mask_edges
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS, PropertyBits, ResponseScan, scan_responses
+from rollouts.samples.responses import (
+    MAX_STORED_CHARS,
+    TEXT_PROPERTY_BITS,
+    AnswerChecker,
+    PropertyBits,
+    ResponseScan,
+    Template,
+    compute_text_properties,
+    differs,
+    find_templates,
+    has_tool_call,
+    mask_edges,
+    scan_responses,
+)
 from rollouts.samples.timing import compute_staleness, read_duration
 from rollouts.samples.values import to_integer
 
@@ -181,7 +191,7 @@ class IndexRowBuilder:
         tokens, truncated = self.read_all("tokens"), self.read_all("truncated")
         traits = (np.concatenate([getattr(scan, name) for scan in self.scans]) for name in ResponseScan.__slots__)
         scan, twins = ResponseScan(*traits), np.array(self.twins, np.int64)
-        return text_properties.compute_text_properties(scan, twins, tokens, truncated)
+        return compute_text_properties(scan, twins, tokens, truncated)
 
 
 def scan_records(records: Sequence[Record], differing_answers: Sequence[bool]) -> ResponseScan:
@@ -190,7 +200,7 @@ def scan_records(records: Sequence[Record], differing_answers: Sequence[bool]) -
     scan.bits[np.array([record.textless for record in records], np.bool_)] = TEXT_PROPERTY_BITS["no-text"]
     has_property = {
         "tokens": [record.response_ids is not None for record in records],
-        "tool": [text_properties.has_tool_call(record.response, record.messages) for record in records],
+        "tool": [has_tool_call(record.response, record.messages) for record in records],
         "filtered": [record.extras.get("filtered") == 1 for record in records],
         "guided": [bool(parse_rule_keys(record.extras.get(GUIDANCE_FIELD))) for record in records],
         "other-answer": differing_answers,

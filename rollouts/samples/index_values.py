@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rollouts.samples.parquet import replace_surrogates
 from rollouts.samples.record import Record
+from rollouts.samples.values import replace_surrogates
 
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
 MAX_NUMBER = 1e100

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.samples.record import Record
-from rollouts.samples.values import to_json
+from rollouts.samples.values import replace_surrogates, to_json
 
 BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
@@ -176,11 +176,6 @@ def build_text_array(values: list[str | None]) -> pa.Array:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
         return pa.array([value and replace_surrogates(value) for value in values], pa.string())
-
-
-def replace_surrogates(text: str) -> str:
-    """Replaces lone surrogates with U+FFFD and joins split surrogate pairs."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def build_json_array(values: list[Any]) -> pa.Array:

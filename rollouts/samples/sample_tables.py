@@ -31,7 +31,7 @@ from rollouts.samples.export import (
 )
 from rollouts.samples.parquet import ARRAYS, JSONS, MAX_WHOLE_NUMBER
 from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.samples.responses import TEXT_PROPERTY_BITS
 
 CHUNK_ROWS: Final = 4096  # of index rows, for which steps and dumps are loaded together
 BATCH_ROWS: Final = 1024

@@ -1,4 +1,4 @@
-"""Converts JSON values to finite floats, integers that fit, and text."""
+"""Converts JSON values to finite floats, integers that fit, and text that files and databases can store."""
 
 import json
 import math
@@ -64,3 +64,8 @@ def to_json(value: Any) -> str:
         return json.dumps(value)
     except RecursionError:
         return '"<nested too deep>"'
+
+
+def replace_surrogates(text: str) -> str:
+    """Replaces lone surrogates with U+FFFD and joins split surrogate pairs."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

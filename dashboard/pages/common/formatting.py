@@ -23,7 +23,7 @@ LONE_SURROGATE_PATTERN = re.compile(r"[\ud800-\udfff]")
 CONTROL_CHARACTER_PATTERN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
 )
-# What reward functions search for, see rollouts/samples/final_answer.py.
+# What reward functions search for, see rollouts/samples/responses/final_answer.py.
 ANSWER_PATTERN = re.compile(
     r"####[^\n]*|\\boxed\{(?:[^{}\n]|\{[^{}\n]*\})*\}|\banswer[ \t]*[:：][ \t]*[^\s][^\n]{0,400}", re.IGNORECASE
 )

@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Run, Sample, Step, StepTemplate
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.rollouts.support.push import indexed, lines, push
 
 pytestmark = pytest.mark.django_db

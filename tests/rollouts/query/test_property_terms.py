@@ -10,7 +10,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.models import Project, Run, Step
 from rollouts.query import correctness_rule, group_outcomes
 from rollouts.query.search import find_samples
-from rollouts.samples.text_properties import PROPERTY_CATALOG
+from rollouts.samples import PROPERTY_CATALOG
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 

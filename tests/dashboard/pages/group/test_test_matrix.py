@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from rollouts.models import Run, Sample
-from rollouts.samples.unit_tests import parse_unit_tests
+from rollouts.samples.responses.unit_tests import parse_unit_tests
 from tests.rollouts.real_dumps import DUMPS
 from tests.rollouts.support.push import indexed, lines
 

@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.samples.parquet import replace_surrogates
+from rollouts.samples.values import replace_surrogates
 
 EDGE_CHARS = 512
 MIN_DAMAGED = 3

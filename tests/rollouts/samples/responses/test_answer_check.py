@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.samples.answer_check import AnswerChecker, differs, extract_text_answer
+from rollouts.samples.responses.answer_check import AnswerChecker, differs, extract_text_answer
 
 HACK = "The answer is one of the following.\n" + "\n".join(f"#### {n}" for n in range(37, 44))
 

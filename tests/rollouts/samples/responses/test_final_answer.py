@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rollouts.samples.final_answer import extract_final_answer
+from rollouts.samples.responses.final_answer import extract_final_answer
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.samples.garbled import find_garbled
+from rollouts.samples.responses.garbled import find_garbled
 
 # Stored in the database. Only append to them.
 TEXT_PROPERTY_BITS: dict[str, int] = {

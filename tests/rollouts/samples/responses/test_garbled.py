@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rollouts.samples.garbled import find_garbled
+from rollouts.samples.responses.garbled import find_garbled
 from tests.rollouts.real_dumps import DUMPS, list_dumps
 
 CHINESE = "首先，我们设小明有 x 个苹果。根据题意，2x + 3 = 11，所以 x = 4。使用Python编写代码也可以得到 answer = 4。"

@@ -3,7 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS, compute_text_properties, has_tool_call, scan_responses
+from rollouts.samples.responses.text_properties import (
+    TEXT_PROPERTY_BITS,
+    compute_text_properties,
+    has_tool_call,
+    scan_responses,
+)
 
 
 def facets(

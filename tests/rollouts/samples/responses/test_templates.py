@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollouts.samples.templates import Template, find_templates, mask_edges
+from rollouts.samples.responses.templates import Template, find_templates, mask_edges
 
 NAMES = ("Janet", "Tom", "Mina", "Ali", "Bob", "Eve")
 

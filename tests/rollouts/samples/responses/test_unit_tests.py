@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.samples.unit_tests import MAX_TESTS, parse_unit_tests
+from rollouts.samples.responses.unit_tests import MAX_TESTS, parse_unit_tests
 
 
 @pytest.mark.parametrize("extras", [{"tests": {"passed": [True] * 500}}, {"passed_by": [True] * 500}])

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from rollouts.samples import final_answer
 from rollouts.samples.record import Record
+from rollouts.samples.responses import final_answer
 
 ANSWER_END_CHARS: Final = 400  # at the end of the response, in which its answer is searched
 MAX_COMPARED_CHARS: Final = 200

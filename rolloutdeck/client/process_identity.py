@@ -113,7 +113,8 @@ def _derive_torchrun_attempt(environ: Mapping[str, str], host: str, earlier: int
     parts = (host, str(agent), start_time, environ["TORCHELASTIC_RESTART_COUNT"], *([str(earlier)] if earlier else []))
     # A notebook is the agent of several launches. Each has a new folder: <folder>/attempt_0/<rank>/error.json
     folder = environ.get("TORCHELASTIC_ERROR_FILE", "").rsplit("/", 3)[0]
-    return hashlib.sha256("\0".join((*parts, folder)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    digest = hashlib.sha256("\0".join((*parts, folder)).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"torchrun-{digest[:32]}"  # without the prefix it would look like a key of an unknown launch
 
 
 def _read_launcher_id(environ: Mapping[str, str], earlier: int) -> tuple[str, bool]:

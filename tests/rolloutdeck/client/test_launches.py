@@ -200,6 +200,14 @@ def test_a_run_that_is_opened_again_after_its_end_is_a_new_attempt(environ: dict
     assert Sample.objects.filter(step__run=run, visible=True).count() == 6 * ranks
 
 
+@pytest.mark.parametrize("environ", [DEEPSPEED, ACCELERATE], ids=["deepspeed", "accelerate"])
+def test_a_slow_rank_does_not_bring_the_first_attempt_back(environ: dict[str, str]) -> None:
+    slow = "    import time; time.sleep(2 * (number == '2'))\n    run.finish()\n"
+    launch(environ, ALLOWED.replace("    run.finish()\n", slow) + AGAIN)
+    run = Run.objects.get()
+    assert (run.attempts.count(), visible_rows(run)) == (2, 9)
+
+
 def test_an_attempt_that_the_user_has_set_stays_the_same() -> None:
     launch({"ROLLOUTDECK_ATTEMPT": "mine"}, ALLOWED + AGAIN, range(1))
     assert [attempt.key for attempt in Run.objects.get().attempts.all()] == ["mine"]

@@ -73,13 +73,14 @@ def _parse_count(value: object) -> int | None:
 
 
 def build_launch_key(
-    environ: Mapping[str, str], rank: int | None = None, world_size: int | None = None, *, is_next: bool = False
+    environ: Mapping[str, str], rank: int | None = None, world_size: int | None = None, *, earlier: int = 0
 ) -> str:
     """Returns an attempt key from which the server finds the other processes of the launch; "" without ranks.
 
     See `LAUNCH_KEY_PATTERN`: processes of one launch have the same first part, and so have later launches of the same
     program. The server tells these apart by the ranks that have already reported. The last part is random, and the
-    same in a process with a rank and its children.
+    same in a process with a rank and its children. `earlier`: how often this process has opened and finished the run.
+    It is in the first part: a slow rank may open the run for the first time when others open it again.
     """
     own = detect_rank(environ, rank, world_size)
     number = own or _read_rank(environ)
@@ -87,8 +88,9 @@ def build_launch_key(
         return ""
     has_own_starter = own is not None and is_child_process()
     starter = derive_tree_id() if has_own_starter else describe_process(find_launcher_pid())
-    tree = "" if has_own_starter or is_next else derive_tree_id()
-    common = _hash(*_list_common_parts(environ, number.world_size, starter))[:20]
+    tree = "" if has_own_starter or earlier else derive_tree_id()
+    parts = [*_list_common_parts(environ, number.world_size, starter), *([str(earlier)] if earlier else [])]
+    common = _hash(*parts)[:20]
     return f"launch-{common}-{number.number}-{_hash(starter)[:8]}-{(tree or uuid.uuid4().hex)[:12]}"
 
 

@@ -94,7 +94,7 @@ def _create_attempt(
     """Returns an id that all processes of the launch share, else one that the server can match, else a new one."""
     return (
         _derive_torchrun_attempt(environ, host, earlier)
-        or launch.build_launch_key(environ, rank, world_size, is_next=earlier > 0)
+        or launch.build_launch_key(environ, rank, world_size, earlier=earlier)
         or ("" if earlier else launch.derive_tree_id())
         or uuid.uuid4().hex
     )

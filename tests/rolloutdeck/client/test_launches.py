@@ -200,10 +200,15 @@ def test_a_run_that_is_opened_again_after_its_end_is_a_new_attempt(environ: dict
     assert Sample.objects.filter(step__run=run, visible=True).count() == 6 * ranks
 
 
+WAIT = "import sys, time; time.sleep(2 * (sys.argv[1] == '2'))"  # in the last rank
+SLOW_START = f"{WAIT}\n{ALLOWED}"
+SLOW_END = ALLOWED.replace("    run.finish()\n", f"    {WAIT}\n    run.finish()\n")
+
+
+@pytest.mark.parametrize("program", [SLOW_START, SLOW_END], ids=["slow start", "slow end"])
 @pytest.mark.parametrize("environ", [DEEPSPEED, ACCELERATE], ids=["deepspeed", "accelerate"])
-def test_a_slow_rank_does_not_bring_the_first_attempt_back(environ: dict[str, str]) -> None:
-    slow = "    import time; time.sleep(2 * (number == '2'))\n    run.finish()\n"
-    launch(environ, ALLOWED.replace("    run.finish()\n", slow) + AGAIN)
+def test_a_rank_that_is_slower_than_the_others_belongs_to_both_attempts(environ: dict[str, str], program: str) -> None:
+    launch(environ, program + AGAIN)
     run = Run.objects.get()
     assert (run.attempts.count(), visible_rows(run)) == (2, 9)
 

@@ -15,6 +15,7 @@ from dashboard.sign_in_settings import (
     read_check_seconds,
     read_openid_settings,
     read_proxy_settings,
+    read_switch,
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -51,7 +52,7 @@ OPENID = read_openid_settings(env.str)
 TRUSTED_PROXY = read_proxy_settings(env.str)
 GROUP_ROLES = parse_group_roles(env.str("ROLLOUTDECK_GROUP_ROLES", ""))
 GROUP_CHECK_SECONDS = read_check_seconds(env.str)
-PASSWORD_SIGN_IN = env.str("ROLLOUTDECK_PASSWORD_SIGN_IN", "") != "off"  # for people who are not server admins
+PASSWORD_SIGN_IN = read_switch(env.str, "ROLLOUTDECK_PASSWORD_SIGN_IN")  # for people who are not server admins
 PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
 
 
@@ -130,6 +131,7 @@ MIDDLEWARE = [
     "dashboard.middleware.ExternalSignInMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "dashboard.middleware.LastProjectMiddleware",
+    "dashboard.middleware.FormAddressMiddleware",
     "dashboard.middleware.SearchLimitMiddleware",
     "dashboard.middleware.ServiceUnavailableMiddleware",
 ]

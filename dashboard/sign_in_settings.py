@@ -103,6 +103,14 @@ def read_check_seconds(read: ReadText) -> float:
     return read_number(read, "ROLLOUTDECK_GROUP_CHECK_MINUTES", 5) * 60
 
 
+def read_switch(read: ReadText, name: str) -> bool:
+    """On unless the variable says off."""
+    text = read(name, "")
+    if text not in ("", "on", "off"):
+        raise ImproperlyConfigured(f"{name} must be on or off, not {text!r}.")
+    return text != "off"
+
+
 def read_number(read: ReadText, name: str, default: float) -> float:
     text = read(name, "")
     try:

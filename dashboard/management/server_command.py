@@ -1,5 +1,6 @@
 """The base of commands that `rolloutdeck` runs on the server's machine."""
 
+import errno
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -29,8 +30,11 @@ class ServerCommand(BaseCommand, ABC):
             if self.needs_database:
                 check_data_version()
             status = self.run(options)
-        except (RolloutError, OSError) as error:
+        except RolloutError as error:
             self.stderr.write(str(error))
+            status = 2
+        except OSError as error:
+            self.stderr.write(describe_os_error(error))
             status = 2
         except DatabaseError as error:
             self.stderr.write(f"The database failed: {str(error).strip()}")
@@ -39,6 +43,15 @@ class ServerCommand(BaseCommand, ABC):
             status = 130
         if status:
             sys.exit(status)
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns a sentence without the number of the error."""
+    where = error.filename2 or error.filename
+    place = f" ({where})" if where else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full{place}. Free space or choose another folder, then run the command again."
+    return f"{error.strerror or error}{place}."
 
 
 class ProgressPrinter:

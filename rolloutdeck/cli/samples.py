@@ -53,6 +53,7 @@ def describe_step(step: str, rows: Sequence[JsonObject]) -> str:
 
 def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
     """Returns the run with this name or id. Raises RunNotFoundError, and UsageError if several projects have it."""
+    name = name.strip()  # as it is stored
     if not name:
         raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN.")
     query = {"name": name, "page_size": PAGE_SIZE, "project": project or None}

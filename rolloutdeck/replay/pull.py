@@ -87,7 +87,8 @@ class PlanPull:
         free = shutil.disk_usage(self.folder.path).free
         if needed + MIN_FREE_BYTES > free:
             available = f"{self.folder.path} has {free >> 20:,} MiB free"
-            raise UsageError(f"{available}, but the plan's files need {needed >> 20:,} MiB.")
+            wanted = f"the plan's files need {-(-needed >> 20):,} MiB and {MIN_FREE_BYTES >> 20} MiB have to stay free"
+            raise UsageError(f"{available}, but {wanted}. Free space or choose another folder.")
 
     def _download_blob(self, file: PlanFile) -> Path:
         """Returns the path of the file in the staging folder, with the right hash and safe to load."""

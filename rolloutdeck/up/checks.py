@@ -15,6 +15,7 @@ from rolloutdeck.up.paths import find_network_type
 
 REQUIRED_PACKAGES = "django celery channels channels_redis rest_framework polars pyarrow supervisor uvicorn"
 TORCH_REQUIREMENT = "torch==2.13.0"
+CONNECT_SECONDS = 5.0
 
 
 def check_python() -> None:
@@ -39,9 +40,31 @@ def check_database(data: Path) -> None:
 
 
 def check_host(host: str, public_url: str) -> None:
+    """Raises StartRefusedError if the URL for users is unknown or is no URL."""
+    url = urlsplit(public_url)
+    if public_url and (url.scheme not in ("http", "https") or not url.hostname):
+        raise StartRefusedError(
+            f"ROLLOUTDECK_PUBLIC_URL is {public_url}. Write the URL that users open, such as https://rl.example.org"
+        )
     if not is_loopback(host) and not public_url:
         reason = f"With --host {host}, the server is reachable from the network, but its public URL is unknown."
         raise StartRefusedError(f"{reason} Set ROLLOUTDECK_PUBLIC_URL to the URL that users open.")
+
+
+def check_redis(url: str) -> None:
+    """Raises StartRefusedError if the Redis that the user has chosen does not answer. Without `url` one is started."""
+    if not url:
+        return
+    import redis
+
+    try:
+        with redis.Redis.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS
+        ) as client:
+            client.ping()
+    except (redis.RedisError, OSError, ValueError) as error:
+        reason = f"Redis does not answer: {error}."
+        raise StartRefusedError(f"{reason} Check REDIS_URL, or unset it: then a Redis is started.") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -72,6 +72,7 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     data = choose_data_folder(args.data)
     check_restore_finished(data)
     checks.check_database(data)
+    checks.check_redis(os.environ.get("REDIS_URL", ""))
     paths = create_data_folders(data)
     if is_open_to_others(data):
         print_line(f"Other users may list {data}, not read what is in it. To close it: chmod 700 {data}")
@@ -209,7 +210,11 @@ def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult
     with open_log(log) as errors:
         process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
     if process.returncode:
-        raise StartFailedError(f"Can't prepare the database. {describe_log_tail(log)}")
+        tail = describe_log_tail(log)
+        _, is_setting, message = tail.rpartition("ImproperlyConfigured: ")
+        if is_setting:
+            raise StartRefusedError(message.strip())
+        raise StartFailedError(f"Can't prepare the database. {tail}")
     result: BootstrapResult = json.loads(process.stdout)
     if not paths.token.exists() or paths.token.read_text(encoding="utf-8") != result["token"]:
         write_private_file(paths.token, result["token"])

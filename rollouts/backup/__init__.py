@@ -5,7 +5,7 @@ Invariant: a folder is a backup only if it has a manifest, and the manifest is w
 """
 
 from rollouts.backup.create import BackupResult, create_backup
-from rollouts.backup.database import count_rows, get_engine, list_migrations
+from rollouts.backup.database import count_rows, get_engine, is_database_empty, list_migrations
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import (
     POOL_NAME,
@@ -26,6 +26,6 @@ from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_da
 __all__ = [
     "BackupError", "BackupResult", "Manifest", "MoveResult", "POOL_NAME", "RestoreResult", "UpgradeError",
     "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup",
-    "describe_bytes", "get_engine", "list_backups", "list_migrations", "lock_destination", "migrate_database",
-    "move_files", "remove_backup", "restore_backup", "write_manifest",
+    "describe_bytes", "get_engine", "is_database_empty", "list_backups", "list_migrations", "lock_destination",
+    "migrate_database", "move_files", "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

@@ -63,6 +63,8 @@ def copy_sqlite_file(source_path: Path, path: Path) -> None:
         target.execute("PRAGMA synchronous=OFF")  # the manifest is written after a sync
         source.backup(target, pages=STEP_PAGES)
         target.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
+    except sqlite3.Error as error:
+        raise BackupError(f"The database cannot be copied to {path}: {error}.") from error
     finally:
         target.close()
         source.close()

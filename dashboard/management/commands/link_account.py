@@ -4,7 +4,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.external_sign_in import (
@@ -15,6 +14,7 @@ from dashboard.external_sign_in import (
     link_account,
     unlink_account,
 )
+from dashboard.management.accounts import find_account
 
 
 class Command(BaseCommand):
@@ -29,9 +29,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["user"]).first()
-        if user is None:
-            raise CommandError(f"There is no account {options['user']!r}.")
+        user = find_account(options["user"])
         name = user.get_username()
         if options["remove"]:
             self.stdout.write(f"{unlink_account(user, None)} links of {name} are removed. Its sessions are ended.")

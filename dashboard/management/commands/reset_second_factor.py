@@ -3,9 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
+from dashboard.management.accounts import find_account
 from dashboard.second_factor import remove_second_factor
 
 
@@ -16,9 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("user", metavar="USER", help="name of the account")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["user"]).first()
-        if user is None:
-            raise CommandError(f"There is no account {options['user']!r}.")
+        user = find_account(options["user"])
         if remove_second_factor(user):
             self.stdout.write(f"The second factor of {user.get_username()} is removed. The next sign-in needs no code.")
         else:

@@ -113,7 +113,9 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
     first_rows = [row[1] for row in window if not isinstance(row, LineProblem)]
     names = list(dict.fromkeys(name for row in first_rows for name in row))
     if not names:
-        raise UnreadableDumpError("It has no rows.")
+        problem = next((row for row in window if isinstance(row, LineProblem)), None)
+        found = f" It begins with a problem: line {problem.line} {problem.reason}." if problem else ""
+        raise UnreadableDumpError(f"It has no rows.{found}")
     parts = resolve_column_mapping(names, columns)
     unnester = ResponseUnnester(parts, first_rows)
     first_samples = [sample for row in first_rows for sample, _ in unnester.split(row)]

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import orjson
@@ -101,6 +101,7 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
     separator = max(",;\t", key=first.count)
     try:
         names = next(csv.reader([first], delimiter=separator), [])
+        check_names_differ(names)
         for cells in (reader := csv.reader(lines, delimiter=separator)):
             if not any(cells):  # spreadsheets write such lines
                 continue
@@ -110,9 +111,16 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
             if len(cells) == len(names):
                 yield number, {name: cell or None for name, cell in zip(names, cells, strict=True)}
             else:
-                yield LineProblem(number, f"has {len(cells)} cells; the table has {len(names)} columns")
+                hint = "; perhaps a quote is not closed" if any("\n" in cell for cell in cells) else ""
+                yield LineProblem(number, f"has {len(cells)} cells; the table has {len(names)} columns{hint}")
     except csv.Error as error:
         raise UnreadableDumpError(f"It is not a readable CSV file: {error}.") from None
+
+
+def check_names_differ(names: Sequence[str]) -> None:
+    """Raises UnreadableDumpError if two columns have the same name: only one of them could be stored."""
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise UnreadableDumpError(f"Several columns are called {', '.join(twice)}. Give each another name.")
 
 
 def decode_lines(stream: BinaryIO) -> Iterator[str]:
@@ -127,6 +135,7 @@ def decode_lines(stream: BinaryIO) -> Iterator[str]:
 
 def read_parquet_table(stream: BinaryIO, context: DumpContext) -> Iterator[NumberedRow]:
     with provide_local_file(stream, context) as path, open_parquet(path) as file:
+        check_names_differ(file.schema_arrow.names)
         for number, row in enumerate(read_parquet_rows(file), 1):
             yield number, {key: to_jsonable(value) for key, value in row.items()}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rolloutdeck.support.programs import ROOT
+from tests.support.server import free_port
 
 
 def start(*words: object, **variables: str) -> subprocess.Popen[str]:
@@ -62,3 +63,28 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path:
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ROLLOUTDECK_PUBLIC_URL", "example.org", "Write the URL that users open"),
+        ("ROLLOUTDECK_PUBLIC_URL", "https://", "Write the URL that users open"),
+        ("REDIS_URL", "redis://127.0.0.1:1/0", "Redis does not answer"),
+        ("ROLLOUTDECK_PASSWORD_SIGN_IN", "no", "ROLLOUTDECK_PASSWORD_SIGN_IN must be on or off, not 'no'."),
+        ("ROLLOUTDECK_GROUP_ROLES", "foo", "ROLLOUTDECK_GROUP_ROLES: 'foo' is not group=project:role"),
+    ],
+)
+def test_up_refuses_a_wrong_setting_in_one_sentence(tmp_path: Path, name: str, value: str, says: str) -> None:
+    variables = {"REDIS_URL": "", name: value}
+    process = start("up", "--data", tmp_path / "data", "--port", str(free_port()), **variables)
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 2 and says in output + error and "Traceback" not in output + error
+
+
+def test_a_command_for_an_account_names_the_folder_without_data(tmp_path: Path) -> None:
+    command = [sys.executable, "manage.py", "reset_second_factor", "admin"]
+    environ = {**os.environ, "ROLLOUTDECK_DATA": str(tmp_path / "new"), "DATABASE_URL": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environ, text=True, capture_output=True)
+    assert done.returncode == 1
+    assert f"There is no data in {tmp_path / 'new'}. Set ROLLOUTDECK_DATA" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -116,3 +117,12 @@ def test_a_nameless_folder_keeps_the_split_it_was_given_first(deck: Deck, watchi
     trainer.step(0, split="a")
     turns(watching())
     assert deck.steps("train") == [("files", 5), ("files", 0)]
+
+
+def test_a_name_that_is_not_utf8_does_not_stop_the_others(deck: Deck, watching: Watching, trainer: Trainer) -> None:
+    trainer.step(1)
+    odd = trainer.folder / os.fsdecode(b"x\xff")
+    odd.mkdir()
+    (odd / "2.jsonl").write_text(text(2))
+    turns(watching())
+    assert {source for *_, source in deck.current()} == {"rollout/1.jsonl", "x\\xff/2.jsonl"}

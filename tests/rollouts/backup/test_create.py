@@ -9,6 +9,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -199,3 +200,17 @@ def test_the_copy_of_sqlite_is_of_one_moment_while_another_process_writes(tmp_pa
         stop.set()
         thread.join()
         writer.close()
+
+
+def test_a_disk_without_room_for_the_database_is_one_sentence(
+    filled: Run, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(path: object, **options: Any) -> sqlite3.Connection:
+        opened = sqlite3.Connection(path, **options)  # type: ignore[arg-type]
+        if "mode=rw" not in str(path):
+            opened.execute("PRAGMA max_page_count=1")  # as on a full disk
+        return opened
+
+    monkeypatch.setattr(database.sqlite3, "connect", connect)
+    with pytest.raises(BackupError, match="cannot be copied to .*: database or disk is full"):
+        create_backup(destination)

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rollouts.errors import UnreadableDumpError
@@ -237,3 +239,20 @@ def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPa
 
 def test_formats_of_others_hold_text() -> None:
     assert not {"lm-eval", "lighteval", "inspect", "swift"} & TOKEN_ONLY_FORMATS
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_two_columns_of_one_name_are_refused(name: str) -> None:
+    body = b"prompt,response,response\nq,first,second\n"
+    if name == "table.parquet":
+        sink = io.BytesIO()
+        pq.write_table(pa.table([["q"], ["first"], ["second"]], ["prompt", "response", "response"]), sink)
+        body = sink.getvalue()
+    with pytest.raises(UnreadableDumpError, match=r"Several columns are called response\. Give each another name\."):
+        read(select_format(name, body, "table"), body)
+
+
+def test_a_quote_that_is_not_closed_is_named() -> None:
+    reason = "It has no rows. It begins with a problem: line 3 has 1 cells; the table has 3 columns"
+    with pytest.raises(UnreadableDumpError, match=f"{reason}; perhaps a quote is not closed"):
+        read(select_format("a.csv", b"", "table"), b'prompt,response,score\n"q1,r1,0.5\nq2,r2,1\n')

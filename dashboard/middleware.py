@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.contrib.auth import logout
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import OperationalError
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -137,6 +137,18 @@ class LastProjectMiddleware(MiddlewareMixin):
             path = f"{settings.PREFIX}/"
             response.set_cookie(LAST_PROJECT_COOKIE, slug, YEAR_SECONDS, path=path, httponly=True, samesite="Lax")
         return response
+
+
+class FormAddressMiddleware(MiddlewareMixin):
+    """Shows an error page where someone opens the address of a form, for example by a reload."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not isinstance(response, HttpResponseNotAllowed) or request.method not in ("GET", "HEAD"):
+            return response
+        message = _("This address only receives a form. Open the page with the form and send it again.")
+        page = render_error_page(request, 405, _("Nothing to show here"), message)
+        page.headers["Allow"] = response.headers["Allow"]
+        return page
 
 
 class SearchLimitMiddleware(MiddlewareMixin):

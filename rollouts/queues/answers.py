@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.live import notify_topics
 from rollouts.models import ItemDecision, Label, Queue, QueueItem
 from rollouts.projects import record_audit_entry
@@ -68,20 +68,33 @@ def load_answers(queue: Queue) -> list[ItemAnswers]:
     return list(by_sample.values())
 
 
-def decide_answer(item: QueueItem, by: User, name: str, value: Any, reason: str = "") -> ItemDecision:
+def decide_answer(
+    item: QueueItem, by: User, name: str, value: Any, reason: str = "", *, seen: str | None = None
+) -> ItemDecision:
     """Stores which answer holds. The labels of the people stay. The caller has checked that `by` leads the project.
-    Raises InvalidInputError."""
+
+    `seen` is the time of the decision that `by` saw, "" for none. Raises InvalidInputError, and ConflictError if the
+    question was decided since.
+    """
     question = next((question for question in list_questions(item.queue) if question.key == name), None)
     if question is None:
         raise InvalidInputError(f"This queue does not ask {name[:40]!r}.", "name")
     parsed = question.parse_value(value).value
     with transaction.atomic():
+        check_decision_seen(item, name, seen)
         defaults = {"value": parsed, "reason": reason[:MAX_REASON_CHARS], "user": by}
         decision, _created = ItemDecision.objects.update_or_create(item=item, name=name, defaults=defaults)
         detail = {"queue": item.queue_id, "item": item.pk, "question": name}
         record_audit_entry(by, "queue.decide", item.queue.name, project=item.queue.project, **detail)
     notify_topics("queues")
     return decision
+
+
+def check_decision_seen(item: QueueItem, name: str, seen: str | None) -> None:
+    decision = ItemDecision.objects.select_for_update(no_key=True).filter(item=item, name=name).first()
+    if decision is not None and seen is not None and seen != decision.at.isoformat():
+        message = _("{name} has decided this question since you opened the page. Load the page again.")
+        raise ConflictError(message.format(name=decision.user.username))
 
 
 def withdraw_decision(item: QueueItem, by: User, name: str) -> None:

@@ -361,3 +361,18 @@ def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) 
 def slow_down(route: Route) -> None:
     time.sleep(0.3)
     route.continue_()
+
+
+@pytest.mark.usefixtures("mates")
+def test_a_typed_correction_is_saved_without_a_click_on_its_box(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2)
+    queue = create_queue(training)
+    page = visit.go(f"/queues/{queue}/review/")
+    item = page.locator("article[data-item]").get_attribute("data-item")
+    page.locator(".correction summary").click()
+    page.locator("[name=correction]").fill("The answer is 4.")
+    page.locator("article [name='q.correct']").first.check()
+    page.locator("[data-answers] .primary").click()
+    expect(page.locator(f"article[data-item='{item}']")).to_have_count(0)
+    page.keyboard.press("u")
+    expect(page.locator(f"article[data-item='{item}'] [name=correction]")).to_have_value("The answer is 4.")

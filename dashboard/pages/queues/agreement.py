@@ -69,7 +69,7 @@ def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
             value = item_view.parse_answers(queue, form).get(name, {}).get("value")
             if value is None:
                 raise InvalidInputError(_("Take the answer of a person, or choose one."), name)
-        queues.decide_answer(row, user, name, value, form.get("reason", ""))
+        queues.decide_answer(row, user, name, value, form.get("reason", ""), seen=form.get("seen"))
     except RolloutError as error:
         return common.respond_error(request, error, "queue-agreement", pk)
     return common.respond_success(request, _("Decided. The answers of the people stay."), "queue-agreement", pk)

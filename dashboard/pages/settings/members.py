@@ -32,10 +32,14 @@ from rollouts.projects import record_audit_entry, set_role
 @login_required
 @require_POST
 def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """`user` gets `role`, or is removed if it is empty. A name without an account gets one, and a link to sign in."""
+    """`user` gets `role`, or is removed if it is empty. A name without an account gets one, and a link to sign in. With
+    `new`, the role of a member does not change."""
     project = permissions.project_or_404(request, slug, role="owner")
     name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
     try:
+        if request.POST.get("new") and (member := project.memberships.filter(user__username=name).first()):
+            message = _("{name} is {role} of this project already. Change the role in the list of members.")
+            raise InvalidInputError(message.format(name=name, role=member.role), "user")
         with transaction.atomic():
             new = create_account_if_missing(name) if role else None
             set_role(project, name, role, get_signed_in_user(request))

@@ -261,6 +261,7 @@ panel.addEventListener("click", ({ target }) => {
 panel.addEventListener("input", ({ target }) => {
   showError("");
   scheduleDraft();
+  if (target.name === "correction") form().elements.has_correction.checked = true;
   if (target.name === "cannot_judge" && target.checked) form().elements.cannot_judge_reason.focus();
 });
 panel.addEventListener("focusin", ({ target }) => {

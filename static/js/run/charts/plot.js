@@ -134,6 +134,7 @@ const lineWidth = () => (devicePixelRatio > 1 ? 1.3 : 1);
 // The y range with a margin above and below. A range close to floating-point precision is widened.
 export function spread(_, low, high) {
   if (low == null) return [0, 1];
+  if (low === 0 && high === 0) return [0, 1]; // such as a share that is 0 at all steps
   const room = Math.max((high - low) * 0.06, Math.abs(high) * 1e-4, 1e-9);
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }

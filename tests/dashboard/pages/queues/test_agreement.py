@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as html_module
 import re
 
 import pytest
@@ -99,6 +100,14 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     assert (decision.value, decision.reason, decision.user) == (False, "The last line.", lead)
     labels = Label.objects.active().filter(sample=queue.items.get(pk=item).sample, name="correct")
     assert {label.author: label.value for label in labels} == {"ann": True, "bob": False}
+    stale = {"question": "correct", "take": "ann", "seen": ""}
+    refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", stale, follow=True).content.decode()
+    assert f"{lead.username} has decided this question since you opened the page." in refused
+    assert ItemDecision.objects.get().value is False
+    page = client.get(f"{here}?show=decided&item={item}").content.decode()
+    [seen] = re.findall(r'name="seen" value="(2[^"]+)"', page)
+    client.post(f"/queues/{queue.pk}/items/{item}/decide/", {**stale, "seen": html_module.unescape(seen)})
+    assert ItemDecision.objects.get().value is True
     anew = {"question": "quality", "q.quality": "4"}
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
     assert ItemDecision.objects.get(name="quality").value == 4

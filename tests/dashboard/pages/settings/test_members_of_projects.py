@@ -56,3 +56,27 @@ def test_a_member_sees_no_section_without_controls(project: Project, owner: User
 def test_who_belongs_to_no_project_may_create_one(db: None, client: Client) -> None:
     client.force_login(User.objects.create_user("nobody"))
     assert "Create project" in page(client, "/settings/")
+
+
+def test_adding_a_member_again_does_not_change_the_role(project: Project, owner: User, client: Client) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "nina", "role": "maintainer", "new": "1"})
+    again = client.post("/settings/math/members/", {"user": "nina", "role": "viewer", "new": "1"}, follow=True)
+    assert "nina is maintainer of this project already." in again.content.decode()
+    client.post("/settings/math/members/", {"user": "nina", "role": "viewer"})  # the menu in the list of members
+    assert roles_of("nina") == {"math": "viewer"}
+
+
+def test_a_project_may_be_called_password(owner: User, client: Client) -> None:
+    Membership.objects.create(project=builders.project("password"), user=owner, role="owner")
+    client.force_login(owner)
+    assert "Members" in page(client, "/settings/password/")
+
+
+def test_the_address_of_a_form_says_what_it_is(project: Project, owner: User, client: Client) -> None:
+    client.force_login(owner)
+    answer = client.get("/settings/math/members/link/")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert "This address only receives a form." in answer.content.decode()
+    shown = client.post("/settings/math/members/", {"user": "nina", "role": "viewer", "new": "1"}).content.decode()
+    assert "/sign-in/link/" in shown and "data-language-switch" not in shown  # it would lose the link

@@ -92,7 +92,7 @@ def test_a_signed_cookie_from_a_full_disk_ends_with_the_others(mate: User) -> No
 
 def test_a_new_password_ends_the_other_sessions(mate: User) -> None:
     here, phone = sign_in("mina"), sign_in("mina")
-    here.post("/settings/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
+    here.post("/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
     assert (is_in(here), is_in(phone)) == (True, False)
     assert [row.pk for row in SignInSession.objects.all()] == [here.cookies["rolloutdeck_session"].value]
 

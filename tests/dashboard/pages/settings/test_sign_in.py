@@ -130,7 +130,7 @@ def test_colours_are_kept_in_a_cookie(client: Client, mate: User) -> None:
 
 def test_a_new_password_keeps_its_person_signed_in(client: Client, mate: User) -> None:
     client.force_login(mate)
-    client.post("/settings/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
+    client.post("/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
     assert client.get("/settings/").status_code == 200
     mate.refresh_from_db()
     assert mate.check_password("a-longer-word")

@@ -202,9 +202,11 @@ def test_the_copy_of_sqlite_is_of_one_moment_while_another_process_writes(tmp_pa
         writer.close()
 
 
-def test_a_disk_without_room_for_the_database_is_one_sentence(
-    filled: Run, destination: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_for_the_database_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "db.sqlite3"
+    with sqlite3.connect(source) as made:
+        made.execute("CREATE TABLE text AS SELECT zeroblob(100000) AS body")
+
     def connect(path: object, **options: Any) -> sqlite3.Connection:
         opened = sqlite3.Connection(path, **options)  # type: ignore[arg-type]
         if "mode=rw" not in str(path):
@@ -213,4 +215,4 @@ def test_a_disk_without_room_for_the_database_is_one_sentence(
 
     monkeypatch.setattr(database.sqlite3, "connect", connect)
     with pytest.raises(BackupError, match="cannot be copied to .*: database or disk is full"):
-        create_backup(destination)
+        database.copy_sqlite_file(source, tmp_path / "copy.sqlite3")

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.memory import LIST_BYTES, MAX_MEMORY_RATIO, OBJECT_BYTES
+from rollouts.formats.readers.values import number_repeated_names
 
 MAX_BATCH_ROWS = 256
 MAX_BATCH_BYTES = 64 << 20  # a batch that unfolds to more is read row by row
@@ -73,7 +74,8 @@ def read_batch_rows(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
 
 
 def iterate_rows(batch: pa.RecordBatch) -> Iterator[ColumnValues]:
-    columns = {field.name: to_python(column) for field, column in zip(batch.schema, batch.columns, strict=True)}
+    names = number_repeated_names(batch.schema.names)
+    columns = {name: to_python(column) for name, column in zip(names, batch.columns, strict=True)}
     yield from (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import orjson
@@ -25,6 +25,7 @@ from rollouts.formats.readers import (
     NumberedRow,
     check_json_memory,
     get_list,
+    number_repeated_names,
     open_parquet,
     parse_json_document,
     provide_local_file,
@@ -100,8 +101,7 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
     first = next(lines, "")
     separator = max(",;\t", key=first.count)
     try:
-        names = next(csv.reader([first], delimiter=separator), [])
-        check_names_differ(names)
+        names = number_repeated_names(next(csv.reader([first], delimiter=separator), []))
         for cells in (reader := csv.reader(lines, delimiter=separator)):
             if not any(cells):  # spreadsheets write such lines
                 continue
@@ -117,12 +117,6 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
         raise UnreadableDumpError(f"It is not a readable CSV file: {error}.") from None
 
 
-def check_names_differ(names: Sequence[str]) -> None:
-    """Raises UnreadableDumpError if two columns have the same name: only one of them could be stored."""
-    if twice := sorted({name for name in names if name and names.count(name) > 1}):
-        raise UnreadableDumpError(f"Several columns are called {', '.join(twice)}. Give each another name.")
-
-
 def decode_lines(stream: BinaryIO) -> Iterator[str]:
     """Yields lines with their ends. Raises UnreadableDumpError if one is too long."""
     is_first = True
@@ -135,7 +129,6 @@ def decode_lines(stream: BinaryIO) -> Iterator[str]:
 
 def read_parquet_table(stream: BinaryIO, context: DumpContext) -> Iterator[NumberedRow]:
     with provide_local_file(stream, context) as path, open_parquet(path) as file:
-        check_names_differ(file.schema_arrow.names)
         for number, row in enumerate(read_parquet_rows(file), 1):
             yield number, {key: to_jsonable(value) for key, value in row.items()}
 

@@ -123,7 +123,7 @@ class Follower:
     def _build_source(self, path: Path) -> str:
         """Returns the name of the file for the server. A byte that is not UTF-8 is written as \\xNN."""
         source = path.relative_to(self.base).as_posix() if self.base in path.parents else path.name
-        return os.fsencode(source).decode("utf-8", "backslashreplace")
+        return source.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     def _detect_kind(self, path: Path, stamp: Stamp) -> FileKind | None:
         known_stamp, kind = self._known_kinds.get(path, (None, None))

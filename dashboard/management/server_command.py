@@ -51,7 +51,7 @@ def describe_os_error(error: OSError) -> str:
     place = f" ({where})" if where else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full{place}. Free space or choose another folder, then run the command again."
-    return f"{error.strerror or error}{place}."
+    return f"{str(error.strerror or error).rstrip('.')}{place}."
 
 
 class ProgressPrinter:

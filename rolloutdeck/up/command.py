@@ -211,9 +211,10 @@ def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult
         process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
     if process.returncode:
         tail = describe_log_tail(log)
-        _, is_setting, message = tail.rpartition("ImproperlyConfigured: ")
-        if is_setting:
-            raise StartRefusedError(message.strip())
+        for kind in ("ImproperlyConfigured: ", "CommandError: "):  # what the user can correct, in a sentence
+            _, is_named, message = tail.rpartition(kind)
+            if is_named:
+                raise StartRefusedError(" ".join(message.split()))
         raise StartFailedError(f"Can't prepare the database. {tail}")
     result: BootstrapResult = json.loads(process.stdout)
     if not paths.token.exists() or paths.token.read_text(encoding="utf-8") != result["token"]:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from django.core.management.base import OutputWrapper
-from django.db import connection
+from django.db import OperationalError, connection
 
 from rolloutdeck.lib import read_version
 from rollouts.backup.database import copy_sqlite_file, get_engine, is_database_empty, list_migrations
@@ -24,6 +24,18 @@ class UpgradeError(RolloutError):
     """The database cannot be used by this version. It was not changed. The message says why and what to do."""
 
     code = "upgrade"
+
+
+def check_connection() -> None:
+    """Raises UpgradeError if PostgreSQL does not answer."""
+    if get_engine() != "postgresql":
+        return
+    try:
+        connection.ensure_connection()
+    except OperationalError as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = f"The database does not answer: {reason}. Check DATABASE_URL, and whether the database runs."
+        raise UpgradeError(message) from error
 
 
 def check_data_version() -> None:
@@ -44,6 +56,7 @@ def migrate_database(log: OutputWrapper) -> None:
     SQLite: a copy of older tables is migrated and then replaces the database; the old one stays as
     `<name>.before-<version>`. PostgreSQL: one transaction.
     """
+    check_connection()
     check_data_version()
     try:
         if get_engine() == "postgresql" or is_database_empty():

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import transaction
@@ -110,10 +110,10 @@ def parse_due(value: Any) -> datetime | None:
     if value in (None, ""):
         return None
     try:
-        due = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
+        due = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+        return (due if due.tzinfo else timezone.make_aware(due)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InvalidInputError(_("`due_at` must be a time such as 2026-11-30T18:00."), "due_at") from None
-    return due if due.tzinfo else timezone.make_aware(due)
 
 
 def parse_people(project: Project, settings: Mapping[str, Any]) -> tuple[list[User], list[str]]:

@@ -41,11 +41,12 @@ RUN_STATUS_LABELS = {  # by `Run.status`
     "finished": N_("finished"),
     "failed": N_("failed"),
 }
-# The tags of Markdown. Images and links would tell another site that this response is read.
+# The tags of Markdown of a model. Images and links would tell another site that this response is read.
 MARKDOWN_TAGS = {
     "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "span",
     "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
+NOTE_TAGS = MARKDOWN_TAGS | {"h3", "h4", "h5", "h6", "a"}
 
 
 def grade_score(score: float | None) -> str:
@@ -264,16 +265,44 @@ def replace_control_characters(text: str) -> str:
 
 
 def render_markdown(text: str) -> SafeString:
-    """Markdown with math, sanitised. Headings keep their `#`: in some tasks `####` is the answer marker."""
-    markdown = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
-    markdown.enable(["table", "strikethrough"])
-    markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
-    shown = LONE_SURROGATE_PATTERN.sub("\ufffd", split_long_lines(text[:MAX_MARKDOWN_CHARS]))
-    html = markdown.render(escape_math_brackets(shown))
+    """Markdown of a model with math, sanitised. Headings keep their `#`: in some tasks `####` is the answer marker."""
+    markdown = build_markdown_parser().disable(["heading", "lheading", "link", "autolink"])
+    html = markdown.render(prepare_markdown(text))
     if len(text) > MAX_MARKDOWN_CHARS:
         message = _("… cut off after {count} characters; the raw view shows the full text.")
         html += f"<p>{escape(message.format(count=f'{MAX_MARKDOWN_CHARS:,}'))}</p>"
     return mark_safe(mark_control_characters(nh3.clean(html, tags=MARKDOWN_TAGS, attributes={})))
+
+
+def render_note(text: str, *, has_links: bool = True) -> SafeString:
+    """Markdown of a team member, sanitised, with headings and links. Links lead only to http and https addresses and to
+    this server, and the other site does not learn from which page."""
+    markdown = build_markdown_parser()
+    if not has_links:
+        markdown.disable(["link", "autolink"])
+    tokens = markdown.parse(prepare_markdown(text))
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):  # below the headings of the page
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    html = nh3.clean(
+        markdown.renderer.render(tokens, markdown.options, {}),
+        tags=NOTE_TAGS,
+        attributes={"a": {"href", "target"}},
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        link_rel="noopener noreferrer nofollow",
+        url_schemes={"http", "https"},
+    )
+    return mark_safe(mark_control_characters(html))
+
+
+def build_markdown_parser() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
+    return markdown.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline", "entity"])
+
+
+def prepare_markdown(text: str) -> str:
+    shown = split_long_lines(text[:MAX_MARKDOWN_CHARS])
+    return escape_math_brackets(LONE_SURROGATE_PATTERN.sub("\ufffd", shown))
 
 
 def split_long_lines(text: str) -> str:

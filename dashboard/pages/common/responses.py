@@ -1,5 +1,6 @@
 """Responses to forms: JSON for the page's script; without JavaScript, a redirect back to the page."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -41,3 +42,10 @@ def respond_error(request: HttpRequest, error: RolloutError, default: str, *args
         return JsonResponse({"message": str(error)}, status=400)
     messages.error(request, str(error))
     return redirect_see_other(get_return_url(request, default, *args))
+
+
+def format_form_error(error: RolloutError, labels: Mapping[str, Any]) -> str:
+    """The message of an error for the person who filled in a form. Messages name a field as the API does; `labels` has
+    what the form shows instead."""
+    field = getattr(error, "field", "")
+    return str(error).replace(f"`{field}`", f"“{labels[field]}”") if field in labels else str(error)

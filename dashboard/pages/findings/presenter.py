@@ -18,7 +18,7 @@ from dashboard.pages.common import (
     StepUrlState,
     format_number,
     format_signed_number,
-    render_markdown,
+    render_note,
     render_text,
     replace_control_characters,
 )
@@ -44,7 +44,7 @@ KIND_NAMES = {
 @dataclass
 class PresentedItem:
     """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists.
-    `embedded`: images are part of the page, which is exported as one file."""
+    `embedded`: the page leaves the server, so it contains its images and has no links."""
 
     row: EvidenceItem
     snapshot: dict[str, Any]
@@ -59,7 +59,7 @@ class PresentedItem:
 
     @property
     def comment(self) -> SafeString:
-        return render_markdown(self.row.words)
+        return render_note(self.row.words, has_links=not self.embedded)
 
     @property
     def link(self) -> str:

@@ -98,7 +98,7 @@ def build_finding_context(request: HttpRequest, finding: Finding, is_blind: bool
     may_restore = common.role_allows(role, "annotator")
     return {
         "finding": finding,
-        "note": common.render_markdown(finding.note),
+        "note": common.render_note(finding.note),
         "items": items,
         "may_write": may_restore and finding.removed_at is None,
         "may_restore": may_restore,
@@ -193,7 +193,7 @@ def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_or_404(request, pk)
     context = {
         "finding": row,
-        "note": common.render_markdown(row.note),
+        "note": common.render_note(row.note, has_links=False),
         "items": presenter.build_evidence_items(
             row, embedded=True, is_blind=reviews_blind_queue(request.user, row.project)
         ),

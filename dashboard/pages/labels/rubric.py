@@ -149,7 +149,7 @@ def build_context(
         "versions": list_rubrics(project),
         "rows": [*rows, *(EditedQuestion() for _row in range(EMPTY_ROWS))],
         "guidelines": guidelines,
-        "guidelines_html": common.render_markdown(guidelines) if guidelines else "",
+        "guidelines_html": common.render_note(guidelines) if guidelines else "",
         "kinds": KIND_NAMES.items(),
         "maintainer": maintains,
     }

@@ -65,7 +65,7 @@ def build_context(
         "project": run.project,
         "sample": sample,
         "rubric": rubric,
-        "guidelines": common.render_markdown(rubric.guidelines) if rubric.guidelines else "",
+        "guidelines": common.render_note(rubric.guidelines) if rubric.guidelines else "",
         "form": form,
         "may_label": common.role_allows(role, "annotator"),
         "maintainer": common.role_allows(role, "maintainer"),

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
@@ -25,6 +26,15 @@ SINGLE_FIELDS = (
     "name", "q", "unit", "selection", "per", "count", "seed", "num_reviewers_per_item", "reservation_minutes", "due_at",
     "gold_count",
 )  # fmt: skip
+FIELD_LABELS = {
+    "name": gettext_lazy("Name"), "q": gettext_lazy("Query"), "runs": gettext_lazy("Runs"),
+    "unit": gettext_lazy("Item"), "pairs_per_group": gettext_lazy("pairs of each group"),
+    "selection": gettext_lazy("Draw"), "count": gettext_lazy("how many"), "per": gettext_lazy("drawn from"),
+    "seed": gettext_lazy("seed"), "questions": gettext_lazy("Questions"),
+    "num_reviewers_per_item": gettext_lazy("Answers per item"), "due_at": gettext_lazy("Due"),
+    "reservation_minutes": gettext_lazy("Minutes for which an opened item is reserved"),
+    "gold_count": gettext_lazy("Known items with your own answers, mixed in"),
+}  # fmt: skip
 SWITCHES = ("grows", "is_blind")
 LISTS = ("questions", "reviewers", "roles")
 PAIRS_UNIT = "pairs"  # a choice of the form: groups that are compared in pairs
@@ -107,6 +117,7 @@ def render_form(
         "pairs_per_group": form.get("pairs_per_group") or DEFAULT_PAIRS,
         "strata": label_choices(Queue.Stratum, form.get("per") or "queue"),
         "error": error,
+        "message": common.format_form_error(error, FIELD_LABELS) if error else "",
         "count": form.get("count", "" if form.get("name") else "100"),
         "blind": bool(form.get("is_blind")),
     }
@@ -149,7 +160,7 @@ def preview(request: HttpRequest, project: Project, form: QueryDict, run: Run | 
     try:
         found = queues.preview_queue(project, common.get_signed_in_user(request), settings)
     except InvalidInputError as error:
-        return {"preview_error": str(error)}
+        return {"preview_error": common.format_form_error(error, FIELD_LABELS)}
     names = {row.uid: row.name for row in settings["runs"]}
     parts = [
         DrawnPart(format_stratum(name, names), matched, found.drawn[name]) for name, matched in found.matched.items()

@@ -1,13 +1,15 @@
 """The pages of review queues."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -18,6 +20,7 @@ from dashboard import permissions
 from dashboard.image_response import build_image_response
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
+from dashboard.pages.queues.create_form import FIELD_LABELS
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Queue, QueueSlot
@@ -25,6 +28,7 @@ from rollouts.models import Queue, QueueSlot
 LEAD_ROLE = "maintainer"
 PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
 MAX_CLOSED = 50
+DRAFT_FIELDS = ("name", "due_at", "reservation_minutes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     )
 
 
-def build_queue_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
+def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict[str, Any]:
     progress = queues.load_progress([queue])[queue.pk]
     members = queue.project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
     chosen = {user.pk for user in queue.reviewers.all()}
@@ -109,13 +113,20 @@ def build_queue_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
         "ends_at": queues.forecast_end(queue, progress, timezone.now()),
         "members": [(member.user.get_username(), member.user_id in chosen) for member in members],
         "may_answer": queue.accepts(common.get_signed_in_user(request)),
+        "draft": {
+            "name": queue.name,
+            "due_at": timezone.localtime(queue.due_at).strftime("%Y-%m-%d %H:%M") if queue.due_at else "",
+            "reservation_minutes": queue.reservation_minutes,
+        },
+        **more,
     }
 
 
 @login_required
 @require_POST
 def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """`do` is `close`, `reopen` or `save`, with people, date and reservation."""
+    """`do` is `close`, `reopen` or `save`, with people, date and reservation. What cannot be saved stays in the
+    form."""
     queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
     user = common.get_signed_in_user(request)
@@ -128,15 +139,25 @@ def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
                 queues.reopen_queue(queue, user)
                 message = _("Queue opened again.")
             case _:
-                changes: dict[str, Any] = {"reviewers": request.POST.getlist("reviewers")}
-                changes |= {name: request.POST[name] for name in ("name", "due_at") if name in request.POST}
-                if request.POST.get("reservation_minutes"):
-                    changes["reservation_minutes"] = request.POST["reservation_minutes"]
-                queues.update_queue(queue, user, changes)
-                message = _("Queue saved.")
+                return save_queue_form(request, queue)
     except RolloutError as error:
         return common.respond_error(request, error, "queue", pk)
     return common.respond_success(request, message, "queue", pk)
+
+
+def save_queue_form(request: HttpRequest, queue: Queue) -> HttpResponse:
+    reviewers = [common.clean_param(name) for name in request.POST.getlist("reviewers")]
+    draft = {name: common.clean_param(request.POST[name]) for name in DRAFT_FIELDS if name in request.POST}
+    changes = {name: value for name, value in draft.items() if value or name != "reservation_minutes"}
+    try:
+        queues.update_queue(queue, common.get_signed_in_user(request), {**changes, "reviewers": reviewers})
+    except InvalidInputError as error:
+        queue.refresh_from_db()
+        context = build_queue_context(request, queue, error=error, draft=draft)
+        context["members"] = [(name, name in reviewers) for name, _is_chosen in context["members"]]
+        context["message"] = common.format_form_error(error, FIELD_LABELS)
+        return render(request, "queues/queue.html", context, status=400)
+    return common.respond_success(request, _("Queue saved."), "queue", queue.pk)
 
 
 @login_required
@@ -182,8 +203,13 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
     if slot is not None:
         return context | item_view.build_item_context(queue, slot, user)
     others = [other for other in queues.list_open_queues(user, permissions.visible_projects(request)) if other != queue]
-    context |= {"summary": item_view.summarise_own_answers(queue, user), "next_queue": next(iter(others), None)}
+    context |= {"summary": item_view.summarise_own_answers(queue, user), "next_queue": find_next_queue(others, user)}
     return context | {"has_skipped": queue.closed_at is None and queues.find_skipped(queue, user).exists()}
+
+
+def find_next_queue(others: Sequence[Queue], user: User) -> Queue | None:
+    """The first queue that has items for the user."""
+    return next((other for other in others if queues.load_own_progress(other, user).left), None)
 
 
 @login_required

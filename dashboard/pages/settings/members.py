@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import get_signed_in_user
+from dashboard.pages.common import clean_param, get_signed_in_user
 from dashboard.pages.settings.projects import (
     build_project_context,
     build_settings_context,
@@ -44,6 +44,11 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
             new = create_account_if_missing(name) if role else None
             set_role(project, name, role, get_signed_in_user(request))
     except RolloutError as error:
+        if request.POST.get("new"):
+            context = {"member_draft": {"name": clean_param(name), "role": role}, "member_error": str(error)}
+            return render(
+                request, "settings/project.html", build_project_context(request, project, **context), status=400
+            )
         messages.error(request, str(error))
         return redirect("project", project.slug)
     if new is not None:
@@ -67,8 +72,9 @@ def save_member_of_projects_view(request: HttpRequest) -> HttpResponse:
             for project in projects:
                 set_role(project, name, role, owner)
     except RolloutError as error:
-        messages.error(request, str(error))
-        return redirect("settings")
+        draft = {"name": clean_param(name), "role": role, "projects": slugs}
+        context = build_settings_context(request, member_draft=draft, member_error=str(error))
+        return render(request, "settings/page.html", context, status=400)
     names = ", ".join(project.slug for project in projects)
     messages.success(request, _("{name} is {role} of {projects}.").format(name=name, role=role, projects=names))
     if new is None:

@@ -103,6 +103,7 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
         "tokens": listed,
         "expiring": [token.name for token in listed if token.expires_soon],
         "scopes": TOKEN_SCOPES,
+        "token_draft": {"name": "", "scopes": ["ingest"], "days": ""},
         "owner": common.role_allows(role, "owner"),
         "maintainer": maintains,
         "shared_links": SharedLink.objects.filter(project=project)

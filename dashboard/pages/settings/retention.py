@@ -1,5 +1,6 @@
 """Retention of one project: its policy, the dry run, what was dropped, and the quota."""
 
+import math
 from typing import Any
 
 from django.contrib import messages
@@ -8,6 +9,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
@@ -32,6 +34,15 @@ from workers import dispatch
 
 MAX_LISTED_RUNS = 50
 GIGABYTE = 10**9
+MAX_GIGABYTES = 10**9
+FIELD_LABELS = {
+    "every": "k", "groups": gettext_lazy("random groups"), "extremes": gettext_lazy("best and worst, each"),
+    "seed": gettext_lazy("seed"), "after_days": gettext_lazy("when a step is older than"),
+    "max_age_days": gettext_lazy("older than"), "max_steps": gettext_lazy("newest steps of each run"),
+    "max_gb": gettext_lazy("sample bodies and dumps together, in GB"),
+    "raw_after_days": gettext_lazy("drop verified raw dumps after days (empty: keep)"),
+    "quota_gb": gettext_lazy("Quota in GB"),
+}  # fmt: skip
 
 
 @login_required
@@ -42,26 +53,34 @@ def retention_page(request: HttpRequest, slug: str) -> HttpResponse:
         project = permissions.project_or_404(request, slug, role="maintainer")
         return render(request, "settings/retention.html", build_retention_context(request, project))
     project = permissions.project_or_404(request, slug, role="owner")
-    draft = {name: common.clean_param(request.POST.get(name, "")) for name in POLICY_FIELDS if name in request.POST}
+    draft: dict[str, Any] = {
+        name: common.clean_param(request.POST.get(name, "")) for name in POLICY_FIELDS if name in request.POST
+    }
     try:
         if "max_gb" in request.POST:
             draft["max_bytes"] = parse_gigabytes(request.POST["max_gb"], "max_gb")
         policy = update_policy(project, common.get_signed_in_user(request), draft)
         store_report(policy)
     except InvalidInputError as error:
-        context = build_retention_context(request, project, error=str(error), draft=request.POST)
+        message = common.format_form_error(error, FIELD_LABELS)
+        context = build_retention_context(request, project, error=message, draft=request.POST)
         return render(request, "settings/retention.html", context, status=400)
     messages.success(request, _("Policy saved. Nothing is dropped before the next pass; see the dry run below."))
     return redirect("retention", slug)
 
 
-def parse_gigabytes(text: str, field: str) -> Any:
-    """Raises InvalidInputError."""
+def parse_gigabytes(text: str, field: str) -> int | None:
+    """Returns bytes, None for an empty text. Raises InvalidInputError."""
+    if not text.strip():
+        return None
     try:
-        value = float(text) if text.strip() else None
-        return None if value is None else int(value * GIGABYTE)
-    except (ValueError, OverflowError) as error:
-        raise InvalidInputError(_("`{field}` must be a number of gigabytes.").format(field=field), field) from error
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value * GIGABYTE <= MAX_GIGABYTES * GIGABYTE:
+        message = _("`{field}` must be a number of gigabytes above 0, or empty.").format(field=field)
+        raise InvalidInputError(message, field)
+    return int(value * GIGABYTE)
 
 
 def build_retention_context(request: HttpRequest, project: Project, **more: Any) -> dict[str, Any]:
@@ -166,15 +185,19 @@ def download_report_view(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def save_quota_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """For server admins: an owner could otherwise raise the limit that an admin set."""
+    """For server admins: an owner could otherwise raise the limit that an admin set. A number that is not valid stays
+    in the form, with the error."""
     project = permissions.project_or_404(request, slug, role="owner")
     user = common.get_signed_in_user(request)
+    if not user.is_superuser:
+        messages.error(request, _("Only a server admin can change the quota of a project."))
+        return redirect("retention", project.slug)
+    typed = common.clean_param(request.POST.get("quota_gb", ""))
     try:
-        if user.is_superuser:
-            set_quota(project, user, parse_gigabytes(request.POST.get("quota_gb", ""), "quota"))
-            messages.success(request, _("Quota saved."))
-        else:
-            messages.error(request, _("Only a server admin can change the quota of a project."))
+        set_quota(project, user, parse_gigabytes(typed, "quota_gb"))
     except InvalidInputError as error:
-        messages.error(request, str(error))
+        message = common.format_form_error(error, FIELD_LABELS)
+        context = build_retention_context(request, project, quota_error=message, quota_gb=typed)
+        return render(request, "settings/retention.html", context, status=400)
+    messages.success(request, _("Quota saved."))
     return redirect("retention", project.slug)

@@ -5,31 +5,36 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import get_signed_in_user
+from dashboard.pages.common import clean_param, format_form_error, get_signed_in_user
 from dashboard.pages.settings.projects import build_project_context
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.projects import MAX_TOKEN_DAYS, create_token, revoke_token
+
+FIELD_LABELS = {"name": gettext_lazy("purpose"), "scopes": gettext_lazy("scopes")}
 
 
 @login_required
 @require_POST
 @sensitive_variables("secret")
 def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """Responds with the page, not with a redirect: the secret is not stored, so it can only be shown now."""
+    """Responds with the page, not with a redirect: the secret is not stored, so it can only be shown now. What cannot
+    be saved stays in the form."""
     project = permissions.project_or_404(request, slug, role="maintainer")
-    user, name, scopes = get_signed_in_user(request), request.POST.get("name", ""), request.POST.getlist("scopes")
+    user, scopes = get_signed_in_user(request), request.POST.getlist("scopes")
+    name, days = (clean_param(request.POST.get(field, "")) for field in ("name", "days"))
     if "admin" in scopes:
         permissions.require_role(request, project, "owner")
     try:
-        days = parse_days(request.POST.get("days", ""))
-        token, secret = create_token(user, name=name, scopes=scopes, project=project, days=days)
+        token, secret = create_token(user, name=name, scopes=scopes, project=project, days=parse_days(days))
     except RolloutError as error:
-        messages.error(request, str(error))
-        return redirect("project", project.slug)
+        draft, message = {"name": name, "scopes": scopes, "days": days}, format_form_error(error, FIELD_LABELS)
+        context = build_project_context(request, project, token_draft=draft, token_error=message)
+        return render(request, "settings/project.html", context, status=400)
     context = build_project_context(request, project, secret=secret, issued=token)
     response = render(request, "settings/project.html", context)
     response["Cache-Control"] = "no-store"

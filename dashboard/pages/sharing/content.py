@@ -73,7 +73,7 @@ def describe_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
         raise Http404(_("Finding not found, or you have no access to it."))
     context = {
         "finding": finding,
-        "note": common.render_markdown(finding.note),
+        "note": common.render_note(finding.note, has_links=False),
         "items": build_evidence_items(finding, embedded=True),
     }
     identity = (("finding", str(finding.pk)),)

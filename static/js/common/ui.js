@@ -56,6 +56,10 @@ export function showMessage(text, time = 1600) {
   fading = setTimeout(() => toast.remove(), time);
 }
 
+// The answer to a form shows a secret once. A reload opens its page instead of sending the form again.
+const secret = document.querySelector(".secret[data-page]");
+if (secret) history.replaceState(history.state, "", secret.dataset.page);
+
 document.addEventListener("deck:late", ({ detail }) => {
   showMessage(fill(gettext("Not used, since the page was not ready: {keys}"), { keys: detail.join(" ") }), MESSAGE_OF_ERROR);
 });

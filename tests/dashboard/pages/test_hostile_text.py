@@ -99,6 +99,16 @@ def test_markdown_never_loads_or_links_elsewhere() -> None:
     assert "<a" not in html
 
 
+def test_notes_of_people_have_headings_and_safe_links() -> None:
+    html = formatting.render_note("# Rules\n\n[docs](https://e.example/a) <http://e.example> [run](/runs/x/)")
+    assert "<h3>Rules</h3>" in html
+    assert html.count('rel="noopener noreferrer nofollow"') == html.count('target="_blank"') == 3
+    assert 'href="https://e.example/a"' in html and 'href="/runs/x/"' in html
+    trap = formatting.render_note("[a](javascript:alert(1)) [b](data:text/html,x) <b onclick=x> ![c](http://e.example)")
+    assert "<img" not in trap and "<b" not in trap and trap.count("href") == 1  # the image is a link
+    assert "<a" not in formatting.render_note("[docs](https://e.example/a)", has_links=False)
+
+
 def test_markdown_keeps_math_brackets_for_the_page() -> None:
     assert r"\[ x^2 \]" in view_modes.render_markdown(r"\[ x^2 \]")
 

@@ -71,6 +71,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path:
         ("ROLLOUTDECK_PUBLIC_URL", "example.org", "Write the URL that users open"),
         ("ROLLOUTDECK_PUBLIC_URL", "https://", "Write the URL that users open"),
         ("REDIS_URL", "redis://127.0.0.1:1/0", "Redis does not answer"),
+        ("DATABASE_URL", "postgres://127.0.0.1:1/none", "The database does not answer: "),
         ("ROLLOUTDECK_PASSWORD_SIGN_IN", "no", "ROLLOUTDECK_PASSWORD_SIGN_IN must be on or off, not 'no'."),
         ("ROLLOUTDECK_GROUP_ROLES", "foo", "ROLLOUTDECK_GROUP_ROLES: 'foo' is not group=project:role"),
     ],

@@ -100,6 +100,16 @@ def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(run: Run, le
     assert ">1 sample</td>" in page and "labels: 1 · name: correct" in page
 
 
+def test_who_is_done_is_sent_to_a_queue_with_items(run: Run, lead: User, ann: Client) -> None:
+    done, finished, waiting = (create(run, lead, name=name) for name in ("done", "finished", "waiting"))
+    for queue in (finished, done):
+        for item in queue.items.all():
+            ann.post(f"/queues/{queue.pk}/items/{item.pk}/answers/", {"q.correct": "false"})
+    assert "Continue with waiting" in open_item(ann, done)[1]
+    queues.close_queue(waiting, lead)
+    assert "Continue with" not in open_item(ann, done)[1]
+
+
 def test_skipped_items_come_back_in_turn(run: Run, lead: User, ann: Client) -> None:
     queue = create(run, lead)
     here = f"/queues/{queue.pk}/"
@@ -196,6 +206,15 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     assert ann.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
     assert "check" in ann.get("/queues/").content.decode()
     assert client.get(f"/queues/{queue.pk}/review/").status_code == 403
+    form = {"do": "save", "name": "second check", "due_at": "30 November", "reservation_minutes": "5"}
+    refused = client.post(f"/queues/{queue.pk}/update/", form)
+    html = refused.content.decode()
+    assert refused.status_code == 400 and "“Due” must be a time such as 2026-11-30T18:00." in html
+    assert 'value="second check"' in html and 'value="30 November"' in html, "what was typed stays"
+    assert 'value="ann" checked' not in html and "<b>check</b>" in html
+    client.post(f"/queues/{queue.pk}/update/", {**form, "due_at": "2026-11-30 18:00", "reviewers": "ann"})
+    queue.refresh_from_db()
+    assert (queue.name, queue.reservation_minutes) == ("second check", 5) and queue.reviewers.get().username == "ann"
     client.post(f"/queues/{queue.pk}/update/", {"do": "close"})
     _item, html = open_item(ann, queue)
     assert "This queue is closed." in html

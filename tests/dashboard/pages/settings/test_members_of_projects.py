@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -37,8 +39,9 @@ def test_one_project_of_another_owner_refuses_the_whole_form(project: Project, o
     Membership.objects.create(project=foreign, user=owner, role="maintainer")
     assert client.post("/members/", {"user": "nina", "role": "viewer", "project": ["math", "code"]}).status_code == 403
     assert not User.objects.filter(username="nina").exists()
-    answer = client.post("/members/", {"user": "nina", "role": "viewer"}, follow=True)
-    assert "Choose a role and at least one project." in answer.content.decode()
+    html = client.post("/members/", {"user": "nina", "role": "annotator"}).content.decode()
+    assert "Choose a role and at least one project." in html
+    assert 'value="nina"' in html and re.search(r"selected>annotator", html), "what was typed stays"
     assert not User.objects.filter(username="nina").exists()
 
 
@@ -62,7 +65,8 @@ def test_adding_a_member_again_does_not_change_the_role(project: Project, owner:
     client.force_login(owner)
     client.post("/settings/math/members/", {"user": "nina", "role": "maintainer", "new": "1"})
     again = client.post("/settings/math/members/", {"user": "nina", "role": "viewer", "new": "1"}, follow=True)
-    assert "nina is maintainer of this project already." in again.content.decode()
+    assert again.status_code == 400 and "nina is maintainer of this project already." in again.content.decode()
+    assert 'value="nina" aria-invalid="true"' in again.content.decode(), "what was typed stays"
     client.post("/settings/math/members/", {"user": "nina", "role": "viewer"})  # the menu in the list of members
     assert roles_of("nina") == {"math": "viewer"}
 

@@ -151,8 +151,16 @@ def test_a_token_of_the_page_expires_after_the_days_that_one_names(
 def test_days_that_are_no_number_in_range_are_refused(client: Client, project: Project, owner: User, days: str) -> None:
     client.force_login(owner)
     form = {"name": "cluster", "scopes": ["read"], "days": days}
-    page = client.post("/settings/math/tokens/", form, follow=True).content.decode()
+    page = client.post("/settings/math/tokens/", form).content.decode()
     assert "must be a number from 1 to 36500" in page and not Token.objects.exists()
+    assert 'value="cluster"' in page and re.search(r'value="read"\s+checked', page), "what was typed stays"
+
+
+def test_a_token_needs_a_purpose_and_a_scope(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    refused = client.post("/settings/math/tokens/", {"name": " ", "scopes": ["read"]})
+    assert refused.status_code == 400 and "“purpose” is required" in refused.content.decode()
+    assert "“scopes” must be one or more of" in client.post("/settings/math/tokens/", {"name": "x"}).content.decode()
 
 
 def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:

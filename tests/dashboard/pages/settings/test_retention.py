@@ -49,7 +49,10 @@ def test_a_policy_is_saved_and_its_dry_run_shown(olga: Client, trained: Run) -> 
 
 def test_an_invalid_policy_is_shown_again(olga: Client, project: Project) -> None:
     response = olga.post(PATH, {"train": "every", "every": "0", "max_gb": "x"})
-    assert response.status_code == 400 and "must be a number of gigabytes" in response.content.decode()
+    message = "“sample bodies and dumps together, in GB” must be a number of gigabytes above 0, or empty."
+    assert response.status_code == 400 and message in response.content.decode()
+    html = olga.post(PATH, {"train": "every", "every": "0", "max_gb": "7"}).content.decode()
+    assert "“k” must be between 1 and 1000000." in html and 'name="max_gb" value="7"' in html
 
 
 def test_a_pass_needs_the_words_of_the_dry_run(olga: Client, trained: Run) -> None:
@@ -89,6 +92,11 @@ def test_the_quota_is_shown_with_a_warning(olga: Client, owner: User, run: Run) 
     olga.post("/settings/math/quota/", {"quota_gb": "2"})
     assert Project.objects.get().quota == 10**9, "an owner is not a server admin"
     User.objects.filter(pk=owner.pk).update(is_superuser=True)
+    for typed in ("-1", "1e999", "nan", "two"):
+        refused = olga.post("/settings/math/quota/", {"quota_gb": typed})
+        html = refused.content.decode()
+        assert refused.status_code == 400 and "“Quota in GB” must be a number of gigabytes above 0" in html
+        assert f'name="quota_gb" value="{typed}"' in html
     olga.post("/settings/math/quota/", {"quota_gb": "2"})
     assert Project.objects.get().quota == 2 * 10**9
     assert "48 % of 2.0 GB" in page(olga, "/disk/")

@@ -12,7 +12,7 @@ from dashboard import permissions
 from dashboard.uploads.receive import PartialUpload
 from rolloutdeck.protocol import MAX_DUMP_BYTES, Receipt
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import DumpHeader, accept_dump, find_dump, requeue_resent_dump
+from rollouts.ingest import DumpHeader, accept_dump, find_dump, has_lost_bytes, requeue_resent_dump
 from rollouts.models import Artifact, Blob, Dump, Run
 from rollouts.pins import mark_upload_started, refresh_artifact, store_artifact_file
 from rollouts.storage import count_part_bytes, ensure_parts_folder, get_blob_part_path
@@ -52,7 +52,7 @@ class DumpTarget:
 
     def build_known_response(self) -> UploadResponse | None:
         """The receipt if all bytes are stored already."""
-        return self._build_response(self.dump, False) if self.dump else None
+        return self._build_response(self.dump, False) if self.dump and not has_lost_bytes(self.dump) else None
 
     def count_stored_bytes(self) -> int:
         """Of an incomplete file."""

@@ -171,7 +171,10 @@ def open_dump(dump: Dump) -> Iterator[BinaryIO]:
         with io.BufferedReader(raw, 128 << 10) as stream:
             yield storage.open_decompressed(stream)
     except zstandard.ZstdError as error:
-        raise UnreadableDumpError(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
+        message = (
+            f"The stored bytes of dump {dump.sha256[:12]} are damaged. Run fsck --repair, then send the file again."
+        )
+        raise UnreadableDumpError(message) from error
 
 
 def read_head(dump: Dump) -> bytes:

@@ -17,7 +17,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.ingest.attempts import FILES_ATTEMPT_KEY, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
-from rollouts.storage import confirm_raw_dump, store_raw_dump
+from rollouts.storage import confirm_raw_dump, is_raw_dump_stored, store_raw_dump
 
 # A worker usually receives the task within milliseconds. The sweep sends a dump again when it is older than this.
 FIRST_SWEEP_DELAY = timedelta(seconds=15)
@@ -84,6 +84,15 @@ def find_dump(run: Run, header: DumpHeader, sha256: str) -> Dump | None:
     return Dump.objects.filter(identity=fill_source(header, sha256).identity(run, sha256)).first()
 
 
+def has_lost_bytes(dump: Dump) -> bool:
+    """Whether the raw bytes should be stored and are not: a disk lost them, or `fsck --repair` removed damaged ones.
+
+    Raises StorageUnavailableError.
+    """
+    should_be_stored = not dump.is_from_artifact and dump.raw_dropped_at is None
+    return should_be_stored and not is_raw_dump_stored(dump.run.project_id, dump.sha256)
+
+
 def requeue_resent_dump(dump: Dump) -> Dump:
     """Queues a resent dump again if another version of its source was uploaded after it. Otherwise changes nothing.
 
@@ -110,10 +119,13 @@ def fill_source(header: DumpHeader, sha256: str) -> DumpHeader:
 def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Path, size: int) -> tuple[Dump, bool]:
     """Stores the bytes, then creates the row. Returns the dump and whether it is new. Removes the file.
 
-    `size` is in bytes. The caller has checked the hash. Raises StorageUnavailableError if the disk refuses the write.
+    Bytes of a dump that were lost are stored again, and indexed if they never were. `size` is in bytes. The caller has
+    checked the hash. Raises StorageUnavailableError if the disk refuses the write.
     """
     header = fill_source(header, sha256)
     if existing_dump := find_dump(run, header, sha256):
+        if has_lost_bytes(existing_dump):
+            restore_lost_bytes(existing_dump, uncompressed_path)
         uncompressed_path.unlink(missing_ok=True)
         return requeue_resent_dump(existing_dump), False
     attempt = get_or_create_attempt(run, header.attempt)
@@ -126,3 +138,10 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Pa
         )
     record_activity(run, attempt)
     return dump, created
+
+
+def restore_lost_bytes(dump: Dump, uncompressed_path: Path) -> None:
+    store_raw_dump(dump.run.project_id, dump.sha256, uncompressed_path)
+    unread = Dump.objects.filter(pk=dump.pk, state__in=(Dump.State.FAILED, Dump.State.RECEIVED))
+    unread.requeue(timezone.now() + FIRST_SWEEP_DELAY)
+    dump.refresh_from_db()

@@ -1,7 +1,8 @@
 """Finds the rows of a pin's files that a plan selects, and the facts of the rows that remain.
 
 A sample is found in a file through the dumps that were created from the file: the dump of the sample, or one that was
-merged with it. A dump with the same bytes as the file counts too if no record of it was skipped. If an artifact is one
+merged with it. A dump with the same bytes as the file counts too if no record of it was skipped. A dump of which the
+retention policy dropped samples does not count, since its rows have other numbers now. If an artifact is one
 prompt, the samples of the trained step name it by their group; in some formats group and index name the row. If
 prompts are dropped, a trainer's layout excludes all answers to the prompt of a selected row, so the facts lose complete
 prompts. Masked rows remain, and no fact changes.
@@ -149,8 +150,8 @@ class SelectedRowIndex:
                 self.groups[sample], self.indices[sample], self.prompts[sample] = group, number, group or key
             duplicates = DuplicateSource.objects.filter(sample__in=ids)
             self._rows += duplicates.values_list("sample", "dump", "ordinal")
-        dumps = {dump for _, dump, _ in self._rows}
-        from_artifacts = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)
+        complete = Dump.objects.filter(pk__in={dump for _, dump, _ in self._rows}, samples_dropped_at=None)
+        from_artifacts = complete.filter(source__startswith=Dump.ARTIFACT_PREFIX)
         self._files: dict[int, tuple[ArtifactKey, str]] = {}  # dump id -> artifact and path
         for pk, run, source in from_artifacts.values_list("pk", "run", "source"):
             key, _, path = source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
@@ -160,7 +161,7 @@ class SelectedRowIndex:
             for artifact in masked
             for path, file in artifact.files.items()
         }
-        same_bytes = Dump.objects.filter(pk__in=dumps if files else ())
+        same_bytes = complete if files else complete.none()
         for pk, run, sha256, skipped in same_bytes.values_list("pk", "run", "sha256", "left_out"):
             if (run, sha256) in files:
                 self._files.pop(pk, None)

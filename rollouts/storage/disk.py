@@ -6,7 +6,7 @@ Every file is written under a temporary name and renamed, so a reader sees compl
 import os
 import shutil
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -71,8 +71,10 @@ class DiskStore:
         return {file.key: file.bytes for file in found if file}
 
     def touch(self, key: str) -> bool:
-        with suppress(FileNotFoundError):
+        try:
             os.utime(self.root / key)
+        except FileNotFoundError:
+            return False
         return True
 
     def copy(self, source: str, target: str) -> None:

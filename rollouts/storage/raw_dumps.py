@@ -41,17 +41,21 @@ def store_raw_dump(project_id: int, sha256: str, uncompressed_path: Path) -> Non
         raise StorageUnavailableError(f"The server cannot write to {key}: {error.strerror}.") from error
 
 
+def is_raw_dump_stored(project_id: int, sha256: str) -> bool:
+    """Raises StorageUnavailableError."""
+    key = get_raw_dump_key(project_id, sha256)
+    try:
+        return access.find_file(key) is not None
+    except OSError as error:
+        raise StorageUnavailableError(f"The server cannot read {key}: {error.strerror}.") from error
+
+
 @contextmanager
 def confirm_raw_dump(project_id: int, sha256: str) -> Iterator[None]:
     """The block writes the row of a dump. Raises StorageUnavailableError if its bytes were removed meanwhile."""
-    key = get_raw_dump_key(project_id, sha256)
-    with lock_key(key) as locked:
+    with lock_key(get_raw_dump_key(project_id, sha256)) as locked:
         yield
-        try:
-            is_stored = not locked or access.find_file(key) is not None
-        except OSError as error:
-            raise StorageUnavailableError(f"The server cannot read {key}: {error.strerror}.") from error
-        if not is_stored:
+        if locked and not is_raw_dump_stored(project_id, sha256):
             raise StorageUnavailableError(f"The file {sha256[:12]} was removed at the same time; upload it again.")
 
 

@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from dashboard.uploads import app
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
-from rollouts.storage import access, list_shared_uploads, raw_dumps
+from rollouts.storage import access, get_raw_dump_key, list_shared_uploads, raw_dumps
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders
 from tests.support.patching import patch_everywhere
@@ -70,6 +71,27 @@ def test_the_same_dump_again_is_known_with_the_same_receipt(site: Site, key: str
     first, again = put(site, key, BODY), put(site, key, BODY)
     assert (first.status, again.status, again.json) == (201, 200, first.json)
     assert (Dump.objects.count(), left(data_dir)) == (1, [])
+
+
+@pytest.mark.parametrize(("state", "after"), [("failed", "received"), ("indexed", "indexed")])
+def test_a_dump_whose_stored_bytes_are_gone_can_be_sent_again(
+    site: Site, key: str, run: Run, project: Project, state: str, after: str
+) -> None:
+    put(site, key, BODY)
+    Dump.objects.update(state=state)
+    access.delete_file(get_raw_dump_key(project.pk, sha(BODY)))
+    assert put(site, key, BODY).status == 200
+    with raw_dumps.open_raw_dump(project.pk, sha(BODY)) as raw:
+        assert raw.read() == BODY
+    assert Dump.objects.get().state == after
+
+
+def test_a_dump_whose_bytes_the_policy_dropped_is_known(site: Site, key: str, run: Run, project: Project) -> None:
+    put(site, key, BODY)
+    Dump.objects.update(state="indexed", raw_dropped_at=timezone.now())
+    access.delete_file(get_raw_dump_key(project.pk, sha(BODY)))
+    assert put(site, key, BODY).status == 200
+    assert not access.has_file(get_raw_dump_key(project.pk, sha(BODY)))
 
 
 def test_a_known_dump_of_many_megabytes_is_answered_although_its_body_is_not_read(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import bulk
@@ -75,6 +76,16 @@ def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> No
     result = exclusion.find_exclusions([pin])[pin.pk]
     assert (result.flagged, result.not_found, dict(result.artifacts)) == (1, 1, {})
     assert exclusion.explain_refusal(result, []) == "flagged samples not found in its files: 1"
+
+
+def test_a_file_whose_dump_was_thinned_is_not_searched_by_its_new_row_numbers(run: Run, owner: User) -> None:
+    pin, _ = pinned(run, owner)
+    flag(samples(run)[9], owner)
+    for position, sample in enumerate(samples(run)[8:]):  # what retention does to the rows that stay
+        Sample.objects.filter(pk=sample.pk).update(ordinal=position)
+    exclusion.Dump.objects.update(samples_dropped_at=timezone.now())
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert (result.flagged, result.not_found, dict(result.artifacts)) == (1, 1, {})
 
 
 def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:

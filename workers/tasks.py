@@ -164,6 +164,8 @@ def hourly_cleanup() -> None:
     delete_orphan_images()
     delete_stale_shared_parts()
     delete_expired_content()
+    for run_id in find_runs_with_due_metrics(is_recent=False):
+        dispatch.send_now("compact_series", run_id)
     call_command("clearsessions")
 
 

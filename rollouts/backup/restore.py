@@ -1,5 +1,6 @@
 """Restores a backup into a new data folder."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -61,6 +62,7 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
         if LOCATION_MIGRATION in manifest.migrations:
             set_location(restore_id)
     database.forget_restore()
+    os.sync()  # without the marker, the files must survive a power failure
     marker.unlink()
     return RestoreResult(manifest, damaged)
 

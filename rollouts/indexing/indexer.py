@@ -44,6 +44,7 @@ OUT_OF_MEMORY = (
     "ROLLOUTDECK_MAX_WORKER_MEMORY_MB of the server and index the run again, or send the data in smaller files."
 )
 FIRST_RETRY_DELAY = timedelta(seconds=5)  # doubles with each try
+MAX_OUTAGE = timedelta(days=1)  # of the disk, the bucket or the database, since the dump arrived
 DATABASE_PAUSES = (1, 2, 4, 8, 16)  # seconds
 
 
@@ -51,7 +52,7 @@ def index_dump(dump_id: int) -> None:
     """Indexes a dump, unless another worker does. Safe to call again at any time.
 
     Raises RolloutError. After a permanent error the dump is `failed` or `unsafe` and has the message. After another
-    error it is `received` again and due later, until `Dump.MAX_TRIES`.
+    error it is `received` again and due later, until `Dump.MAX_TRIES`, or for a day while the storage does not answer.
     """
     dump = Dump.objects.select_related("run__project", "attempt").filter(pk=dump_id).first()
     if dump is None or not dump.claim():
@@ -86,9 +87,15 @@ def try_to_index(dump: Dump) -> bool:
     except Exception as error:
         log.exception("Dump %s could not be indexed", dump.pk)
         message = f"Internal server error ({type(error).__name__}: {error}); please report it."
-        store_failure(dump, StorageUnavailableError(message))
+        store_failure(dump, IndexingError(message))
         raise
     return False
+
+
+class IndexingError(RolloutError):
+    """A fault of ours. The next try may succeed, for example after a restart with another version."""
+
+    permanent = False
 
 
 def reindex_run(run: Run) -> int:
@@ -105,17 +112,25 @@ def reindex_run(run: Run) -> int:
 
 def store_failure(dump: Dump, error: RolloutError) -> None:
     """Stores the failure in the dump's row, unless this worker has lost its claim."""
-    is_final = error.permanent or dump.tries >= Dump.MAX_TRIES
+    tries = min(dump.tries, Dump.MAX_TRIES - 1) if is_outage(dump, error) else dump.tries
+    is_final = error.permanent or tries >= Dump.MAX_TRIES
     failed = Dump.State.UNSAFE if isinstance(error, UnsafeDumpError) else Dump.State.FAILED
     with transaction.atomic():
         claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
         claimed.update(
             state=failed if is_final else Dump.State.RECEIVED,
+            tries=tries,
             message=clean_message(str(error)),
-            due_at=timezone.now() + FIRST_RETRY_DELAY * 2 ** (dump.tries - 1),
+            due_at=timezone.now() + FIRST_RETRY_DELAY * 2 ** (tries - 1),
         )
         if is_final:
             notify_run_changed(dump.run, split=dump.split, step=dump.step)
+
+
+def is_outage(dump: Dump, error: RolloutError) -> bool:
+    """Whether the storage does not answer, which says nothing about the dump. A missing file is no outage."""
+    is_refused = isinstance(error, StorageUnavailableError) and not isinstance(error.__cause__, FileNotFoundError)
+    return is_refused and dump.received_at > timezone.now() - MAX_OUTAGE
 
 
 def store_failure_patiently(dump: Dump, error: RolloutError) -> None:

@@ -2,12 +2,13 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from rollouts.lib import has_process_ended
@@ -32,6 +33,7 @@ from rollouts.storage import (
 
 RESEND_DELAY = timedelta(seconds=30)  # minimum time between two sends of one dump
 MAX_ROWS_PER_SWEEP = 500  # a long queue does not need more
+RECENT = timedelta(minutes=10)
 OWNER_PATTERN = re.compile(r"(run|project)-\d+")
 ORPHAN_LIFETIME_SECONDS = 3600  # a file without a row is removed after this
 
@@ -87,10 +89,13 @@ def find_due_artifacts() -> list[int]:
     return list(Artifact.objects.due().order_by("due_at").values_list("pk", flat=True)[:MAX_ROWS_PER_SWEEP])
 
 
-def find_runs_with_due_metrics() -> list[int]:
-    """Returns the ids of runs with enough metric rows for a block. Only recently updated runs can be due."""
-    recent = Run.objects.filter(seen_at__gt=timezone.now() - timedelta(minutes=10)).values("pk")
-    row_counts = MetricRow.objects.filter(run__in=recent).values("run").annotate(rows=Count("pk"))
+def find_runs_with_due_metrics(*, is_recent: bool = True) -> list[int]:
+    """Returns the ids of runs with enough metric rows for a block. `is_recent`: only of runs that were updated a moment
+    ago, which are few. Others are due if no worker ran when their last rows arrived."""
+    rows = MetricRow.objects.all()
+    if is_recent:
+        rows = rows.filter(run__in=Run.objects.filter(seen_at__gt=timezone.now() - RECENT).values("pk"))
+    row_counts = rows.order_by().values("run").annotate(rows=Count("pk"))
     return list(row_counts.filter(rows__gte=MIN_ROWS_TO_COMPACT).values_list("run", flat=True))
 
 
@@ -123,29 +128,62 @@ def empty_trash() -> int:
 
     A run whose pins are bound to another run by a replay plan remains until that run has ended.
     """
-    expired_runs = Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION)
-    expired_runs = expired_runs.exclude(pins__in=find_bound_pins())[:10]
-    for run in expired_runs:
-        delete_run_permanently(run)
-    return len(expired_runs)
+    return sum(delete_expired_run(run) for run in find_expired_runs()[:10])
+
+
+def find_expired_runs() -> QuerySet[Run]:
+    expired = Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION)
+    return expired.exclude(pins__in=find_bound_pins())
+
+
+def delete_expired_run(run: Run) -> bool:
+    """Returns False, and removes nothing, if the run was restored or bound to a plan since it was listed."""
+    with transaction.atomic():
+        Run.objects.select_for_update(of=("self",)).filter(pk=run.pk).first()
+        if not find_expired_runs().filter(pk=run.pk).exists():
+            return False
+        files = delete_run_rows(run)
+    delete_run_files(files)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """What no row names any more after the rows of a run are deleted."""
+
+    project: int
+    image_owner: str
+    body_keys: Sequence[str]
+    hashes: Collection[str]
+    blobs: Sequence[Blob]
 
 
 def delete_run_permanently(run: Run) -> None:
-    """Removes a run permanently. Deletes rows first: a row without its file is an error, a file without a row is not.
+    """Removes a run permanently. Deletes rows first: a row without its file is an error, a file without a row is not."""
+    delete_run_files(delete_run_rows(run))
 
-    Replay plans lose the entries of its pins, in old revisions too, because these steps cannot be replayed any more.
-    """
-    blobs = list(Blob.objects.filter(artifacts__run=run).distinct())
+
+def delete_run_rows(run: Run) -> RunFiles:
+    """Replay plans lose the entries of the run's pins, in old revisions too, because these steps cannot be replayed any
+    more."""
+    files = RunFiles(
+        project=run.project_id,
+        image_owner=run.image_owner,
+        body_keys=[get_body_key(path) for path in run.segments.values_list("path", flat=True)],
+        hashes=set(run.dumps.values_list("sha256", flat=True)),
+        blobs=list(Blob.objects.filter(artifacts__run=run).distinct()),
+    )
     Entry.objects.filter(pin__run=run).delete()
-    body_keys = [get_body_key(path) for path in run.segments.values_list("path", flat=True)]
-    hashes = set(run.dumps.values_list("sha256", flat=True))
-    project, image_owner = run.project_id, run.image_owner
     run.delete()
-    delete_unused_blobs(blobs)
-    delete_images(image_owner)
-    for key in body_keys:
+    return files
+
+
+def delete_run_files(files: RunFiles) -> None:
+    delete_unused_blobs(files.blobs)
+    delete_images(files.image_owner)
+    for key in files.body_keys:
         delete_file(key)
-    delete_unused_raw_files(project, hashes)
+    delete_unused_raw_files(files.project, files.hashes)
 
 
 @skip_during_backup
@@ -165,26 +203,37 @@ def delete_unpinned_bytes() -> int:
 
     They are in the state `waiting` again. Bytes that were sent without a pin (`send_now`) remain with their run.
     """
+    expired = find_unpinned_artifacts().select_related("run__project")[:MAX_ROWS_PER_SWEEP]
+    return sum(delete_artifact_bytes(artifact) for artifact in expired)
+
+
+def find_unpinned_artifacts() -> QuerySet[Artifact]:
     state = Artifact.State
     requested = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
     recently_unpinned = requested.filter(pins__removed_at__gt=timezone.now() - TRASH_RETENTION)
     unpinned = requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.in_use())
-    expired = unpinned.exclude(pk__in=recently_unpinned).distinct().select_related("run")[:MAX_ROWS_PER_SWEEP]
-    for artifact in expired:
+    return unpinned.exclude(pk__in=recently_unpinned).distinct()
+
+
+def delete_artifact_bytes(artifact: Artifact) -> bool:
+    """Returns False, and removes nothing, if its step was pinned again since it was listed."""
+    with transaction.atomic():
+        Project.objects.lock(artifact.run.project)  # as `pin_step` does
+        if not find_unpinned_artifacts().filter(pk=artifact.pk).exists():
+            return False
         blobs = list(artifact.blobs.all())
-        with transaction.atomic():
-            artifact.blobs.clear()
-            Artifact.objects.filter(pk=artifact.pk).update(
-                state=state.WAITING,
-                message="",
-                missing=len(artifact.files),
-                ready_at=None,
-                tries=0,
-                due_at=timezone.now(),
-            )
-            notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
-        delete_unused_blobs(blobs)
-    return len(expired)
+        artifact.blobs.clear()
+        Artifact.objects.filter(pk=artifact.pk).update(
+            state=Artifact.State.WAITING,
+            message="",
+            missing=len(artifact.files),
+            ready_at=None,
+            tries=0,
+            due_at=timezone.now(),
+        )
+        notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+    delete_unused_blobs(blobs)
+    return True
 
 
 @skip_during_backup

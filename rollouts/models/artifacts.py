@@ -118,3 +118,7 @@ class Artifact(models.Model):
         """Returns True for exactly one caller, who must check it within `LEASE`."""
         free = Artifact.objects.due().filter(pk=self.pk)
         return bool(free.update(due_at=timezone.now() + self.LEASE, tries=models.F("tries") + 1))
+
+    def renew(self) -> None:
+        """Gives the worker that checks it another `LEASE`."""
+        Artifact.objects.filter(pk=self.pk).update(due_at=timezone.now() + self.LEASE)

@@ -3,6 +3,7 @@
 import json
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from rolloutdeck import safe_pickle as safe
@@ -27,7 +28,12 @@ def check_artifact(artifact_id: int) -> list[int]:
     artifact = Artifact.objects.select_related("run").filter(pk=artifact_id).first()
     if artifact is None or not artifact.claim():
         return []
-    return store_result(artifact, find_unsafe_reasons(artifact))
+    try:
+        reasons = find_unsafe_reasons(artifact)
+    except StorageUnavailableError:  # says nothing about the files, so the try does not count
+        Artifact.objects.filter(pk=artifact.pk, tries__gt=0).update(tries=F("tries") - 1)
+        raise
+    return store_result(artifact, reasons)
 
 
 def find_unsafe_reasons(artifact: Artifact) -> list[str]:
@@ -37,6 +43,7 @@ def find_unsafe_reasons(artifact: Artifact) -> list[str]:
     blobs = {blob.sha256: blob for blob in artifact.blobs.all()}
     reasons: list[str] = []
     for path, file in sorted(artifact.files.items()):
+        artifact.renew()  # many or large files take longer than one lease
         reasons += [f"{path}: {reason}" for reason in find_file_reasons(path, blobs[file["sha256"]])]
     return reasons
 

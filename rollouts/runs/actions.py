@@ -14,7 +14,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts.errors import ConflictError
+from rollouts.errors import ConflictError, NotFoundError
 from rollouts.indexing import reindex_run
 from rollouts.ingest import parse_tags
 from rollouts.live import notify_run_changed
@@ -92,11 +92,14 @@ def move_run_to_trash(run: Run, by: User, *, force: bool = False) -> Run:
 
 
 def restore_run(run: Run, by: User) -> Run:
-    """Restores a run from the trash."""
+    """Restores a run from the trash. Raises NotFoundError if it was deleted permanently meanwhile."""
     if run.deleted_at is None:
         return run
-    run.deleted_at = None
-    return save_field(run, "deleted_at", by, "run.restore")
+    with transaction.atomic():
+        if not Run.objects.select_for_update(of=("self",)).filter(pk=run.pk).exists():
+            raise NotFoundError(_("The run was deleted permanently."))
+        run.deleted_at = None
+        return save_field(run, "deleted_at", by, "run.restore")
 
 
 @transaction.atomic

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -11,10 +12,11 @@ from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
 from rollouts.indexing import indexer, reading
-from rollouts.maintenance import compaction
+from rollouts.maintenance import compaction, take_overdue_dumps
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
+from rollouts.storage import raw_dumps
 from tests.rollouts.real_dumps import DUMPS, list_dumps
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support.stored import list_stored, raw_path
@@ -177,6 +179,22 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
         dump.refresh_from_db()
         assert dump.state == state
     assert dump.due_at > timezone.now() + timedelta(seconds=30)
+
+
+def test_a_dump_waits_a_day_for_a_storage_that_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = push(run, lines(generation()))
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(raw_dumps.access, "fetch_file", refuse)
+    for hours, state in (*[(0, Dump.State.RECEIVED)] * (2 * Dump.MAX_TRIES), (25, Dump.State.FAILED)):
+        Dump.objects.update(received_at=timezone.now() - timedelta(hours=hours))
+        with pytest.raises(StorageUnavailableError):
+            indexer.index_dump(dump.pk)
+        dump.refresh_from_db()
+        assert dump.state == state and dump.due_at < timezone.now() + Dump.MAX_DELAY
+    assert take_overdue_dumps() == []
 
 
 @pytest.mark.django_db(transaction=True)

@@ -104,6 +104,26 @@ def binned(run: Run, owner: User) -> None:
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
 
 
+def test_bytes_of_a_step_that_is_pinned_again_during_the_cleanup_stay(
+    run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, row = create_artifact(run), pins.pin_step(run, 3, owner)[0]
+    removed(row, owner, days=8)
+    (listed,) = sweep.find_unpinned_artifacts()
+    pins.pin_step(run, 3, owner)
+    assert not sweep.delete_artifact_bytes(listed)
+    artifact.refresh_from_db()
+    assert artifact.state == "ready" and len(files()) == 1
+
+
+def test_a_run_that_is_restored_during_the_cleanup_stays(run: Run, owner: User) -> None:
+    binned(run, owner)
+    (listed,) = sweep.find_expired_runs()
+    actions.restore_run(listed, owner)
+    assert not sweep.delete_expired_run(listed)
+    assert Run.objects.get().deleted_at is None
+
+
 def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_plans(
     run: Run, owner: User, data_dir: Path
 ) -> None:

@@ -108,8 +108,10 @@ def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     position = blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
     aside = position.read_bytes()
     position.unlink()
-    with pytest.raises(StorageUnavailableError):
-        artifact_check.check_artifact(artifact.pk)
+    for _ in range(2 * Artifact.MAX_TRIES):  # a long outage of the storage is no reason to call it unsafe
+        with pytest.raises(StorageUnavailableError):
+            artifact_check.check_artifact(artifact.pk)
+        Artifact.objects.update(due_at=timezone.now())
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
     position.write_bytes(aside)

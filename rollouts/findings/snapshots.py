@@ -1,7 +1,6 @@
 """Snapshots of samples, query results and charts, so that later data, a re-index or the deletion of the run cannot
 change what a finding shows."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -14,6 +13,7 @@ from rollouts.flags import load_flags
 from rollouts.models import Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import SampleBody, list_images, prefetch_step_relations, serialize_index_row
+from rollouts.samples.responses import find_passage
 from rollouts.storage import copy_image
 
 MAX_SNAPSHOT_CHARS: Final = 200_000  # of a prompt or a response
@@ -25,8 +25,6 @@ INDEX_ROW_FIELDS: Final = (
     "advantage", "chars", "tokens", "truncated", "staleness", "duration", "facets", "data_source",
 )  # fmt: skip
 SNAPSHOT_BODY_FIELDS: Final = ("finish_reason", "rewards", "policy_version", "textless")
-# All but white space and the characters that pages show by name: a browser's selection may differ in these.
-VISIBLE: Final = re.compile(r"[^\s\x00-\x1f\x7f\x85\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +57,9 @@ def find_quote(body: SampleBody, selected: str, near: int = 0) -> Quote:
     control characters may differ, as they do in a browser. Raises InvalidInputError if the sample does not contain the
     text."""
     for field in TEXT_FIELDS:
-        text = getattr(body, field)
-        spans = find_exact_spans(text, selected.strip()) or find_visible_spans(text, selected)
-        if spans:
-            return build_quote(body, field, *min(spans, key=lambda span: abs(span[0] - near)))
+        if span := find_passage(getattr(body, field), selected, near):
+            return build_quote(body, field, *span)
     raise InvalidInputError(_("The selected text is not in the recorded sample. Select it in the raw view."), "quotes")
-
-
-def find_exact_spans(text: str, selected: str) -> list[tuple[int, int]]:
-    return [matched.span() for matched in re.finditer(re.escape(selected), text)] if selected else []
-
-
-def find_visible_spans(text: str, selected: str) -> list[tuple[int, int]]:
-    """Returns the spans that have the same visible characters as `selected`."""
-    visible = "".join(VISIBLE.findall(selected))
-    if not visible:
-        return []
-    positions = [matched.start() for matched in VISIBLE.finditer(text)]
-    spans = find_exact_spans("".join(text[at] for at in positions), visible)
-    return [(positions[first], positions[last - 1] + 1) for first, last in spans]
 
 
 def serialize_run(run: Run) -> dict[str, str]:

@@ -159,7 +159,7 @@ class RunFiles:
 
 
 def delete_run_permanently(run: Run) -> None:
-    """Removes a run permanently. Deletes rows first: a row without its file is an error, a file without a row is not."""
+    """Removes a run. Deletes rows first: a row without its file is an error, a file without a row is not."""
     delete_run_files(delete_run_rows(run))
 
 

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.labels import REVIEW_QUESTION, Answer, Question, RubricVersion
+from rollouts.samples.responses import find_passage
 
 if TYPE_CHECKING:
     from django.http import QueryDict
@@ -125,7 +126,9 @@ def parse_answer_form(
         try:
             if shown.gone and not (chosen or shown.offered or has_withdrawn):
                 raise InvalidInputError(_("Choose an answer, since your earlier one is no longer a choice."))
-            if answer := parse_answer(entry, sample, response, is_answered=key in own):
+            label = own.get(key)
+            near = label.start if label and label.start is not None else 0
+            if answer := parse_answer(entry, sample, response, near=near, is_answered=label is not None):
                 result.answers.append(answer)
         except InvalidInputError as error:
             entry = replace(entry, error=str(error))
@@ -145,8 +148,10 @@ def clean_text(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-def parse_answer(entry: AnswerField, sample: str, response: str, *, is_answered: bool) -> Answer | None:
-    """Raises InvalidInputError."""
+def parse_answer(
+    entry: AnswerField, sample: str, response: str, *, near: int = 0, is_answered: bool = False
+) -> Answer | None:
+    """`near` is where the marked part begins if its text occurs several times. Raises InvalidInputError."""
     question = entry.question
     if not entry.chosen:
         if question.required:
@@ -155,10 +160,10 @@ def parse_answer(entry: AnswerField, sample: str, response: str, *, is_answered:
     value = question.parse_value(convert_value(question, entry.chosen)).value
     start = end = None
     if entry.quote and question.range:
-        start = response.find(entry.quote)
-        if start < 0:
+        span = find_passage(response, entry.quote, near)
+        if span is None:
             raise InvalidInputError(_("The response does not contain this text. Copy a part of it exactly."))
-        end = start + len(entry.quote)
+        start, end = span
     return Answer(sample, question.key, value, entry.rationale, start=start, end=end)
 
 

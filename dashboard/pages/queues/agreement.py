@@ -66,7 +66,7 @@ def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
         if author := form.get("take"):
             value = queues.load_answer_of(row, name, author)
         else:
-            value = item_view.parse_answers(queue, form).get(name, {}).get("value")
+            value = item_view.parse_answers(row, user, form).get(name, {}).get("value")
             if value is None:
                 raise InvalidInputError(_("Take the answer of a person, or choose one."), name)
         queues.decide_answer(row, user, name, value, form.get("reason", ""), seen=form.get("seen"))

@@ -14,10 +14,11 @@ from django.utils.translation import gettext as _
 from dashboard.pages import common
 from dashboard.pages.sample import build_text_view
 from rollouts import queues
-from rollouts.errors import RolloutError
+from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.labels import CORRECTION_QUESTION, REVIEW_QUESTION, Question
 from rollouts.models import Label, Queue, QueueItem, QueueSlot
 from rollouts.samples import SampleImage
+from rollouts.samples.responses import find_passage
 
 CANNOT_JUDGE = "cannot-judge"
 FIELD_PREFIX = "q."  # of the answers in the form
@@ -172,24 +173,39 @@ def list_options(question: Question) -> list[tuple[str, str]]:
             return [(option.key, _(option.title)) for option in question.options]
 
 
-def parse_answers(queue: Queue, form: QueryDict) -> dict[str, dict[str, Any]]:
+def parse_answers(item: QueueItem, user: User, form: QueryDict) -> dict[str, dict[str, Any]]:
     """The answers of a form, {question: {value, rationale, start, end}}, without empty ones. `submit_answers` checks
-    them."""
+    them. Raises InvalidInputError."""
     answers: dict[str, dict[str, Any]] = {}
-    for question in queues.list_questions(queue):
+    for question in queues.list_questions(item.queue):
         name = FIELD_PREFIX + question.key
         values = [value for value in form.getlist(name) if value != ""]
         if not values:
             continue
         answer: dict[str, Any] = {"value": parse_value(question, values)}
-        answer |= {part: form[f"{name}.{part}"] for part in ("rationale", "start", "end") if form.get(f"{name}.{part}")}
-        answers[question.key] = answer
+        if rationale := form.get(f"{name}.rationale"):
+            answer["rationale"] = rationale
+        answers[question.key] = answer | parse_marked_range(item, user, form, name)
     if form.get("has_correction") and (text := form.get("correction", "").replace("\r\n", "\n")).strip():
         answers[CORRECTION_QUESTION.key] = {"value": text}
     if form.get("cannot_judge"):
         reason = form.get("cannot_judge_reason", "")
         answers[REVIEW_QUESTION.key] = {"value": CANNOT_JUDGE, **({"rationale": reason} if reason else {})}
     return answers
+
+
+def parse_marked_range(item: QueueItem, user: User, form: QueryDict, name: str) -> dict[str, Any]:
+    """`start` and `end` of the marked part of the response, in characters. A new mark is the selected text and its
+    approximate position: a browser counts in other units and does not see all characters. Raises InvalidInputError."""
+    selected = form.get(f"{name}.quote")
+    if not selected:
+        return {part: form[f"{name}.{part}"] for part in ("start", "end") if form.get(f"{name}.{part}")}
+    (response,) = queues.load_item_content(item, user).responses
+    near = common.parse_integer_param(form.get(f"{name}.near", "")) or 0
+    span = find_passage(response.response or "", selected, near)
+    if span is None:
+        raise InvalidInputError(_("The response does not contain the selected text. Select it again."), name)
+    return {"start": span[0], "end": span[1]}
 
 
 def parse_value(question: Question, values: list[str]) -> Any:

@@ -233,10 +233,10 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
                 return JsonResponse({"message": ""})
             queues.store_order(row, user, order, rationale=form.get("rationale", ""), seconds=seconds)
         elif form.get("draft"):
-            queues.save_draft(row, user, item_view.parse_answers(queue, form))
+            queues.save_draft(row, user, item_view.parse_answers(row, user, form))
             return JsonResponse({"message": ""})
         else:
-            queues.submit_answers(row, user, item_view.parse_answers(queue, form), seconds=seconds)
+            queues.submit_answers(row, user, item_view.parse_answers(row, user, form), seconds=seconds)
     except RolloutError as error:
         if common.is_script_request(request):
             field = error.field if isinstance(error, InvalidInputError) else ""

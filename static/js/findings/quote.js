@@ -19,7 +19,7 @@ export function buildQuote({ text: container, selected }) {
   until.setStart(container, 0);
   until.setEnd(selected.startContainer, selected.startOffset);
   const text = originalText(selected);
-  return text.trim() ? { text, near: originalText(until).length } : NONE;
+  return text.trim() ? { text, near: [...originalText(until)].length } : NONE;
 }
 
 // The end of the sample's text, if the button has no `data-tail`.

@@ -298,10 +298,9 @@ document.addEventListener("selectionchange", () => {
 });
 function markRange(question) {
   if (!selection?.text) return showMessage(gettext("Select a part of the response first."));
-  const [start, end] = [selection.near, selection.near + selection.text.length];
   const name = question.dataset.question;
-  form().elements[`q.${name}.start`].value = start;
-  form().elements[`q.${name}.end`].value = end;
+  form().elements[`q.${name}.quote`].value = selection.text;
+  form().elements[`q.${name}.near`].value = selection.near;
   question.querySelector("[data-range]").textContent = selection.text.slice(0, 80);
   saveDraft();
 }

@@ -100,6 +100,28 @@ def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(run: Run, le
     assert ">1 sample</td>" in page and "labels: 1 · name: correct" in page
 
 
+def test_a_marked_part_is_stored_in_characters_of_the_response(
+    project: Project, run: Run, lead: User, ann: Client
+) -> None:
+    rows = [{"prompt": "p", "response": "🎉 so\r\n\x01so it is so 𝑥=2", "group": "g", "index": 0}]
+    push(run, rows, step=5)
+    question = {"key": "where", "title": "Where?", "kind": "yes-no", "range": True}
+    save_rubric(project, lead, [question], "")
+    queue = create(run, lead, q="step:5")
+    item, html = open_item(ann, queue)
+    assert 'name="q.where.quote"' in html
+    answers = {"q.where": "true", "q.where.quote": "so 𝑥", "q.where.near": "16"}
+    path = f"/queues/{queue.pk}/items/{item}/answers/"
+    ann.post(path, {**answers, "draft": "1"})
+    draft = open_item(ann, queue)[1]
+    start, end = (re.search(rf'name="q.where.{part}" value="(\d+)"', draft)[1] for part in ("start", "end"))  # type: ignore[index]
+    ann.post(path, {"q.where": "true", "q.where.start": start, "q.where.end": end})
+    label = Label.objects.get(name="where")
+    assert rows[0]["response"][label.start : label.end] == "so 𝑥"
+    refused = ann.post(path, {**answers, "q.where.quote": "not there"}, headers={"accept": "application/json"})
+    assert refused.status_code == 400 and "does not contain the selected text" in refused.json()["message"]
+
+
 def test_who_is_done_is_sent_to_a_queue_with_items(run: Run, lead: User, ann: Client) -> None:
     done, finished, waiting = (create(run, lead, name=name) for name in ("done", "finished", "waiting"))
     for queue in (finished, done):

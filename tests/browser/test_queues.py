@@ -26,7 +26,7 @@ ITEMS = 200
 BY_KEYBOARD = 12  # items of each person; the others are answered by a script in the same browsers
 QUESTIONS = [
     {"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True},
-    {"key": "quality", "title": "Reasoning", "kind": "rating", "minimum": 1, "maximum": 5},
+    {"key": "quality", "title": "Reasoning", "kind": "rating", "minimum": 1, "maximum": 5, "range": True},
 ]
 STATUS = ".queue-head [role=status]"
 
@@ -177,6 +177,27 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     answer(page)
     expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")
     visit.forgive()
+
+
+@pytest.mark.usefixtures("mates")
+def test_a_marked_part_is_the_text_that_the_person_selected(visit: Visit, training: Training) -> None:
+    response = "🎉 one\r\ntwo \x07 𝑥 one"
+    training.pushed(1, 1, [{**generations(1, 1)[0], "response": response}])
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    text = page.locator("[data-text]").last
+    expect(text).to_contain_text("one")
+    for key in ("1", "4"):
+        page.keyboard.press(key)
+    select = "node => { const r = document.createRange(), last = node.lastChild; r.setStart(last, last.length - 3);"
+    select += " r.setEnd(last, last.length); getSelection().removeAllRanges(); getSelection().addRange(r); }"
+    text.evaluate(select)
+    page.get_by_role("button", name="Mark the selected text").click()
+    expect(page.locator("[data-range]")).to_have_text("one")
+    page.locator("[data-answers]").evaluate("form => form.requestSubmit()")
+    expect(page.locator("[data-queue-done]")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    (row,) = training.product.get(f"labels/?run={training.uid}&name=quality")["results"]
+    assert (row["start"], row["end"]) == (len(response) - 3, len(response))
 
 
 @pytest.mark.usefixtures("mates")

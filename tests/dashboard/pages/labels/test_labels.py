@@ -52,6 +52,18 @@ def test_the_form_of_a_sample_saves_replaces_and_withdraws(
     assert "<code>style</code>" in pane and f'href="{path}"' in pane
 
 
+def test_another_answer_keeps_the_marked_part_of_several_equal_ones(
+    project: Project, owner: User, mate: User, reader: Client
+) -> None:
+    save_rubric(project, owner, ROWS, "")
+    sample = one_sample(filled(project))
+    second = "It is 0 at step 1.".rindex("t")
+    store_labels(sample.step.run, mate, [Answer(sample.pk, "errors", ["sum"], start=second, end=second + 1)])
+    answers = {"value:correct": "no", "value:errors": ["logic"], "quote:errors": "t"}
+    assert reader.post(f"/samples/{sample.pk}/labels/", answers).status_code == 303
+    assert (Label.objects.get(name="errors").start, read_own(mate)["errors"]) == (second, ["logic"])
+
+
 def test_a_long_rationale_is_folded(project: Project, owner: User, mate: User, reader: Client) -> None:
     save_rubric(project, owner, ROWS, "")
     sample = one_sample(filled(project))

@@ -19,7 +19,7 @@ from rollouts import demo, indexing, pins, query  # the tasks have the names of 
 from rollouts.errors import RolloutError
 from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
 from rollouts.ingest import recheck_concurrent_attempts
-from rollouts.lib import release_free_memory
+from rollouts.lib import ClockWatch, release_free_memory
 from rollouts.maintenance import (
     compact_body_files,
     delete_orphan_blobs,
@@ -47,6 +47,7 @@ from workers import dispatch, liveness
 from workers.memory import interrupt_at_limit
 
 log = logging.getLogger(__name__)
+clock = ClockWatch()
 
 
 @shared_task
@@ -155,8 +156,12 @@ def measure_disk_usage() -> None:
 def hourly_cleanup() -> None:
     """Runs the slow part of maintenance, once an hour and when a worker starts.
 
-    It checks every file below bodies/, blobs/ and raw/, and deletes expired sessions.
+    It checks every file below bodies/, blobs/ and raw/, and deletes expired sessions. After a change of the clock a
+    file that was just written can look old, and its row may not be there yet: then the next cleanup does it.
     """
+    if clock.has_jumped():
+        log.warning("The clock was changed. Files without a row are removed by the next cleanup.")
+        return
     delete_orphan_bodies()
     delete_unpinned_bytes()
     delete_orphan_blobs()

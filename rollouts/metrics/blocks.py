@@ -23,6 +23,7 @@ MetricRowTuple = tuple[int, str, int, float | None, str]  # attempt id, step kin
 
 MIN_ROWS_TO_COMPACT: Final = 500
 MAX_ROWS_PER_TRANSACTION: Final = 2_000
+MAX_IDS_PER_QUERY: Final = 500
 MAX_BLOCK_POINTS: Final = 4_096
 TIME_METRIC: Final = "_time"
 METRIC_ROW_COLUMNS: Final = ("attempt", "step_kind", "step", "time", "values")  # of MetricRowTuple
@@ -97,7 +98,10 @@ def compact_oldest_rows(run_id: int, min_rows: int) -> int:
     if len(rows) < max(min_rows, 1):
         return 0
     merge_into_blocks(run_id, build_points(row[1:] for row in rows))
-    MetricRow.objects.filter(run=run_id, pk__lte=rows[-1][0]).delete()
+    # By id: another transaction may commit rows with smaller ids in the meantime.
+    ids = [row[0] for row in rows]
+    for start in range(0, len(ids), MAX_IDS_PER_QUERY):
+        MetricRow.objects.filter(pk__in=ids[start : start + MAX_IDS_PER_QUERY]).delete()
     return len(rows)
 
 

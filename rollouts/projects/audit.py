@@ -21,7 +21,7 @@ def list_audit_entries(
         rows = rows.filter(verb=verb) if "." in verb else rows.filter(verb__startswith=f"{verb}.")
     if since:
         rows = rows.filter(at__gte=start_of(since))
-    if until:
+    if until and until < date.max:
         rows = rows.filter(at__lt=start_of(until + timedelta(days=1)))
     if run:
         rows = rows.filter(Q(detail__uid=run.uid) | Q(detail__run=run.uid))

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from rollouts.query.ast import And, Or, Query, QueryNode, RegexTerm, TextTerm
-from rollouts.query.body_scan import collect_frame
+from rollouts.query.body_scan import collect_frame, find_regex_error
 
 BYTES_BEFORE: Final = 160  # that are read in front of a hit
 BYTES_AFTER: Final = 900
@@ -36,9 +36,22 @@ class Snippet:
 
 
 def build_hit_pattern(query: Query) -> str:
-    """Returns a regular expression for the texts that the query requires, empty if it requires none."""
+    """Returns a regular expression for the texts that the query requires, empty if it requires none.
+
+    Each regular expression of a query is valid, but some are not inside of another one, such as two with a group of one
+    name, or one that ends with a comment. Of those, only the first is a part of the result, or none.
+    """
     terms = list_positive_text_terms(query.root) if query.root else []
-    return "|".join(dict.fromkeys(map(build_term_pattern, terms)))
+    patterns = list(dict.fromkeys(map(build_term_pattern, terms)))
+    if any(isinstance(term, RegexTerm) for term in terms):
+        patterns = [pattern for pattern in patterns if is_usable(pattern)]
+        if not is_usable("|".join(patterns)):
+            return patterns[0]
+    return "|".join(patterns)
+
+
+def is_usable(pattern: str) -> bool:
+    return not find_regex_error(f"(?P<rd_hit>{pattern})")
 
 
 def list_positive_text_terms(node: QueryNode) -> list[TextTerm | RegexTerm]:

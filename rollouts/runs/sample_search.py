@@ -9,8 +9,9 @@ from typing import Final
 
 from django.db.models import QuerySet
 
+from rollouts.errors import InvalidInputError, QueryLimitError
 from rollouts.models import NOT_BLIND, Queue, Run, Sample
-from rollouts.query import InvalidQueryError, TimeBudget, find_samples, parse_query
+from rollouts.query import TimeBudget, find_samples, parse_query
 
 MAX_RUN_SECONDS: Final = 2.0  # of one run; of a larger one, the newest steps are searched
 MAX_SHOWN_SAMPLES: Final = 20
@@ -46,7 +47,9 @@ def search_runs(
             total = result.total
             samples = list(result.samples[: min(shown, MAX_SHOWN_SAMPLES)]) if total else []
             yield RunMatches(run, total, samples, is_partial=result.cursor is not None)
-        except InvalidQueryError as error:  # another run may have logged the key
+        except QueryLimitError:  # the other runs would take as long
+            raise
+        except InvalidInputError as error:  # another run may have logged the key
             yield RunMatches(run, problem=str(error))
         if seconds is not None and monotonic() - started > seconds:
             return

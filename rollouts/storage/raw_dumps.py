@@ -53,9 +53,9 @@ def is_raw_dump_stored(project_id: int, sha256: str) -> bool:
 @contextmanager
 def confirm_raw_dump(project_id: int, sha256: str) -> Iterator[None]:
     """The block writes the row of a dump. Raises StorageUnavailableError if its bytes were removed meanwhile."""
-    with lock_key(get_raw_dump_key(project_id, sha256)) as locked:
+    with lock_key(get_raw_dump_key(project_id, sha256)):
         yield
-        if locked and not is_raw_dump_stored(project_id, sha256):
+        if not is_raw_dump_stored(project_id, sha256):
             raise StorageUnavailableError(f"The file {sha256[:12]} was removed at the same time; upload it again.")
 
 

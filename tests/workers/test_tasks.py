@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerDown
 
-from rollouts.lib import process_id
+from rollouts.lib import ClockWatch, process_id
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.runs.actions import move_run_to_trash
@@ -118,6 +118,22 @@ def test_a_dump_that_kills_every_worker_fails_with_a_sentence(dump: Dump, sent: 
     tasks.sweep()
     dump.refresh_from_db()
     assert (dump.state, "5 times" in dump.message, sent) == ("failed", True, [])
+
+
+def test_a_cleanup_after_a_change_of_the_clock_removes_nothing(
+    project: Project, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of a file that was just written may be missing, and the file looks hours old."""
+    path = data_dir / "raw" / str(project.pk) / "ab" / f"{'ab' * 32}.zst"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    real = time.time
+    monkeypatch.setattr(tasks, "clock", ClockWatch())
+    monkeypatch.setattr(time, "time", lambda: real() + 3 * 3600)
+    tasks.hourly_cleanup()
+    assert path.exists()
+    tasks.hourly_cleanup()
+    assert not path.exists()
 
 
 def test_every_task_that_is_sent_or_scheduled_is_one_that_workers_know(settings: Any) -> None:

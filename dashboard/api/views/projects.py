@@ -46,9 +46,11 @@ class Projects(ApiView):
             raise PermissionDenied("This token belongs to one project and cannot create others.")
         slug = data.text("slug", 80)
         if Project.objects.filter(slug=slug).exists():
-            return Response(serialize_project(permissions.project_or_404(request, slug), "owner"))
+            known = permissions.project_or_404(request, slug)
+            return Response(serialize_project(known, known.role_of(self.user)))
         project, created = create_project(slug, self.user)
-        return Response(serialize_project(project, "owner"), status=201 if created else 200)
+        role = project.role_of(self.user)
+        return Response(serialize_project(project, role), status=201 if created else 200)
 
 
 class OneProject(ApiView):

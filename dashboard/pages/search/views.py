@@ -25,7 +25,7 @@ from dashboard.pages.common import (
     render_snippet,
     render_text_line,
 )
-from rollouts.errors import InvalidInputError, QueryLimitError, StorageUnavailableError
+from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.models import Project, Run
 from rollouts.query import build_hit_pattern, find_snippets, parse_query
 from rollouts.runs import RunMatches, search_runs
@@ -73,7 +73,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
         state = replace(state, project=project.slug)
         try:
             context |= build_part_context(request, state, project)
-        except QueryLimitError as problem:
+        except InvalidInputError as problem:
             context["error"] = render_query_error(state.q, problem)
     if get_requested_panel(request):
         return render(request, "search/part.html", context)

@@ -35,7 +35,7 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
     """`user` gets `role`, or is removed if it is empty. A name without an account gets one, and a link to sign in. With
     `new`, the role of a member does not change."""
     project = permissions.project_or_404(request, slug, role="owner")
-    name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
+    name, role = read_name(request), request.POST.get("role", "")
     try:
         if request.POST.get("new") and (member := project.memberships.filter(user__username=name).first()):
             message = _("{name} is {role} of this project already. Change the role in the list of members.")
@@ -61,7 +61,7 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def save_member_of_projects_view(request: HttpRequest) -> HttpResponse:
     """`user` gets `role` in each `project`, or in none if one is refused."""
-    owner, name, role = get_signed_in_user(request), request.POST.get("user", "").strip(), request.POST.get("role", "")
+    owner, name, role = get_signed_in_user(request), read_name(request), request.POST.get("role", "")
     slugs = dict.fromkeys(request.POST.getlist("project"))
     projects = [permissions.project_or_404(request, slug, role="owner") for slug in slugs]
     try:
@@ -100,6 +100,11 @@ def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
         return redirect("project", project.slug)
     record_audit_entry(owner, "member.link", name, project=project)
     return render_member_link(request, project, member.user)
+
+
+def read_name(request: HttpRequest) -> str:
+    """The name as accounts have it: letters of an input method, such as full-width ones, become the usual ones."""
+    return User.normalize_username(request.POST.get("user", "").strip())
 
 
 def render_member_link(request: HttpRequest, project: Project, user: User) -> HttpResponse:

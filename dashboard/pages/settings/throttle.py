@@ -5,13 +5,16 @@ address.
 """
 
 from hashlib import sha256
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from dashboard.counters import counters
 
 THROTTLE_SECONDS = 600
+MAX_NAME_CHARS = 150
 MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
 
 
@@ -24,10 +27,22 @@ class CounterKeys(NamedTuple):
 
 
 def build_counter_keys(name: str, address: str) -> CounterKeys:
-    """A name may have any length and characters; upper and lower case are the same."""
-    name = name.strip().casefold()
+    """A name may have any length and characters. What signs in as the same account is counted as the same name."""
+    name = User.normalize_username(name[:MAX_NAME_CHARS]).strip().casefold()
+    address = get_network(address)
     counted = (f"both {name}\0{address}", f"name {name}", f"address {address}")
     return CounterKeys(*(f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}" for key in counted))
+
+
+def get_network(address: str) -> str:
+    """The address; of IPv6 its /64 network, since one person has all addresses of it."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
 
 
 def count_and_allow_login(name: str, address: str) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,26 @@ def test_folding_twice_is_folding_once(run: Run) -> None:
     stored = list(Block.objects.values_list("series", "first", "last", "count"))
     assert compact_metric_rows(run.pk, min_rows=1) == 0
     assert list(Block.objects.values_list("series", "first", "last", "count")) == stored
+
+
+def test_a_row_that_is_committed_during_compaction_stays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On PostgreSQL a row may become visible after rows with larger ids."""
+    log(run, range(1, 600))
+    late = MetricRow.objects.order_by("pk").first()
+    assert late
+    late_values = {
+        name: getattr(late, name) for name in ("run_id", "attempt_id", "step_kind", "step", "time", "values")
+    }
+    MetricRow.objects.filter(pk=late.pk).delete()
+    real = blocks.merge_into_blocks
+
+    def merge(*args: Any) -> None:
+        MetricRow.objects.create(pk=late.pk, **late_values)
+        real(*args)
+
+    monkeypatch.setattr(blocks, "merge_into_blocks", merge)
+    compact_metric_rows(run.pk)
+    assert list(MetricRow.objects.values_list("pk", flat=True)) == [late.pk]
 
 
 def test_the_last_arrival_of_a_step_wins_folded_or_not(run: Run) -> None:

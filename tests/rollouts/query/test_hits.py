@@ -17,6 +17,7 @@ def hits(text: str, q: str) -> list[str]:
         ("cat", ["cat", "CAT", "cat"]), ('"cat"', ["cat", "cat"]), ("CAT", ["CAT"]), (r"/\bcat\b/", ["cat"]),
         ("/x*/", []), ("-cat", []), ("cat or 你好", ["cat", "CAT", "你好", "cat"]), ("score>0 is:empty", []),
         ("/(?P<n>c)at/", ["cat", "cat"]), (r"/[.*+]/", ["."]),
+        ("/(?P<n>c)at/ or /(?P<n>C)AT/", ["cat", "cat"]), ("/(?x) c # first/", []), ("/(?x) c # first/ or /C/", ["C"]),
     ],
 )  # fmt: skip
 def test_hits_are_those_of_the_search(q: str, expected: list[str]) -> None:

@@ -22,7 +22,6 @@ from rollouts.storage import BucketError, StorageRefusedError, check_storage, fe
 from rollouts.storage import bucket as bucket_module
 from rollouts.storage.access import delete_file
 from rollouts.storage.cache import FileCache
-from rollouts.storage.raw_dumps import confirm_raw_dump
 from tests.rollouts.support.push import generation, indexed, lines, push
 from tests.support.stored import StoredPath, raw_path
 
@@ -159,11 +158,6 @@ def test_a_second_server_cannot_use_the_same_place(run: Run, bucket: str) -> Non
     StorageLocation.objects.all().delete()  # another database
     with pytest.raises(StorageRefusedError, match="has the files of another server"):
         check_storage()
-
-
-def test_a_row_is_not_written_if_its_bytes_were_removed_meanwhile(run: Run, bucket: str) -> None:
-    with pytest.raises(StorageUnavailableError, match="upload it again"), confirm_raw_dump(run.project_id, "ab" * 32):
-        pass
 
 
 def test_a_connection_that_is_cut_in_the_middle_leaves_no_file(

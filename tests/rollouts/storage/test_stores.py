@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rollouts.errors import StorageUnavailableError
+from rollouts.models import AuditEntry, Project
 from rollouts.storage import create_incoming_path
 from rollouts.storage.access import (
     checkout_file,
@@ -22,6 +24,7 @@ from rollouts.storage.access import (
     touch_file,
     write_file,
 )
+from rollouts.storage.raw_dumps import confirm_raw_dump
 from tests.support.stored import set_age
 
 KEY = "blobs/1/ab/abc"
@@ -102,3 +105,9 @@ def test_an_old_file_that_is_touched_is_young(place: str) -> None:
     young = find_file(KEY)
     assert young and young.modified_at > time.time() - 60
     assert [file.key for file in list_files()] == [KEY] and fetch_file(KEY).read_bytes() == b"bytes"
+
+
+def test_a_row_is_not_written_if_its_bytes_were_removed_meanwhile(project: Project) -> None:
+    with pytest.raises(StorageUnavailableError, match="upload it again"), confirm_raw_dump(project.pk, "ab" * 32):
+        AuditEntry.objects.create(project=project, verb="run.delete", subject="x")
+    assert not AuditEntry.objects.exists()

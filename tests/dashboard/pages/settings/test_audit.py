@@ -55,6 +55,7 @@ def test_entries_are_filtered_by_person_action_date_and_run(
 
     today = timezone.now().date()
     assert subjects("") == {"subject-role", "subject-run", "subject-old"}
+    assert subjects("&until=9999-12-31") == subjects("")
     assert subjects("&user=petr") == {"subject-run", "subject-old"}
     assert subjects("&action=role.set") == {"subject-role"}
     assert subjects("&action=run") == {"subject-run"}

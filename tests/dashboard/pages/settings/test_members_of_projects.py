@@ -71,6 +71,15 @@ def test_adding_a_member_again_does_not_change_the_role(project: Project, owner:
     assert roles_of("nina") == {"math": "viewer"}
 
 
+def test_full_width_letters_of_an_input_method_are_the_usual_ones(
+    project: Project, owner: User, client: Client
+) -> None:
+    client.force_login(owner)
+    for role in ("viewer", "annotator"):
+        assert client.post("/settings/math/members/", {"user": "ｎｉｎａ", "role": role}).status_code < 400
+    assert roles_of("nina") == {"math": "annotator"}
+
+
 def test_a_project_may_be_called_password(owner: User, client: Client) -> None:
     Membership.objects.create(project=builders.project("password"), user=owner, role="owner")
     client.force_login(owner)

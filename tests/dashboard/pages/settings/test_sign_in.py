@@ -65,6 +65,18 @@ def test_neither_many_addresses_nor_many_names_get_around_the_limit(
     assert matches == [200] * 5 + [429]
 
 
+def test_other_spellings_of_a_name_and_addresses_of_one_network_are_counted_together(
+    mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "MAX_BY_NAME", 3)
+    spellings = ["mina", "ｍina", "mｉna", "MINA"]
+    assert [tries(name, "no", f"10.0.3.{n}").status_code for n, name in enumerate(spellings)] == [200] * 3 + [429]
+    monkeypatch.setattr(throttle, "MAX_BY_ADDRESS", 3)
+    matches = [tries(f"guess-{n}", "no", f"2001:db8:0:1::{n}").status_code for n in range(4)]
+    assert matches == [200] * 3 + [429]
+    assert tries("guess", "no", "2001:db8:0:2::1").status_code == 200
+
+
 @pytest.mark.parametrize("name", ["", "%00", "x" * 100_000, "%ED%A0%80", "%FF"])
 def test_odd_names_are_counted_as_any(db: None, name: str) -> None:
     form = {"data": f"username={name}&password=no", "content_type": "application/x-www-form-urlencoded"}

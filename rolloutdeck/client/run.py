@@ -251,7 +251,10 @@ class Run(RunProcess):
 
     @guard_call
     def lose(self, reason: str, count: int = 1) -> None:
-        """Counts data that a trainer's plug-in could not record; the run shows the counts by reason."""
+        """Counts data that a trainer's plug-in could not record; the run shows the counts by reason.
+
+        Of a reason the first 80 characters are shown, and of very many reasons the first 100.
+        """
         self._threads.spool.count_dropped(reason, count)
 
     def __enter__(self) -> Run:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rolloutdeck.client import queue_items, spool, writer
@@ -114,6 +115,41 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
     run.log_samples([{"response": "x"}], step=1)
     run._threads.writer.flush(10)
     assert sum(run._threads.spool.dropped.values()) == 2
+
+
+def test_lost_items_are_counted_whatever_objects_describe_them_and_recording_goes_on(
+    start: Start, at_receiver: Receiver
+) -> None:
+    torch = pytest.importorskip("torch")
+    run, mask = start(), torch.tensor([True, False, True])
+    run.lose("no reward", mask.sum())
+    run.lose("no reward", np.int64(3))
+    run.lose(ValueError("a\nb\x00 \ud800" + "x" * 100), mask)
+    run.lose(KeyError())
+    run.lose("nothing", -5)
+    run.lose(None, float("nan"))
+    run.lose("huge", 10**30)
+    run.log_samples([{"response": "x"}], step=1)
+    run.finish()
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1"]
+    assert at_receiver.posted("/heartbeat/")[-1]["dropped"][run._threads.spool.name] == {
+        "no reward": 5,
+        "a?b? ?" + "x" * 74: 1,
+        "KeyError": 1,
+        "None": 1,
+        "huge": 2**63 - 1,
+    }
+
+
+def test_of_very_many_reasons_the_first_are_counted_by_name(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    for number in range(spool.MAX_REASONS + 20):
+        own.count_dropped(f"reason {number}", 2)
+    own.count_dropped("reason 3")
+    own.count_dropped("samples: the spool is full", 4)
+    assert len(own.dropped) == spool.MAX_REASONS + 2
+    assert (own.dropped["reason 3"], own.dropped["other reasons"]) == (3, 40)
+    assert own.dropped["samples: other reasons"] == 4
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:

@@ -70,28 +70,33 @@ def compute_file_age(file: SpoolFile) -> float:
 
 
 def list_spool_files(folder: Path) -> list[SpoolFile]:
-    """Returns the files of one spool folder that were not uploaded yet, oldest first."""
+    """Returns the files of one spool folder that were not uploaded yet, oldest first; none if it cannot be read."""
     files = []
     try:
         entries = list(os.scandir(folder))
-    except FileNotFoundError:  # another process took the folder over
+    except (FileNotFoundError, PermissionError):  # another process took the folder over, or it is another user's
         return []
     for entry in entries:
         kind = entry.name.rpartition(".")[2]
         if kind in KINDS and not entry.name.startswith("."):
-            with suppress(FileNotFoundError):  # uploaded meanwhile: the others still wait
+            with suppress(FileNotFoundError, PermissionError):  # uploaded meanwhile: the others still wait
                 files.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
     return sorted(files, key=lambda file: file.path.name)
 
 
 def find_spool_folders(root: Path) -> list[Path]:
-    """Returns the spool folders of a root, oldest first; the folder itself if it is a spool folder."""
-    if (root / CHECKPOINT_SPOOL_FOLDER).is_dir():
-        root = root / CHECKPOINT_SPOOL_FOLDER
-    if (root / lease.LEASE_FILE).exists() or list_spool_files(root):
-        return [root]
+    """Returns the spool folders of a root, oldest first; the folder itself if it is a spool folder.
+
+    Those of other users are included, also if this process cannot read them.
+    """
     try:
+        if (root / CHECKPOINT_SPOOL_FOLDER).is_dir():
+            root = root / CHECKPOINT_SPOOL_FOLDER
+        if (root / lease.LEASE_FILE).exists() or list_spool_files(root):
+            return [root]
         folders = [path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir()]
+    except PermissionError:
+        return [root] if "~" in root.name else []
     except OSError:
         return []
     return sorted((path for path in folders if "~" in path.name), key=lambda path: (_find_oldest_name(path), path.name))

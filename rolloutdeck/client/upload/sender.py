@@ -131,8 +131,11 @@ class Sender:
         if self.server is None:
             return RESCAN_SECONDS
         if now >= self._take_over_at:
-            self._take_over_spools(self.server.url)
             self._take_over_at = now + ADOPT_SECONDS
+            try:
+                self._take_over_spools(self.server.url)
+            except OSError as error:  # this process's own files must be uploaded nevertheless
+                logger.debug("The spools of other processes cannot be taken over: %s", error)
         pause = self.dispatcher.send_next(self.server, self._list_folders())
         if pause == NEVER_DUE:
             self._remove_empty_adopted()

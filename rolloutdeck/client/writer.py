@@ -22,6 +22,7 @@ from rolloutdeck.protocol import SpoolHeader
 
 DEFAULT_QUEUE_BYTES = 256 << 20
 MAX_POINTS_PER_FILE = 1000
+MAX_BYTES_PER_FILE = 2 << 20  # of several points; a server rejects a body of more than MAX_JSON_BYTES
 
 
 class SpoolWriter:
@@ -93,19 +94,24 @@ class SpoolWriter:
                 return None
             self._busy = True
             item = self._pop()
-            while isinstance(item, MetricsItem) and len(item.points) < MAX_POINTS_PER_FILE and self._is_metrics_next():
-                next_item = self._pop()
-                assert isinstance(next_item, MetricsItem)
-                item.points.extend(next_item.points)
+            if isinstance(item, MetricsItem):
+                self._merge_next_metrics(item)
             return item
+
+    def _merge_next_metrics(self, item: MetricsItem) -> None:
+        """Moves the points that follow in the queue into this item, as many as one file takes."""
+        size = item.size
+        while self._items and isinstance(next_item := self._items[0], MetricsItem):
+            size += next_item.size
+            if size > MAX_BYTES_PER_FILE or len(item.points) >= MAX_POINTS_PER_FILE:
+                break
+            self._pop()
+            item.points.extend(next_item.points)
 
     def _pop(self) -> QueueItem:
         item = self._items.popleft()
         self._waiting_bytes -= item.size
         return item
-
-    def _is_metrics_next(self) -> bool:
-        return bool(self._items) and isinstance(self._items[0], MetricsItem)
 
     def _write(self, item: QueueItem) -> None:
         if isinstance(item, SamplesItem):

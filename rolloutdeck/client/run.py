@@ -158,7 +158,8 @@ class Run(RunProcess):
         seconds = timeout if timeout is not None else NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
         try:
             end = time.monotonic() + seconds
-            self._threads.writer.flush(seconds)
+            if self._started:  # else a forked child has not logged anything yet
+                self._threads.writer.flush(seconds)
             # The server must know the run before the plan is requested.
             self._threads.sender.wait_until_empty(end - time.monotonic())
             remaining = max(1.0, end - time.monotonic())

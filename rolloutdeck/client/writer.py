@@ -46,10 +46,11 @@ class SpoolWriter:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if no thread can be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def enqueue(self, item: QueueItem) -> None:
         """Enqueues the item and returns. Drops it if too many bytes wait already."""
@@ -64,9 +65,8 @@ class SpoolWriter:
 
     def flush(self, seconds: float) -> bool:
         """Waits until everything enqueued so far is on disk or counted as dropped. Returns False after `seconds`."""
-        if self._thread is None:  # the interpreter is ending and starts no threads
-            self.close()
-            self._run()
+        if self._thread is None:  # none can be started, for example because the interpreter is ending
+            self._run(waits=False)
         with self._change:
             return self._change.wait_for(lambda: not self._items and not self._busy, seconds)
 
@@ -75,8 +75,9 @@ class SpoolWriter:
             self._closed = True
             self._change.notify_all()
 
-    def _run(self) -> None:
-        while (item := self._pop_batch()) is not None:
+    def _run(self, *, waits: bool = True) -> None:
+        """Writes items until the writer is closed; with `waits` False, those that are there."""
+        while (item := self._pop_batch(waits)) is not None:
             try:
                 self._write(item)
             except Exception:  # the thread must run as long as the training
@@ -87,9 +88,10 @@ class SpoolWriter:
                 self._busy = False
                 self._change.notify_all()
 
-    def _pop_batch(self) -> QueueItem | None:
+    def _pop_batch(self, waits: bool) -> QueueItem | None:
         with self._change:
-            self._change.wait_for(lambda: self._items or self._closed)
+            if waits:
+                self._change.wait_for(lambda: self._items or self._closed)
             if not self._items:
                 return None
             self._busy = True

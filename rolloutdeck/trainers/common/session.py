@@ -89,8 +89,9 @@ class TrainerSession:
     def _start_thread(self) -> None:
         with self._collecting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _submit_collected(self) -> None:
         with self._collecting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -95,3 +96,39 @@ def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
     known = set(re.findall(r'"(?:rolloutdeck_)?([a-z_]+)"', texts))
     names = {re.sub(r"_(total|bucket|sum|count)$", "", name.removeprefix("rolloutdeck_")) for name in used}
     assert len(names) > 10 and names <= known
+
+
+STATUSES = "RESTORE_STATUS", "BACKUP_STATUS"
+
+
+@pytest.mark.parametrize(
+    ("folders", "statuses", "commands", "status"),
+    [
+        ([], (0, 0), ["up", "backup"], 0),
+        (["20261101T000000Z.partial"], (2, 0), ["up", "backup"], 0),  # the first backup was killed
+        (["20261101T000000Z"], (0, 0), ["restore", "up", "backup"], 0),
+        (["20261101T000000Z"], (1, 1), ["restore", "up", "backup"], 0),  # one file of the backup is damaged
+        (["20261101T000000Z"], (2, 0), ["restore"], 2),  # nothing was restored: the backups must stay as they are
+        (["20261101T000000Z"], (0, 2), ["restore", "up", "backup"], 2),
+    ],
+)
+def test_a_job_of_slurm_starts_with_what_the_last_one_has_kept(
+    folders: list[str], statuses: tuple[int, int], commands: list[str], status: int, tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    called = f'echo "$7" >> "{tmp_path}/called"\n'
+    ends = 'case "$7" in restore) exit "$RESTORE_STATUS" ;; backup) exit "$BACKUP_STATUS" ;; esac\n'
+    for name, lines in (("apptainer", called + ends), ("hostname", "echo node\n")):
+        (programs / name).write_text(f"#!/bin/bash\n{lines}")
+        (programs / name).chmod(0o755)
+    for folder in folders:
+        (tmp_path / "rolloutdeck-backups" / folder).mkdir(parents=True)
+        (tmp_path / "rolloutdeck-backups" / folder / "manifest.json").write_text("{}")
+    variables = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "1"}
+    variables |= dict(zip(STATUSES, map(str, statuses), strict=True))
+    variables["PATH"] = f"{programs}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", str(DEPLOY / "slurm" / "server.sbatch")], env=variables, timeout=60)
+    assert (tmp_path / "called").read_text().split() == commands
+    assert done.returncode == status
+    assert not (tmp_path / "rolloutdeck-server").exists()

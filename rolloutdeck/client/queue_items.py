@@ -50,7 +50,7 @@ class MetricsItem:
 
     @property
     def size(self) -> int:
-        return 200 + sum(64 * len(point["values"]) for point in self.points)
+        return 200 + sum(64 * _count_values(point["values"]) for point in self.points)
 
     @property
     def count(self) -> int:
@@ -67,6 +67,10 @@ class MetricsItem:
         if not points:
             raise UnwritableItemError("no numbers in them")
         yield json.dumps({"attempt": self.attempt, "points": points}, allow_nan=False).encode()
+
+
+def _count_values(values: Mapping[str, Any]) -> int:
+    return sum(_count_values(value) if isinstance(value, Mapping) else 1 for value in values.values())
 
 
 @dataclass

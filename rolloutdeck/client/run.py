@@ -158,7 +158,8 @@ class Run(RunProcess):
         seconds = timeout if timeout is not None else NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
         try:
             end = time.monotonic() + seconds
-            self._threads.writer.flush(seconds)
+            if self._started:  # else a forked child has not logged anything yet
+                self._threads.writer.flush(seconds)
             # The server must know the run before the plan is requested.
             self._threads.sender.wait_until_empty(end - time.monotonic())
             remaining = max(1.0, end - time.monotonic())
@@ -251,7 +252,10 @@ class Run(RunProcess):
 
     @guard_call
     def lose(self, reason: str, count: int = 1) -> None:
-        """Counts data that a trainer's plug-in could not record; the run shows the counts by reason."""
+        """Counts data that a trainer's plug-in could not record; the run shows the counts by reason.
+
+        Of a reason the first 80 characters are shown, and of very many reasons the first 100.
+        """
         self._threads.spool.count_dropped(reason, count)
 
     def __enter__(self) -> Run:

@@ -112,18 +112,22 @@ class RunProcess:
         if self.finished:
             raise CallError("the run is finished in this process")
         self._threads.writer.enqueue(item)
-        if not self._started:
+        if not self._threads.is_started:
             self._start()
 
     def _start(self) -> None:
         with self._start_lock:
-            if self._started:
+            if self._threads.is_started:
                 return
-            self._started = True
             # atexit does not run in a child of multiprocessing; its finalizers do.
-            if launch.is_child_process():
+            if not self._started and launch.is_child_process():
                 sys.modules["multiprocessing.util"].Finalize(None, self.at_exit, exitpriority=10)
-            self._threads.start()
+            self._started = True
+            try:
+                self._threads.start()
+            except RuntimeError as error:  # the next call tries again
+                message = "No thread can be started, so what is logged stays in memory for now: %s"
+                self._once_logger.log_once("threads", message, error)
 
     def _on_run_opened(self, data: Any) -> None:
         if isinstance(data, dict) and isinstance(data.get("url"), str):

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rolloutdeck.client import lease
-from rolloutdeck.client.process_identity import get_host_name
+from rolloutdeck.client.process_identity import clean_name, get_host_name
 from rolloutdeck.lib import Settings, find_home_folder
 from rolloutdeck.protocol import SpoolHeader
 
@@ -33,6 +34,11 @@ OWNER_KEYS = ("project", "uid", "name", "attempt")  # required in the first line
 RESERVE_FILE = ".reserve"  # space for the file that ends the run, so that a full disk can still take it
 RESERVED_BYTES = 8 << 10
 MAX_HEADER_BYTES = 4 << 20
+MAX_REASON_CHARS = 80  # of a reason why data was dropped
+MAX_REASONS = 100  # different ones; every header and heartbeat contains all of them
+MAX_COUNT = 2**63 - 1
+SAMPLES_LABEL = "samples: "  # the start of the reasons for which the client drops rows
+FILES_LABEL = "files: "  # the same of files
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
 BodyFactory = Callable[[], Iterable[bytes]]
@@ -64,28 +70,33 @@ def compute_file_age(file: SpoolFile) -> float:
 
 
 def list_spool_files(folder: Path) -> list[SpoolFile]:
-    """Returns the files of one spool folder that were not uploaded yet, oldest first."""
+    """Returns the files of one spool folder that were not uploaded yet, oldest first; none if it cannot be read."""
     files = []
     try:
         entries = list(os.scandir(folder))
-    except FileNotFoundError:  # another process took the folder over
+    except (FileNotFoundError, PermissionError):  # another process took the folder over, or it is another user's
         return []
     for entry in entries:
         kind = entry.name.rpartition(".")[2]
         if kind in KINDS and not entry.name.startswith("."):
-            with suppress(FileNotFoundError):  # uploaded meanwhile: the others still wait
+            with suppress(FileNotFoundError, PermissionError):  # uploaded meanwhile: the others still wait
                 files.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
     return sorted(files, key=lambda file: file.path.name)
 
 
 def find_spool_folders(root: Path) -> list[Path]:
-    """Returns the spool folders of a root, oldest first; the folder itself if it is a spool folder."""
-    if (root / CHECKPOINT_SPOOL_FOLDER).is_dir():
-        root = root / CHECKPOINT_SPOOL_FOLDER
-    if (root / lease.LEASE_FILE).exists() or list_spool_files(root):
-        return [root]
+    """Returns the spool folders of a root, oldest first; the folder itself if it is a spool folder.
+
+    Those of other users are included, also if this process cannot read them.
+    """
     try:
+        if (root / CHECKPOINT_SPOOL_FOLDER).is_dir():
+            root = root / CHECKPOINT_SPOOL_FOLDER
+        if (root / lease.LEASE_FILE).exists() or list_spool_files(root):
+            return [root]
         folders = [path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir()]
+    except PermissionError:
+        return [root] if "~" in root.name else []
     except OSError:
         return []
     return sorted((path for path in folders if "~" in path.name), key=lambda path: (_find_oldest_name(path), path.name))
@@ -199,10 +210,20 @@ class Spool:
             path.with_name(RESERVE_FILE).rename(path)
             return _write_file(path, header, body, RESERVED_BYTES, mode="r+b")
 
-    def count_dropped(self, reason: str, count: int = 1) -> None:
-        """Counts data that could not be stored."""
+    def count_dropped(self, reason: object, count: object = 1) -> None:
+        """Counts data that could not be stored.
+
+        A trainer may pass any objects. All are counted as texts and numbers of JSON, which every header contains:
+        `reason` as a cleaned text, and `count` as 1 if it is no number.
+        """
+        number, text = _parse_count(count), clean_name(reason, MAX_REASON_CHARS) or type(reason).__name__
         with self._lock:
-            self.dropped[reason] += count
+            if not number:
+                return
+            if text not in self.dropped and len(self.dropped) >= MAX_REASONS:
+                label = next((label for label in (SAMPLES_LABEL, FILES_LABEL) if text.startswith(label)), "")
+                text = f"{label}other reasons"
+            self.dropped[text] += number
 
     def mark_sent(self, file: SpoolFile) -> None:
         """Subtracts the bytes of a file that was uploaded and removed."""
@@ -225,6 +246,13 @@ class Spool:
         elif folder:
             remove_spool_folder(folder)
         return remaining
+
+
+def _parse_count(count: Any) -> int:
+    try:
+        return min(max(0, int(count)), MAX_COUNT)
+    except Exception:  # objects of other libraries may raise anything
+        return 1
 
 
 def _write_reserve(path: Path) -> None:

@@ -18,8 +18,7 @@ MAX_PROBLEMS = 50  # different reasons
 INDEX_SECONDS = 5.0  # how long the end of a run waits for the index
 POLL_SECONDS = 0.1
 MIN_REQUEST_SECONDS = 0.2
-SAMPLES_LABEL = "samples: "  # the start of the reasons for which the client drops rows
-FILES_LABEL = "files: "  # the same of files; of these reasons, the next ones count what is no file of `log_file`
+# Of the reasons that start with FILES_LABEL, these count what is no file of `log_file`.
 NO_LOST_FILES = ("files: rejected by the server", "files: a text was removed")
 
 
@@ -146,7 +145,7 @@ def _add_files(
     waiting, refused = (sum(sources[source] for source in files) for sources in unsent)
     unwritten = sum(
         count for reason, count in own.dropped.items()
-        if reason.startswith(FILES_LABEL) and not reason.startswith(NO_LOST_FILES)
+        if reason.startswith(spool.FILES_LABEL) and not reason.startswith(NO_LOST_FILES)
     )  # fmt: skip
     sent = max(0, logged - waiting - refused - unwritten)
     status = replace(status, files=logged, files_sent=sent, files_waiting=waiting)
@@ -176,8 +175,8 @@ def _split_dropped(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str,
     dropped, lost, failed_calls = {}, {}, 0
     for reason, count in list(counts.items()):
         label = reason.partition(": ")[0]
-        if reason.startswith(SAMPLES_LABEL):
-            dropped[reason.removeprefix(SAMPLES_LABEL)] = count
+        if reason.startswith(spool.SAMPLES_LABEL):
+            dropped[reason.removeprefix(spool.SAMPLES_LABEL)] = count
         elif label.endswith("()"):
             failed_calls += count
         else:

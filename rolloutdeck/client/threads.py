@@ -12,7 +12,7 @@ from rolloutdeck.client import redaction, writer
 from rolloutdeck.client.queue_items import NoteItem
 from rolloutdeck.client.spool import Spool
 from rolloutdeck.client.upload import Heartbeat, Sender
-from rolloutdeck.lib import OnceLogger, ServerClient, Settings
+from rolloutdeck.lib import OnceLogger, ServerClient, Settings, logger
 from rolloutdeck.protocol import SpoolHeader
 
 CONTEXT_SECONDS = 1.0  # at the end of a process, to wait for its context
@@ -41,11 +41,14 @@ class RunThreads:
             self.writer.redactor = redaction.Redactor(function)
         self._heartbeat = Heartbeat(self.sender, header, get_step)
         self._context_thread: threading.Thread | None = None
+        self.is_started = False
 
     def start(self) -> None:
+        """Starts the threads that do not run yet. Raises RuntimeError if no thread can be started."""
         self.writer.start()
         self.sender.start()
         self._heartbeat.start()
+        self.is_started = True
 
     def start_context(self, body: Mapping[str, Any], *, with_patch: bool) -> None:
         """Collects the context of this process in a thread and enqueues it together with `body`."""
@@ -56,8 +59,13 @@ class RunThreads:
         def collect() -> None:
             self.writer.enqueue(NoteItem("context", {**body, **context.collect_context(with_patch=with_patch)}))
 
-        self._context_thread = threading.Thread(target=collect, name="rolloutdeck-context", daemon=True)
-        self._context_thread.start()
+        thread = threading.Thread(target=collect, name="rolloutdeck-context", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread can be started
+            logger.debug("The context is not collected: %s", error)
+        else:
+            self._context_thread = thread
 
     def close(self, seconds: float) -> bool:
         """Writes what is in memory and uploads for at most `seconds`. Returns whether all of it is on disk."""

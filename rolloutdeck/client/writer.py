@@ -22,6 +22,7 @@ from rolloutdeck.protocol import SpoolHeader
 
 DEFAULT_QUEUE_BYTES = 256 << 20
 MAX_POINTS_PER_FILE = 1000
+MAX_BYTES_PER_FILE = 2 << 20  # of several points; a server rejects a body of more than MAX_JSON_BYTES
 
 
 class SpoolWriter:
@@ -45,10 +46,11 @@ class SpoolWriter:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if no thread can be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="rolloutdeck-writer", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def enqueue(self, item: QueueItem) -> None:
         """Enqueues the item and returns. Drops it if too many bytes wait already."""
@@ -63,9 +65,8 @@ class SpoolWriter:
 
     def flush(self, seconds: float) -> bool:
         """Waits until everything enqueued so far is on disk or counted as dropped. Returns False after `seconds`."""
-        if self._thread is None:  # the interpreter is ending and starts no threads
-            self.close()
-            self._run()
+        if self._thread is None:  # none can be started, for example because the interpreter is ending
+            self._run(waits=False)
         with self._change:
             return self._change.wait_for(lambda: not self._items and not self._busy, seconds)
 
@@ -74,8 +75,9 @@ class SpoolWriter:
             self._closed = True
             self._change.notify_all()
 
-    def _run(self) -> None:
-        while (item := self._pop_batch()) is not None:
+    def _run(self, *, waits: bool = True) -> None:
+        """Writes items until the writer is closed; with `waits` False, those that are there."""
+        while (item := self._pop_batch(waits)) is not None:
             try:
                 self._write(item)
             except Exception:  # the thread must run as long as the training
@@ -86,26 +88,32 @@ class SpoolWriter:
                 self._busy = False
                 self._change.notify_all()
 
-    def _pop_batch(self) -> QueueItem | None:
+    def _pop_batch(self, waits: bool) -> QueueItem | None:
         with self._change:
-            self._change.wait_for(lambda: self._items or self._closed)
+            if waits:
+                self._change.wait_for(lambda: self._items or self._closed)
             if not self._items:
                 return None
             self._busy = True
             item = self._pop()
-            while isinstance(item, MetricsItem) and len(item.points) < MAX_POINTS_PER_FILE and self._is_metrics_next():
-                next_item = self._pop()
-                assert isinstance(next_item, MetricsItem)
-                item.points.extend(next_item.points)
+            if isinstance(item, MetricsItem):
+                self._merge_next_metrics(item)
             return item
+
+    def _merge_next_metrics(self, item: MetricsItem) -> None:
+        """Moves the points that follow in the queue into this item, as many as one file takes."""
+        size = item.size
+        while self._items and isinstance(next_item := self._items[0], MetricsItem):
+            size += next_item.size
+            if size > MAX_BYTES_PER_FILE or len(item.points) >= MAX_POINTS_PER_FILE:
+                break
+            self._pop()
+            item.points.extend(next_item.points)
 
     def _pop(self) -> QueueItem:
         item = self._items.popleft()
         self._waiting_bytes -= item.size
         return item
-
-    def _is_metrics_next(self) -> bool:
-        return bool(self._items) and isinstance(self._items[0], MetricsItem)
 
     def _write(self, item: QueueItem) -> None:
         if isinstance(item, SamplesItem):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
+    from rolloutdeck.lib.download import DownloadError, DownloadLimits, DownloadProgress, download_file, hash_file
     from rolloutdeck.lib.environment import Settings
     from rolloutdeck.lib.http import (
         FileSlice,
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from rolloutdeck.lib.version import read_version
 
 __all__ = [
-    "DownloadError", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient", "ServerResponse",
-    "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner", "download_file",
-    "find_folder_owner", "find_home_folder", "find_local_token", "hash_file", "is_safe_to_follow", "is_same_server",
-    "list_running_servers", "load_local_server", "log_or_print", "logger", "read_version", "record_local_server",
-    "remove_local_server", "write_private_file",
+    "DownloadError", "DownloadLimits", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient",
+    "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
+    "download_file", "find_folder_owner", "find_home_folder", "find_local_token", "hash_file", "is_safe_to_follow",
+    "is_same_server", "list_running_servers", "load_local_server", "log_or_print", "logger", "read_version",
+    "record_local_server", "remove_local_server", "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
-    "download": ("DownloadError", "DownloadProgress", "download_file", "hash_file"),
+    "download": ("DownloadError", "DownloadLimits", "DownloadProgress", "download_file", "hash_file"),
     "environment": ("Settings",),
     "local_servers": (
         "find_home_folder", "find_local_token", "is_same_server", "list_running_servers", "load_local_server",

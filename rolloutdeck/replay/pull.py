@@ -31,6 +31,7 @@ class PlanPull:
     on_message: receives a message for each changed file; `repaired` collects them.
     on_skipped: receives each entry that can't be written without its flagged rows, and the reason.
     progress: receives the number of downloaded bytes; `bytes` is their sum.
+    download: takes the arguments of `lib.download_file`, which waits for minutes if the server does not respond.
     """
 
     server: lib.ServerClient
@@ -39,6 +40,7 @@ class PlanPull:
     on_message: Callable[[str], None]
     on_skipped: Callable[[PlanEntry, NotReplayableError], None]
     progress: lib.DownloadProgress = lambda more: None
+    download: Callable[..., None] = field(default_factory=lambda: lib.download_file)
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
     _prepared: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class PlanPull:
         path = staged or self.folder.staging / file.sha256
         if staged is None:
             try:
-                lib.download_file(self.server, file.address, path, file.sha256, file.size, self.progress)
+                self.download(self.server, file.address, path, file.sha256, file.size, self.progress)
             except (lib.DownloadError, lib.ServerUnreachableError) as error:
                 raise UsageError(f"Can't download {file.name} ({file.sha256[:12]}): {error}.") from error
             self.bytes += file.size

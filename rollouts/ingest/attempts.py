@@ -1,5 +1,7 @@
 """Attempts of a run: created, numbered in order, updated by heartbeats, finished. Safe to call twice."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,13 +18,15 @@ from rollouts.ingest.concurrency import (
     update_concurrent_attempts,
 )
 from rollouts.ingest.launches import add_process, find_attempt, find_shared_attempt, parse_launch_key
-from rollouts.lib import parse_choice, parse_integer, parse_text, redact_secrets
+from rollouts.lib import MAX_INT64, parse_choice, parse_integer, parse_text, redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import Attempt, Run
 
 # An attempt that waited less than this gets the next number; its start time is ignored.
 MIN_REPORT_DELAY = timedelta(seconds=5)
 FILES_ATTEMPT_KEY = "files"  # the attempt of dumps without a known attempt
+MAX_REASON_CHARS = 80  # of a reason why a client dropped data
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def register_attempt(
@@ -165,18 +169,29 @@ def has_later_attempt(attempt: Attempt) -> bool:
 
 
 def parse_drop_counts(dropped: Any) -> dict[str, dict[str, int]]:
-    """Returns the counts of what the clients dropped. Raises InvalidInputError."""
+    """Returns the counts of what the clients dropped. Raises InvalidInputError if it is not {spool: {reason: count}}.
+
+    No reason or count is refused, since the heartbeat also says that the training is alive: a reason is cleaned, and a
+    count that is no number is 0.
+    """
     if not dropped:
         return {}
     if not isinstance(dropped, Mapping) or not all(isinstance(reasons, Mapping) for reasons in dropped.values()):
         raise InvalidInputError("`dropped` must be {spool: {reason: count}}.", "dropped")
-    return {
-        parse_text(spool, "dropped", max_chars=200): {
-            parse_text(reason, "dropped", max_chars=80): parse_integer(amount, "dropped") or 0
-            for reason, amount in reasons.items()
-        }
-        for spool, reasons in dropped.items()
-    }
+    return {parse_text(spool, "dropped", max_chars=200): sum_drop_counts(reasons) for spool, reasons in dropped.items()}
+
+
+def sum_drop_counts(reasons: Mapping[Any, Any]) -> dict[str, int]:
+    """Returns {reason: count}, with reasons that can be stored; those that become equal are added up."""
+    counts: Counter[str] = Counter()
+    for reason, amount in reasons.items():
+        clean_reason = UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(reason))[:MAX_REASON_CHARS]
+        try:
+            count = parse_integer(amount, "dropped") or 0
+        except InvalidInputError:
+            count = 0
+        counts[clean_reason] = min(counts[clean_reason] + count, MAX_INT64)
+    return dict(counts)
 
 
 def finish_attempt(run: Run, attempt: str, outcome: str = "finished", waited: timedelta = timedelta(0)) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from rolloutdeck.client.artifact import FileStamp, LocalArtifact, cache_file_has
 from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.lib import FileSlice, ServerResponse
 from rolloutdeck.protocol import MAX_PART_BYTES
+
+MAX_MISMATCH_RETRIES = 3  # of a file that arrives with another hash
 
 RequestFunction = Callable[..., ServerResponse]  # request(method, path below the run's URL, query=, body=, headers=)
 
@@ -92,6 +94,7 @@ class ArtifactUploadQueue:
         self._stamps: dict[tuple[Path, frozenset[str]], dict[str, FileStamp]] = {}
         self._pending: deque[UploadRequest] = deque()
         self._rejected: set[tuple[str, str]] = set()
+        self._mismatches: Counter[tuple[str, str]] = Counter()
         self._current_requests: Iterator[ServerResponse] | None = None
         self._lock = threading.Lock()
         if state_file:
@@ -130,7 +133,8 @@ class ArtifactUploadQueue:
         """Sends one request for the first file of the queue. Returns its response; None if the queue is empty.
 
         A file is finished when the server confirms it with a receipt or rejects it permanently. After any other
-        response the next call tries again, from the offset that the server reports. Raises what `request` raises.
+        response the next call tries again, from the offset that the server reports. Other bytes than those of the file
+        are a permanent rejection only after some tries. Raises what `request` raises.
         """
         while upload := self._next_available():
             self._current_requests = self._current_requests or _send_file(request, upload)
@@ -147,11 +151,23 @@ class ArtifactUploadQueue:
         if response.is_success and response.status != 202:
             self.sent.append(upload)
             self._finish_upload()
+        elif self._is_retried(upload, response):
+            self._current_requests = None
         elif is_permanent_rejection(response):
             self._reject_upload(upload, f"{upload.path} was rejected: {response.error_message}")
         elif not response.is_success:
             self._current_requests = None
         return response
+
+    def _is_retried(self, upload: UploadRequest, response: ServerResponse) -> bool:
+        """Whether a file is sent again from its start, because the server received other bytes.
+
+        A server that lost power during the upload may have lost some of the bytes that it had confirmed.
+        """
+        if not is_hash_mismatch(response):
+            return False
+        self._mismatches[upload.key, upload.name] += 1
+        return self._mismatches[upload.key, upload.name] <= MAX_MISMATCH_RETRIES
 
     def _next_available(self) -> UploadRequest | None:
         """Returns the first file of the queue, after dropping files that are missing or changed."""
@@ -212,6 +228,13 @@ class ArtifactUploadQueue:
 def is_permanent_rejection(response: ServerResponse) -> bool:
     """Whether the server will never accept this file from this client."""
     return response.is_from_server and response.status in (400, 404, 409, 413, 415)
+
+
+def is_hash_mismatch(response: ServerResponse) -> bool:
+    """Whether the server received other bytes than those of the file. It has deleted them."""
+    data = response.json() if response.is_from_server and response.status == 409 else None
+    error = data.get("error") if isinstance(data, dict) else None
+    return isinstance(error, dict) and error.get("code") == "hash_mismatch"
 
 
 def _send_file(request: RequestFunction, upload: UploadRequest) -> Iterator[ServerResponse]:

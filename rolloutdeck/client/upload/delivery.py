@@ -118,7 +118,7 @@ def _upload_missing_files(
     queue = artifact_uploads.ArtifactUploadQueue(on_message=errors.append)
     queue.add(local_artifact, data.get("missing", ()) if isinstance(data, dict) else ())
     while response := queue.upload_next(request):
-        if not response.is_success and not errors:
+        if not response.is_success and not artifact_uploads.is_permanent_rejection(response):
             return classify_response(response)
     return UploadOutcome("rejected", errors[0]) if errors else None
 

@@ -58,10 +58,11 @@ class Sender:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if no thread can be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rolloutdeck-sender", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="rolloutdeck-sender", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def notify(self) -> None:
         """Wakes the thread because there is something new to upload."""
@@ -131,8 +132,11 @@ class Sender:
         if self.server is None:
             return RESCAN_SECONDS
         if now >= self._take_over_at:
-            self._take_over_spools(self.server.url)
             self._take_over_at = now + ADOPT_SECONDS
+            try:
+                self._take_over_spools(self.server.url)
+            except OSError as error:  # this process's own files must be uploaded nevertheless
+                logger.debug("The spools of other processes cannot be taken over: %s", error)
         pause = self.dispatcher.send_next(self.server, self._list_folders())
         if pause == NEVER_DUE:
             self._remove_empty_adopted()
@@ -231,10 +235,11 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if no thread can be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rolloutdeck-heartbeat", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="rolloutdeck-heartbeat", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         self._closed.set()

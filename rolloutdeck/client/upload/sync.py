@@ -66,10 +66,11 @@ def _take_over_spools(root: Path, url: str, *, any_server: bool, result: SyncRes
     """Takes spools over, but not those of other users: they name files, which are read with this process's rights."""
     taken, our_owner = [], detect_created_owner(root)
     for folder in spool.find_spool_folders(root):
-        spool_server = lease.read_spool_server(folder)
-        if not spool.list_spool_files(folder):
+        spool_server, owner = lease.read_spool_server(folder), find_folder_owner(folder)
+        # A spool of another user is counted without a look at its files, which may be unreadable.
+        if owner in (our_owner, None) and not spool.list_spool_files(folder):
             continue
-        if find_folder_owner(folder) != our_owner:
+        if owner != our_owner:
             result.other_user_spools += 1
         elif spool_server and not any_server and not is_same_server(spool_server, url):
             result.other_server_spools += 1

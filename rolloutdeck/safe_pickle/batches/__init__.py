@@ -8,6 +8,7 @@ from rolloutdeck.safe_pickle.batches.batch import (
     PADDING_KEY,
     RolloutBatch,
     RowTokens,
+    is_padding_row,
     open_batch,
     open_roll_batch,
     open_tensor_batch,
@@ -36,6 +37,7 @@ from rolloutdeck.safe_pickle.load import Picture
 __all__ = [
     "BatchContents", "CONSOLIDATED_METADATA_KEYS", "DenseField", "JaggedField", "PADDING_KEY", "Picture",
     "RolloutBatch", "RowConverter", "RowTokens", "SeparateField", "TensorField", "build_dense_field",
-    "build_jagged_field", "build_proto_contents", "build_source", "load_data_proto", "open_batch", "open_roll_batch",
-    "open_tensor_batch", "open_torch_dict", "read_batch_contents", "read_consolidated_fields", "read_roll_contents",
+    "build_jagged_field", "build_proto_contents", "build_source", "is_padding_row", "load_data_proto", "open_batch",
+    "open_roll_batch", "open_tensor_batch", "open_torch_dict", "read_batch_contents", "read_consolidated_fields",
+    "read_roll_contents",
 ]  # fmt: skip

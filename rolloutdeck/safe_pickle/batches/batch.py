@@ -109,7 +109,7 @@ class RolloutBatch:
         """Whether the row is padding, according to its tags or its key. Raises IndexError."""
         if not self.keys:
             return False
-        return bool(self.tags[row].get("is_padding")) or bool(PADDING_KEY.match(self.keys[row]))
+        return is_padding_row(self.keys[row], self.tags[row])
 
     def tensor(self, name: str, row: int | None = None) -> np.ndarray:
         """Returns a field, or an unpadded row of it. Raises KeyError, IndexError; ValueError for a jagged field."""
@@ -141,6 +141,11 @@ class RolloutBatch:
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
         return row
+
+
+def is_padding_row(key: str, tag: Mapping[str, Any]) -> bool:
+    """Whether a row of a TransferQueue's batch only fills the batch, according to its key or its tag."""
+    return bool(tag.get("is_padding")) or bool(PADDING_KEY.match(key))
 
 
 @dataclass(frozen=True, slots=True)

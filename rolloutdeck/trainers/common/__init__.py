@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         describe_selection,
         download_pinned_file,
         report_not_replayed,
+        step_downloads,
     )
     from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
     from rolloutdeck.trainers.common.step_files import is_pulled, mark_pulled, walk_folders
@@ -38,7 +39,7 @@ __all__ = [
     "TokenSelection", "TrainerSession", "bind_arguments", "build_token_rows", "catch_errors", "check_pinned_step",
     "copy_tokenizer", "describe_selection", "download_pinned_file", "drop_none", "follows_guidance", "get_session",
     "is_pulled", "mark_pulled", "match_rows", "once_logger", "open_trainer_run", "parse_int", "patch_when_imported",
-    "report_not_replayed", "walk_folders", "wrap_method",
+    "report_not_replayed", "step_downloads", "walk_folders", "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -46,7 +47,9 @@ __getattr__ = lazy_names(__name__, {
     "patching": (
         "ReplayStoppedError", "bind_arguments", "catch_errors", "once_logger", "patch_when_imported", "wrap_method",
     ),
-    "pinned_step": ("check_pinned_step", "describe_selection", "download_pinned_file", "report_not_replayed"),
+    "pinned_step": (
+        "check_pinned_step", "describe_selection", "download_pinned_file", "report_not_replayed", "step_downloads",
+    ),
     "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),
     "step_files": ("is_pulled", "mark_pulled", "walk_folders"),
     "token_rows": ("TokenSample", "build_token_rows", "copy_tokenizer"),

@@ -13,9 +13,51 @@ from typing import Any
 
 from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError, SelectedSamplesError
-from rolloutdeck.lib import ServerClient, Settings, download_file, logger
+from rolloutdeck.lib import (
+    DownloadLimits,
+    DownloadProgress,
+    ServerClient,
+    ServerUnreachableError,
+    Settings,
+    download_file,
+    logger,
+)
 from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision, check_regenerated
 from rolloutdeck.trainers.common import patching
+
+FIRST_LIMITS = DownloadLimits(wait=10.0, total=20.0)
+FAILING_LIMITS = DownloadLimits(tries=1, wait=5.0, total=5.0)  # after a download without a response
+
+
+class StepDownloads:
+    """Downloads the files of pinned steps while the trainer waits, which can also generate the step.
+
+    If the server does not respond, the next downloads wait less, until one succeeds.
+    """
+
+    def __init__(self) -> None:
+        self.is_failing = False
+
+    def download_file(
+        self,
+        server: ServerClient,
+        path: str,
+        into: Path,
+        sha256: str,
+        size: int,
+        progress: DownloadProgress = lambda count: None,
+    ) -> None:
+        """Like `lib.download_file`, but it waits for seconds at most if the server does not respond."""
+        limits = FAILING_LIMITS if self.is_failing else FIRST_LIMITS
+        try:
+            download_file(server, path, into, sha256, size, progress, limits)
+        except ServerUnreachableError:
+            self.is_failing = True
+            raise
+        self.is_failing = False
+
+
+step_downloads = StepDownloads()
 
 
 def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> None:
@@ -55,7 +97,7 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
     server = ServerClient(settings.url, settings.token, settings.ca_bundle)
     with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
         path = Path(folder, Path(name).name)
-        download_file(server, file.address, path, file.sha256, file.size)
+        step_downloads.download_file(server, file.address, path, file.sha256, file.size)
         yield path
 
 

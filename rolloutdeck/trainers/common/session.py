@@ -89,8 +89,9 @@ class TrainerSession:
     def _start_thread(self) -> None:
         with self._collecting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _submit_collected(self) -> None:
         with self._collecting:
@@ -108,11 +109,14 @@ class TrainerSession:
         self.flush(EXIT_SECONDS)
         self.run.finish(outcome, timeout=EXIT_SECONDS)
 
-    def count_lost(self, reason: str, count: int = 1) -> None:
-        """Counts `count` lost items on the run and logs a warning once."""
+    def count_lost(self, reason: str, count: int = 1, details: str = "") -> None:
+        """Counts `count` lost items on the run and logs a warning once.
+
+        The run shows the counts by `reason`: it is short, and the same for all items. `details` are only logged.
+        """
         self.run.lose(f"{self.log_name}: {reason}", count)
-        message = "Training continues, but Rolloutdeck leaves out %s. It is counted on the run."
-        patching.once_logger.log_once(reason, message, reason)
+        message = "Training continues, but Rolloutdeck leaves out %s%s. It is counted on the run."
+        patching.once_logger.log_once(reason + details, message, reason, details)
 
     def flush(self, seconds: float) -> None:
         """Waits until all jobs are done, at most `seconds`. A forked child does not have the thread and never waits."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from rolloutdeck.client.upload.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.programs import child
+from tests.rolloutdeck.support.programs import Start, child
 
 FORKING = """
 import os, rolloutdeck
@@ -48,6 +50,69 @@ def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, s
     assert len({(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps}) == 1
     assert len(at_receiver.posted("/finish/")) == 1
     assert list(spool_root.iterdir()) == []
+
+
+FORKED_FOR_A_PLAN = """
+import os, time, rolloutdeck
+run = rolloutdeck.init(project="math", name="forked")
+run.log_samples([{"response": "parent"}], step=1)
+pid = os.fork()
+if pid == 0:
+    run.replay_plan("nightly", timeout=1.0)
+    run.log_samples([{"response": "child 1"}], step=1)
+    run._threads.writer.flush(20)
+    time.sleep(0.2)
+    run.log_samples([{"response": "child 2"}], step=2)
+    is_written = run._threads.writer.flush(5)
+    run._close(20)
+    os._exit(0 if is_written else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+run.finish()
+"""
+
+
+def test_a_forked_child_that_first_asks_for_a_plan_records_all_that_it_logs(
+    at_receiver: Receiver, spool_root: Path
+) -> None:
+    assert child(FORKED_FOR_A_PLAN).wait(60) == 0
+    messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
+    assert messages == ["child 1", "child 2", "parent"]
+    assert list(spool_root.iterdir()) == []
+
+
+def test_a_process_that_can_start_no_thread_writes_at_its_end(
+    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        run = start()
+        run.log_samples([{"response": "x"}], step=1)
+        assert run._threads.writer.flush(5)
+        run.log_samples([{"response": "y"}], step=2)
+        begun = time.monotonic()
+        run._close(5)
+        assert time.monotonic() - begun < 4
+    assert [file.kind for file in run._threads.spool.list_files()] == ["run", "dump", "dump"]
+    assert caplog.text.count("No thread can be started") == 1
+    assert not run._threads.spool.dropped
+
+
+def test_a_process_that_could_start_no_thread_for_a_time_starts_them_at_the_next_call(
+    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        run = start()
+        run.log_samples([{"response": "x"}], step=1)
+    run.log_samples([{"response": "y"}], step=2)
+    run.finish()
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1", "2"]
 
 
 LISTED_IMPORTS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rolloutdeck.client import queue_items, spool, writer
@@ -114,6 +116,72 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
     run.log_samples([{"response": "x"}], step=1)
     run._threads.writer.flush(10)
     assert sum(run._threads.spool.dropped.values()) == 2
+
+
+def test_lost_items_are_counted_whatever_objects_describe_them_and_recording_goes_on(
+    start: Start, at_receiver: Receiver
+) -> None:
+    torch = pytest.importorskip("torch")
+    run, mask = start(), torch.tensor([True, False, True])
+    run.lose("no reward", mask.sum())
+    run.lose("no reward", np.int64(3))
+    run.lose(ValueError("a\nb\x00 \ud800" + "x" * 100), mask)
+    run.lose(KeyError())
+    run.lose("nothing", -5)
+    run.lose(None, float("nan"))
+    run.lose("huge", 10**30)
+    run.log_samples([{"response": "x"}], step=1)
+    run.finish()
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1"]
+    assert at_receiver.posted("/heartbeat/")[-1]["dropped"][run._threads.spool.name] == {
+        "no reward": 5,
+        "a?b? ?" + "x" * 74: 1,
+        "KeyError": 1,
+        "None": 1,
+        "huge": 2**63 - 1,
+    }
+
+
+def test_of_very_many_reasons_the_first_are_counted_by_name(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    for number in range(spool.MAX_REASONS + 20):
+        own.count_dropped(f"reason {number}", 2)
+    own.count_dropped("reason 3")
+    own.count_dropped("samples: the spool is full", 4)
+    assert len(own.dropped) == spool.MAX_REASONS + 2
+    assert (own.dropped["reason 3"], own.dropped["other reasons"]) == (3, 40)
+    assert own.dropped["samples: other reasons"] == 4
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_backlog_of_metrics_is_written_in_files_that_a_request_can_have(spool_root: Path, nested: bool) -> None:
+    from rolloutdeck.lib.log import OnceLogger
+
+    own = spool.Spool(spool_root, "run-1", "a")
+    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    values = {f"actor/layer-{number:04}/gradient/norm": 0.123456789 + number for number in range(1000)}
+    for step in range(500):
+        point = {"values": {"train": values} if nested else values, "step": step}
+        slow.enqueue(queue_items.MetricsItem("a", [point]))
+    slow.flush(60)
+    sizes = [file.size for file in own.list_files()]
+    assert sum(sizes) > wire.MAX_JSON_BYTES and max(sizes) < 4 << 20 and len(sizes) < 50
+    bodies = [file.path.read_bytes().partition(b"\n")[2] for file in own.list_files()]
+    assert [point["step"] for body in bodies for point in json.loads(body)["points"]] == list(range(500))
+
+
+def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path) -> None:
+    from rolloutdeck.lib.log import OnceLogger
+
+    own = spool.Spool(spool_root, "run-1", "a")
+    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    for step, count in enumerate((1, 1, 100_000, 1, 1)):
+        values = {f"metric-{number}": 1.5 for number in range(count)}
+        slow.enqueue(queue_items.MetricsItem("a", [{"values": values, "step": step}]))
+    slow.flush(60)
+    bodies = [json.loads(file.path.read_bytes().partition(b"\n")[2]) for file in own.list_files()]
+    assert [[point["step"] for point in body["points"]] for body in bodies] == [[0, 1], [2], [3, 4]]
+    assert not own.dropped
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.upload.sync import sync_spools
+from rolloutdeck.client.running_attempts import find_running_attempts
+from rolloutdeck.client.threads import connect_server
+from rolloutdeck.client.upload import sender
+from rolloutdeck.client.upload.sync import SyncResult, sync_spools
+from rolloutdeck.lib import OnceLogger
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, is_complete, killed_child
 
@@ -78,6 +87,68 @@ def test_sync_by_root_leaves_the_spools_of_others_to_them(
     assert len(at_receiver.dumps) == 1
     assert main(["sync", str(spool_root)]) == 0
     assert "1 spool of other users" in capsys.readouterr().err
+
+
+@pytest.fixture
+def shared_root() -> Iterator[Path]:
+    """A spool root that every user may write to, which pytest's own folders are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o1777)
+        yield Path(name)
+
+
+@contextmanager
+def as_another_user() -> Iterator[None]:
+    os.seteuid(54_321)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def write_spool(root: Path, uid: str) -> spool.Spool:
+    own = spool.Spool(root, uid, "a")
+    own.write({**HEADER, "uid": uid}, lambda: [uid.encode()])
+    return own
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_spool_that_only_its_user_can_read_stops_neither_the_uploads_nor_the_sync_of_others(
+    at_receiver: Receiver, shared_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(shared_root))
+    write_spool(shared_root, "run-0").close()
+    assert sync_spools([shared_root]).sent == 1  # also imports what the other user may not be able to read
+    theirs = write_spool(shared_root, "run-1")
+    theirs.close()
+    assert theirs.folder
+    with as_another_user():
+        assert (shared_root / theirs.name).stat().st_mode & 0o777 == 0o700
+        own = write_spool(shared_root, "run-2")
+        uploading = sender.Sender(own, connect_server, OnceLogger())
+        while own.list_files():
+            uploading._send_next()
+        own.close()
+        write_spool(shared_root, "run-3").close()
+        assert find_running_attempts(shared_root) == set()
+        for named, sent in ((shared_root, 1), (theirs.folder, 0)):
+            assert sync_spools([named]) == SyncResult(sent=sent, bytes=ANY, other_user_spools=1)
+    assert at_receiver.bodies() == [b"run-0", b"run-2", b"run-3"]
+    assert len(theirs.list_files()) == 1
+
+
+def test_a_folder_that_fails_stops_no_uploads_of_the_process_itself(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(root: Path) -> list[Path]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    own = write_spool(spool_root, "run-1")
+    monkeypatch.setattr(spool, "find_spool_folders", fail)
+    uploading = sender.Sender(own, connect_server, OnceLogger())
+    while own.list_files():
+        uploading._send_next()
+    assert at_receiver.bodies() == [b"run-1"]
 
 
 def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts, dumps, runs
 from rollouts.ingest.dumps import DumpHeader
-from rollouts.models import Dump, Project, Run, RunAlias
+from rollouts.models import Attempt, Dump, Project, Run, RunAlias
 from rollouts.storage import files, get_raw_dump_key, raw_dumps
 from tests.support import builders
 
@@ -311,3 +311,16 @@ def test_dropped_counts_are_kept_per_spool(project: Project) -> None:
     attempts.record_heartbeat(run, attempt="a", dropped={"s1": {"full": 5}})
     run.refresh_from_db()
     assert run.dropped == {"s1": {"full": 5}, "s2": {"full": 1}}
+
+
+def test_a_heartbeat_with_any_reason_and_count_is_accepted(project: Project) -> None:
+    run, attempt = runs.open_run(project, name="grpo", attempt="a")[0], "a"
+    Attempt.objects.filter(run=run).update(alive_at=timezone.now() - timedelta(hours=1))
+    long_reason = "slime: " + "x" * 80
+    counts = {long_reason: 2, long_reason + " again": 3, "line\n\x00 \ud800": 1, "bad": "many", "less": -4, "half": 1.5}
+    attempts.record_heartbeat(run, attempt=attempt, step=3, dropped={"s1": {**counts, "none": None, "all": 10**30}})
+    run.refresh_from_db()
+    replaced = "line\ufffd\ufffd \ufffd"
+    zeros = dict.fromkeys(("bad", "less", "half", "none", "all"), 0)
+    assert run.dropped == {"s1": {long_reason[:80]: 5, replaced: 1, **zeros}}
+    assert timezone.now() - run.attempts.get().alive_at < timedelta(minutes=1)

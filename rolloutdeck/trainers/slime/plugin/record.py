@@ -188,7 +188,8 @@ def _record_all_samples(args: Any, groups: Any) -> None:
     with pending_samples.lock:
         before, pending_samples.all_samples = pending_samples.all_samples, samples
     if before:
-        session.count_lost("groups of rollouts that were not logged (--custom-rollout-log-function-path)", len(before))
+        details = " (is --custom-rollout-log-function-path set?)"
+        session.count_lost("groups of rollouts that were not logged", len(before), details)
 
 
 @catch_errors

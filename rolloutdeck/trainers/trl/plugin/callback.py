@@ -113,7 +113,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         try:
             folder = self._store_step(session, generation, call, rank, ranks)
         except NotReplayableError as error:
-            return session.count_lost(f"steps that could be pinned: {error}")
+            return session.count_lost("steps that could be pinned", details=f": {error}")
         if folder is not None and (call + 1) * len(generation.prompts) * ranks >= self._facts["rows"]:
             names = [step_files.build_generation_name(index) for index in range(call + 1)]
             artifact = {"files": names, "facts": self._facts}
@@ -135,8 +135,8 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         if step_files.join_generation_parts(folder, generation, call, ranks, session.run.attempt, self._part_seconds):
             return folder
         self._part_seconds = 1.0
-        reason = f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)"
-        session.count_lost(reason)
+        details = f" to {self.keep} (do all see this folder?)"
+        session.count_lost("steps of which not all processes wrote their rows", details=details)
         return None
 
 

@@ -10,30 +10,42 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.safe_pickle.batches import is_padding_row
 
 MARK = "rolloutdeck_masked"
 
 
 def mark_rows(batches: Mapping[str, Any], rows: Mapping[str, Collection[int]]) -> int:
-    """Marks the `rows` of each file in its loaded batch. Returns their number. Raises NotReplayableError."""
+    """Marks the `rows` of each file in its loaded batch. Returns their number. Raises NotReplayableError.
+
+    `rows` are numbers from 0, not counting padding, which only batches of V1 have.
+    """
     for name, numbers in rows.items():
         if not numbers:
             continue
         if name not in batches:
             raise NotReplayableError(f"{name} has samples to mask and is not replayed")
         batch = batches[name]
-        count = len(batch["keys"]) if isinstance(batch, dict) else len(batch)
-        if max(numbers) >= count:
-            raise NotReplayableError(f"{name} has {count} rows, and row {max(numbers)} is to be masked")
+        real = list_real_rows(batch)
+        if max(numbers) >= len(real):
+            raise NotReplayableError(f"{name} has {len(real)} rows, and row {max(numbers)} is to be masked")
         if isinstance(batch, dict):
-            batch["tags"] = mark_tags(batch["tags"], numbers)
+            batch["tags"] = mark_tags(batch["tags"], {real[number] for number in numbers})
         else:
-            mark_column(batch, count, numbers)
+            mark_column(batch, len(real), numbers)
     return sum(map(len, rows.values()))
 
 
-def mark_tags(tags: Sequence[Any], numbers: Collection[int]) -> list[Any]:
-    return [{**tag, MARK: True} if index in set(numbers) else tag for index, tag in enumerate(tags)]
+def list_real_rows(batch: Any) -> Sequence[int]:
+    """Returns the indices of the rows that are no padding."""
+    if not isinstance(batch, dict):
+        return range(len(batch))
+    pairs = enumerate(zip(batch["keys"], batch["tags"], strict=True))
+    return [index for index, (key, tag) in pairs if not is_padding_row(str(key), tag)]
+
+
+def mark_tags(tags: Sequence[Any], indices: Collection[int]) -> list[Any]:
+    return [{**tag, MARK: True} if index in indices else tag for index, tag in enumerate(tags)]
 
 
 def mark_column(batch: Any, count: int, numbers: Collection[int]) -> None:

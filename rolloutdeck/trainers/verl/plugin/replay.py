@@ -26,7 +26,7 @@ from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
-from rolloutdeck.trainers.common import catch_errors, describe_selection, report_not_replayed
+from rolloutdeck.trainers.common import catch_errors, describe_selection, report_not_replayed, step_downloads
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
 from rolloutdeck.trainers.verl.plugin import masks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
@@ -134,7 +134,8 @@ class VerlReplay:
         settings = Settings.from_environment()
         server = ServerClient(settings.url, settings.token, settings.ca_bundle)
         folder, report = replay.ReplayFolder(self.root), partial(logger.info, "%s")
-        pull = replay.PlanPull(server, self.requirements, folder, report, raise_reason)
+        download = step_downloads.download_file
+        pull = replay.PlanPull(server, self.requirements, folder, report, raise_reason, download=download)
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:
             logger.warning("%s", text)

@@ -114,7 +114,10 @@ def test_groups_of_a_rollout_that_was_never_logged_are_counted_as_lost(
     slime.all_samples(arguments(), [samples[4:8]], None)
     slime.log_rollout(1, arguments(), samples[4:8], None, 1.0)
     assert [len(result) for _, result in wait_for_deliveries(deck, "train")] == [4]
-    assert "leaves out groups of rollouts that were not logged" in caplog.text
+    message = "leaves out groups of rollouts that were not logged (is --custom-rollout-log-function-path set?)"
+    assert message in caplog.text
+    (trainer_session,) = shared._sessions.values()
+    assert trainer_session.run._threads.spool.dropped == {"slime: groups of rollouts that were not logged": 4}
 
 
 def test_a_sample_is_told_when_it_is_generated_and_not_what_is_still_generated(deck: Receiver) -> None:

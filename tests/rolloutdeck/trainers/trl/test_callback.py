@@ -84,6 +84,7 @@ def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and
     trainer.step(at=0)
     ended(callback)
     assert "steps that could be pinned: the rollout_func returned" in caplog.text
+    assert callback.run._threads.spool.dropped == {"TRL callback: steps that could be pinned": 1}
     assert not list(tmp_path.glob("kept/*/rollout-*.json")) and completions(at_receiver) == [(1, IDS)]
 
 
@@ -124,7 +125,9 @@ def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told
         trainer.step(at=0)
     two[1][1].on_train_end(None, None, None)
     ended(two[1][0])
-    assert "steps of which not all processes wrote their rows to" in caplog.text
+    assert f"steps of which not all processes wrote their rows to {tmp_path}" in caplog.text
+    reason = "TRL callback: steps of which not all processes wrote their rows"
+    assert first.run._threads.spool.dropped == {reason: 1}
     assert not [path for path, _ in at_receiver.posts if path.endswith("/artifacts/")]
     assert len(completions(at_receiver)) == 2
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
-from rolloutdeck.trainers.verl.plugin import evictions, rows
+from rolloutdeck.trainers.verl.plugin import evictions, masks, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
@@ -68,6 +69,16 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         sys.modules.pop(name, None)
     patching.PatchingFinder.waiting.clear()
     patching.once_logger.reset("no Trainer.gone")
+
+
+def test_masked_rows_are_counted_without_the_rows_that_fill_up_a_batch() -> None:
+    keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {"seq_len": 3}]
+    batch = {"keys": keys, "tags": tags}
+    assert masks.mark_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (1,)}) == 1
+    assert [bool(tag.get(masks.MARK)) for tag in batch["tags"]] == [False, False, False, True]
+    assert masks.find_jagged_rows(SimpleNamespace(tags=batch["tags"])) == {3}
+    with pytest.raises(NotReplayableError, match="has 2 rows, and row 2 is to be masked"):
+        masks.mark_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (0, 2)})
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

@@ -11,8 +11,9 @@ import pytest
 
 from rolloutdeck.lib import download
 from rolloutdeck.replay.plan import parse_plan
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.verl.layout import read_requirements
+from rolloutdeck.trainers.verl.plugin import replay as plugin_replay
 from rolloutdeck.trainers.verl.plugin import rollout_skip
 from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, VerlReplay, serialize_messages
 
@@ -65,10 +66,15 @@ def test_only_steps_that_the_plan_names_are_asked_for() -> None:
     assert [step for step in range(6) if replay(action="repeat_last").has_step(step)] == [3, 4, 5]
 
 
-def test_a_pin_whose_bytes_cannot_be_had_is_a_miss() -> None:
+def test_a_pin_whose_bytes_cannot_be_had_is_a_miss_and_the_next_step_waits_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    downloads = pinned_step.StepDownloads()
+    monkeypatch.setattr(plugin_replay, "step_downloads", downloads)
     result, pin, reason = outcome(replay())
     assert (result, pin) == ("miss", 5)
     assert "Can't download" in reason
+    assert downloads.is_failing
 
 
 def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:

@@ -29,6 +29,7 @@ class GroupSample(NamedTuple):
     step_id: int
     group: str
     prompt_key: str
+    final: bool
     score: float | None
     chars: int
 
@@ -127,9 +128,9 @@ def count_votes(
     return dict(votes)
 
 
-def get_group(sample: GroupSample) -> tuple[int, str]:
-    """Responses to one prompt in one step. Samples without a group are grouped by their prompt."""
-    return sample.step_id, sample.group or f"prompt {sample.prompt_key}"
+def get_group(sample: GroupSample) -> tuple[int, str, str]:
+    """Responses to one prompt in one step. The turns of a conversation share a group, but not a prompt."""
+    return sample.step_id, sample.group, sample.prompt_key
 
 
 def group_samples(samples: Iterable[GroupSample]) -> Iterable[list[GroupSample]]:

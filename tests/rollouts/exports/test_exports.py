@@ -160,6 +160,50 @@ def test_conversations_have_messages_and_tools(project: Project, mate: User) -> 
     assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
 
 
+@pytest.mark.parametrize("layout", ["sft", "preferences", "kto"])
+def test_the_first_sample_with_text_decides_the_columns_however_late_it_is(
+    project: Project, mate: User, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollouts.exports.texts.BATCH_ROWS", 2)
+    run = builders.run(project, "late")
+    push(run, [{"prompt": "held out", "response": "z"}], split="eval")
+    push(run, [{"prompt": "held out", "response": f"x{n}", "score": n, "group": "e"} for n in range(5)])
+    question, answers = {"role": "user", "content": "1+1?"}, [{"role": "assistant", "content": text} for text in "23"]
+    push(
+        run,
+        [
+            {"prompt": "1+1?", "messages": [question, answer], "response": answer["content"], "group": "g", "score": n,
+             "tools": [{"name": "add"}]}
+            for n, answer in enumerate(answers)
+        ],
+        step=2,
+    )  # fmt: skip
+    rows, card = export(mate, f"run={run.uid}", layout=layout)
+    texts = [row[name] for row in rows for name in ("messages", "completion", "chosen") if name in row]
+    assert [text[-1] for text in texts] == (answers[1:] if layout == "preferences" else answers)
+    assert all(json.loads(row["tools"]) == [{"name": "add"}] for row in rows)
+    assert "- samples whose prompt is of an evaluation: `6`" in card
+
+
+def test_pairs_are_of_last_turns_with_one_prompt(project: Project, mate: User) -> None:
+    run = builders.run(project, "turns")
+    turns = [("one", 1, "start"), ("one", 2, "after one"), ("two", 1, "start"), ("three", 1, "start")]
+    push(
+        run,
+        [
+            {"prompt": prompt, "response": f"{name} {turn}", "group": "g", "trajectory": name, "turn": turn,
+             "score": {"one": 1.0, "two": 0.5, "three": 0.0}[name]}
+            for name, turn, prompt in turns
+        ],
+    )  # fmt: skip
+    assert Sample.objects.filter(step__run=run, final=False).count() == 1
+    for layout in ("preferences", "reward"):
+        rows, card = export(mate, f"run={run.uid}", layout=layout, pairs="all")
+        assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [("start", "two 1", "three 1")]
+        assert "- turns before the last one of a trajectory: `1`" in card
+        assert "- groups with nothing to compare: `1`" in card
+
+
 def test_training_data_merges_what_two_dumps_recorded(project: Project, mate: User) -> None:
     run = builders.run(project, "twice")
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]

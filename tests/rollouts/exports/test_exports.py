@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import ItemDecision, Project, Run, Sample
+from rollouts.models import ItemDecision, Label, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -266,6 +266,22 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
         ("correct", True, owner.username, "checked"),
     ]  # fmt: skip
     assert {row["sample"] for row in labels} == {ids["best"]}
+
+
+@pytest.mark.parametrize("layout", ["samples", "labels"])
+def test_a_stored_integer_of_more_than_64_bits_is_exported(
+    run: Run, mate: User, ids: dict[str, str], layout: str
+) -> None:
+    save_rubric(run.project, mate, [{"key": "cost", "title": "Cost", "kind": "number"}])
+    store_labels(run, mate, [Answer(ids["best"], "cost", 1e20)])
+    Label.objects.filter(name="cost").update(value=10**20)  # as earlier versions stored it
+    rows, _ = export(mate, f"run={run.uid}", layout=layout)
+    row = next(row for row in rows if layout == "labels" or row["response"] == "best")
+    if layout == "labels":
+        assert row["json_value"] == str(10**20)
+    else:
+        (label,) = json.loads(row["labels"]) if isinstance(row["labels"], str) else row["labels"]
+        assert label["value"] == row["label.cost"] == 1e20 and "T" in label["updated_at"]
 
 
 def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:

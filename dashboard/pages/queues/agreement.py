@@ -61,7 +61,7 @@ def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     row, name, form = permissions.queue_item_or_404(queue, item), request.POST.get("question", ""), request.POST
     try:
         if "withdraw" in form:
-            queues.withdraw_decision(row, user, name)
+            queues.withdraw_decision(row, user, name, seen=form.get("seen"))
             return common.respond_success(request, _("The question is open again."), "queue-agreement", pk)
         if author := form.get("take"):
             value = queues.load_answer_of(row, name, author)

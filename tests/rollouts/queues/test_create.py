@@ -162,3 +162,15 @@ def test_people_and_date_can_change_and_items_cannot(run: Run, lead: User, ann: 
     assert again.accepts(bob) and again.due_at is not None and list(again.reviewers.all()) == [ann]
     with pytest.raises(InvalidInputError, match="cannot be changed after the start"):
         queues.update_queue(queue, lead, {"q": "step:1"})
+
+
+def test_a_save_does_not_open_a_queue_that_was_closed_meanwhile(run: Run, lead: User) -> None:
+    queue = create(run, lead)
+    queues.close_queue(Queue.objects.get(pk=queue.pk), lead)
+    closed_at = Queue.objects.get(pk=queue.pk).closed_at
+    queues.update_queue(queue, lead, {"reservation_minutes": 5})
+    queue.refresh_from_db()
+    assert queue.closed_at is not None and queue.reservation_minutes == 5
+    queue.closed_at = None  # as another lead read it before
+    queues.close_queue(queue, lead)
+    assert Queue.objects.get(pk=queue.pk).closed_at == closed_at

@@ -115,6 +115,8 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     assert len(re.findall(r'<a href="[^"]*item=\d+[^>]*>\s*<span class="clip">', decided)) == 2
     assert f"{here}?show=decided&amp;item={item}#to-decide" in decided, "the page stays at the list"
     undone = {"question": "quality", "withdraw": "1"}
+    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", {**undone, "seen": html_module.unescape(seen)})
+    assert ItemDecision.objects.get(name="quality").value == 4, "decided since the page was opened"
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", undone)
     assert not ItemDecision.objects.filter(name="quality").exists()
     send = ApiClient.with_token(lead, "annotate")

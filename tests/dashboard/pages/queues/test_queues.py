@@ -221,6 +221,40 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
 
 
+def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead, reviewers=["ann"], due_at="2026-12-01T18:00")
+    builders.member(run.project, "bob", "annotator")
+    client = Client()
+    client.force_login(lead)
+    url, update = f"/queues/{queue.pk}/", f"/queues/{queue.pk}/update/"
+    shown = read_fields(client.get(url).content.decode())
+    assert shown["seen_reviewers"] == shown["reviewers"] == ["ann"] and shown["seen_name"] == ["check"]
+    client.post(update, {**shown, "do": "save", "reviewers": ["ann", "bob"]})
+    client.post(update, {**shown, "do": "save", "due_at": "2026-12-02 18:00"})
+    queue.refresh_from_db()
+    assert sorted(user.username for user in queue.reviewers.all()) == ["ann", "bob"]
+    assert queue.due_at is not None and queue.due_at.day == 2
+    refused = client.post(update, {**shown, "do": "save", "reviewers": [], "due_at": "soon"})
+    again = read_fields(refused.content.decode())
+    assert refused.status_code == 400 and again["seen_due_at"] == shown["seen_due_at"]
+    client.post(update, {**again, "do": "save", "due_at": "2026-12-03 18:00"})
+    assert queue.reviewers.get().username == "bob", "the other lead's reviewer stays"
+    client.post(update, {**shown, "do": "save", "due_at": "", "seen_due_at": ""})
+    queue.refresh_from_db()
+    assert queue.due_at is not None and queue.due_at.day == 3, "what nobody edited stays"
+
+
+def read_fields(html: str) -> dict[str, list[str]]:
+    """The fields of the form of a queue's settings as a browser sends them."""
+    (form,) = re.findall(r'<form class="stack".*?</form>', html, re.S)
+    fields: dict[str, list[str]] = {}
+    for tag in re.findall(r"<input[^>]*>", form):
+        parts = dict(re.findall(r'(\w+)="(.*?)"', tag))
+        if parts.get("type") != "checkbox" or " checked" in tag:
+            fields.setdefault(parts["name"], []).append(unescape(parts["value"]))
+    return fields
+
+
 def test_the_preview_keeps_the_token_of_the_form_out_of_the_url(run: Run, lead: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(lead)

@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import ItemDecision, Label, Project, Run, Sample
+from rollouts.reward_check import load_labelled_run, parse_reward_question
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -282,6 +283,38 @@ def test_a_stored_integer_of_more_than_64_bits_is_exported(
     else:
         (label,) = json.loads(row["labels"]) if isinstance(row["labels"], str) else row["labels"]
         assert label["value"] == row["label.cost"] == 1e20 and "T" in label["updated_at"]
+
+
+def test_corrections_of_models_are_not_used(run: Run, mate: User, ids: dict[str, str]) -> None:
+    store_labels(run, mate, [Answer(ids["worst"], "correction", "mended")])
+    judge = [Answer(ids[text], "correction", "judged", source="model", author="judge") for text in ("worst", "middle")]
+    store_labels(run, mate, judge)
+    rows, _ = export(mate, f"run={run.uid}", layout="sft", q="score<0.6")
+    assert [row["completion"] for row in rows] == ["middle", "mended", "same"]
+
+
+def test_the_later_of_two_decisions_counts(run: Run, mate: User, ids: dict[str, str]) -> None:
+    store_labels(run, mate, [Answer(ids["best"], "correct", True)])
+    asked = [queues.create_queue(run.project, mate, {"name": name, "runs": [run]}) for name in ("one", "two")]
+    items = [queue.items.get(sample=ids["best"]) for queue in asked]
+    for item, value in zip(items, (True, True), strict=True):
+        ItemDecision.objects.create(item=item, name="correct", value=value, user=mate)
+    decision = items[0].decisions.get()
+    decision.value = False
+    decision.save()
+    rows, _ = export(mate, f"run={run.uid}", layout="samples", q="score>0.9")
+    assert next(row for row in rows if row["id"] == ids["best"])["label.correct"] is False
+    question = parse_reward_question(run.project, "correct", [])
+    assert load_labelled_run(run, question).answers == {ids["best"]: "no"}
+
+
+def test_the_table_of_labels_tells_a_blind_reviewer_nothing_of_others(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    store_labels(run, owner, [Answer(ids["best"], "correct", True), Answer(ids["middle"], "correct", True)])
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "q": "score>0.9", "is_blind": True})
+    rows, card = export(mate, f"run={run.uid}", layout="labels", ids="true")
+    assert [row["sample"] for row in rows] == [ids["middle"]] and "- samples read: `1`" in card
 
 
 def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:

@@ -35,6 +35,7 @@ MAX_RUNS: Final = 50
 MAX_MINUTES: Final = 7 * 24 * 60
 MAX_PAIRS: Final = 50  # of a group
 MAX_NAME_CHARS: Final = 80
+MAX_USER_NAME_CHARS: Final = 150
 MAX_SEED: Final = 2**31 - 1
 INSERTED_ROWS: Final = 500
 REVIEW_ROLES: Final = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
@@ -118,17 +119,24 @@ def parse_due(value: Any) -> datetime | None:
 
 def parse_people(project: Project, settings: Mapping[str, Any]) -> tuple[list[User], list[str]]:
     """Returns the reviewers and the roles that may answer. Raises InvalidInputError for people who may not annotate."""
-    roles = list(settings.get("roles") or ())
+    roles = parse_texts(settings, "roles")
     if any(role not in REVIEW_ROLES for role in roles):
         message = _("`roles` must be among {known}.")
         raise InvalidInputError(message.format(known=", ".join(REVIEW_ROLES)), "roles")
-    names = list(settings.get("reviewers") or ())
+    names = parse_texts(settings, "reviewers")
     members = project.memberships.filter(user__username__in=names, role__in=REVIEW_ROLES).select_related("user")
     people = {member.user.get_username(): member.user for member in members}
-    if missing := [str(name) for name in names if name not in people]:
+    if missing := [name for name in names if name not in people]:
         message = _("{user} cannot review: add them to the project as annotator first.")
         raise InvalidInputError(message.format(user=missing[0][:60]), "reviewers")
     return list(people.values()), roles
+
+
+def parse_texts(settings: Mapping[str, Any], name: str) -> list[str]:
+    values = settings.get(name) or []
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise InvalidInputError(_("`{name}` must be a list of texts.").format(name=name), name)
+    return [parse_text(value, name, max_chars=MAX_USER_NAME_CHARS) for value in values]
 
 
 def check_selection(queue: Queue) -> None:

@@ -146,3 +146,24 @@ def test_the_responses_of_a_group_are_shuffled_for_each_person(
         rank = run.labels.get(sample=best, author=user.username, name="rank")
         assert rank.value == 1
     assert len(orders) > 1
+
+
+@pytest.mark.parametrize(
+    "odd", ["NUL \x00", "half \ud800", {"\ud800": [float("nan"), 10**400]}], ids=["NUL", "surrogate", "numbers"]
+)
+@pytest.mark.parametrize("is_draft", [True, False])
+def test_answers_that_no_database_stores_are_no_error_of_the_server(
+    lead: ApiClient, ann: ApiClient, run: Run, odd: Any, is_draft: bool
+) -> None:
+    here = f"queues/{create(lead, run)}/"
+    item = ann("POST", f"{here}next/", {}).json()["item"]["id"]
+    body = {"answers": {"correct": {"value": odd, "rationale": odd}}, "draft": is_draft}
+    assert ann("PUT", f"{here}items/{item}/answers/", body).status_code == (200 if is_draft else 400)
+    assert ann("POST", f"{here}next/", {}).json()["item"]["id"] == item
+
+
+@pytest.mark.parametrize("name", ["reviewers", "roles"])
+@pytest.mark.parametrize("value", [5, "ann", [["x"]], [1], ["a\x00"], ["\ud800"], {"x": 1}], ids=range(7))
+def test_odd_people_are_refused(lead: ApiClient, run: Run, name: str, value: Any) -> None:
+    response = lead("PATCH", f"queues/{create(lead, run)}/", {name: value})
+    assert response.status_code == 400 and response.json()["error"]["field"] == name

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from rollouts import queues
 from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.labels import Answer, store_labels
 from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
 from tests.rollouts.queues.conftest import YES, create
@@ -147,6 +148,17 @@ def test_required_answers_and_cannot_judge(run: Run, lead: User, ann: User) -> N
     assert (Label.objects.get().name, Label.objects.get().rationale) == ("review", "language")
 
 
+def test_an_answer_replaces_cannot_judge_and_keeps_an_own_ok(run: Run, lead: User, ann: User) -> None:
+    item = take(create(run, lead), ann).item
+    labels = Label.objects.active().filter(author="ann", sample=item.sample)
+    queues.submit_answers(item, ann, {"review": {"value": "cannot-judge"}})
+    queues.submit_answers(item, ann, YES)
+    assert {label.name: label.value for label in labels} == {"correct": True}
+    store_labels(run, ann, [Answer(item.sample, "review", "ok")])
+    queues.submit_answers(item, ann, {"correct": {"value": False}})
+    assert {label.name: label.value for label in labels.all()} == {"correct": False, "review": "ok"}
+
+
 def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> None:
     queue = create(run, lead)
     slot = answer(queue, ann)
@@ -206,6 +218,15 @@ def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: U
     stored = {"order": {"value": [[c], sorted([a, b]), [d]], "rationale": "shortest"}}
     assert queues.load_entered_answers(item, ann) == stored
     assert queues.undo_submission(queue, ann) == item and queues.load_entered_answers(item, ann) == stored
+
+
+def test_a_draft_of_a_group_is_kept_without_what_no_database_stores(run: Run, lead: User, ann: User) -> None:
+    item = take(create(run, lead, unit="group"), ann).item
+    queues.save_order_draft(item, ann, [[sample.pk for sample in queues.list_group_samples(item)]], "\0 \ud800")
+    assert queues.load_entered_answers(item, ann)["order"]["rationale"] == "\ufffd \ufffd"
+    pairs = take(create(run, lead, name="pairs", unit="group", pairs_per_group=1), ann).item
+    queues.save_pairs_draft(pairs, ann, {"\0": "left", "1-2": "\ud800"})
+    assert queues.load_entered_answers(pairs, ann) == {"pairs": {"value": {"\ufffd": "left", "1-2": "\ufffd"}}}
 
 
 def test_an_order_that_came_too_late_is_kept(run: Run, lead: User, ann: User, bob: User) -> None:

@@ -145,6 +145,14 @@ def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(
     assert rescores.load_sample_results(Sample.objects.get(pk=samples[0]))[0][1].rationale == "fine"
 
 
+@pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")], ids=["huge", "nan", "inf"])
+def test_a_number_that_no_column_holds_is_no_result(number: float) -> None:
+    (part,) = rescores.parse_results([{"sample": "a", "value": 1, "parts": {"huge": number}}]).values()
+    assert part.parts == {}
+    with pytest.raises(InvalidInputError):
+        rescores.parse_results([{"sample": "a", "value": number}])
+
+
 def test_a_rest_of_sums_is_no_correlation() -> None:
     sums = {"count": 3, "old": 0.3, "old_squares": 0.05, "new": 3, "new_squares": 5, "products": 0.3 + 4e-17}
     assert compute_correlation(sums) == 0

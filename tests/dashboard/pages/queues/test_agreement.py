@@ -108,6 +108,10 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     [seen] = re.findall(r'name="seen" value="(2[^"]+)"', page)
     client.post(f"/queues/{queue.pk}/items/{item}/decide/", {**stale, "seen": html_module.unescape(seen)})
     assert ItemDecision.objects.get().value is True
+    odd = {"question": "correct\0", "take": "ann\0", "reason": "\0none", "seen": "\0"}
+    assert client.post(f"/queues/{queue.pk}/items/{by_position[7]}/decide/", odd).status_code == 303
+    assert ItemDecision.objects.get(item=by_position[7]).reason == "none"
+    ItemDecision.objects.get(item=by_position[7]).delete()
     anew = {"question": "quality", "q.quality": "4"}
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
     assert ItemDecision.objects.get(name="quality").value == 4

@@ -148,6 +148,9 @@ def check_selection(queue: Queue) -> None:
     if queue.grows and queue.selection != Queue.Selection.ALL and queue.per != Queue.Stratum.STEP:
         message = _("A queue that grows draws from each step: set `per` to step, or `selection` to all.")
         raise InvalidInputError(message, "per")
+    if queue.grows and queue.count is not None and queue.per != Queue.Stratum.STEP:  # else drawn again each time
+        message = _("A queue that grows draws from each step: set `per` to step, or leave `count` empty.")
+        raise InvalidInputError(message, "count")
 
 
 def preview_queue(project: Project, by: User, settings: Mapping[str, Any]) -> QueuePreview:
@@ -166,6 +169,8 @@ def create_queue(project: Project, by: User, settings: Mapping[str, Any]) -> Que
     known ones. The caller has checked that `by` may create queues. Raises InvalidInputError and ConflictError."""
     queue, runs, people = build_queue(project, by, settings)
     gold_count = parse_integer(settings.get("gold_count"), "gold_count", minimum=0, maximum=MAX_ITEMS) or 0
+    if gold_count and queue.unit != Queue.Unit.SAMPLE:
+        raise InvalidInputError(_("Known items are samples: set `unit` to sample, or `gold_count` to 0."), "gold_count")
     draws = draw_from_runs(queue, runs, by, MAX_ITEMS)
     if not any(draw.items for draw in draws.values()) and not queue.grows:
         raise InvalidInputError(_("No sample matches the query, so the queue would be empty."), "q")
@@ -191,13 +196,14 @@ def draw_from_runs(queue: Queue, runs: Sequence[Run], by: User, limit: int) -> d
 
 
 def find_complete_steps(run: Run) -> list[int]:
-    """Returns the ids of the steps that get no more samples: all but the newest of each split while the run runs."""
-    rows = run.steps.current().filter(samples__gt=0).order_by("split", "step").values_list("pk", "split", "step")
-    steps = list(rows)
+    """Returns the ids of the steps that get no more samples: while the run runs, all but the newest of each split and
+    step kind, whose numbers count different things."""
+    rows = run.steps.current().filter(samples__gt=0).order_by("split", "step")
+    steps = list(rows.values_list("pk", "split", "step_kind", "step"))
     if run.status not in ("planned", "running"):
-        return [pk for pk, _split, _step in steps]
-    newest = {split: step for _pk, split, step in steps}
-    return [pk for pk, split, step in steps if step < newest[split]]
+        return [pk for pk, *_place in steps]
+    newest = {(split, kind): step for _pk, split, kind, step in steps}
+    return [pk for pk, split, kind, step in steps if step < newest[split, kind]]
 
 
 def load_gold_answers(queue: Queue, runs: Sequence[Run], by: User, count: int) -> dict[str, tuple[int, dict[str, Any]]]:
@@ -244,7 +250,7 @@ def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int,
         Step.objects.filter(run=run, pk__in={step for step, _answers in gold.values()}).values_list("pk", flat=True)
     )
     for sample, (step_id, answers) in gold.items():
-        if sample not in drawn and step_id in in_run and queue.unit == Queue.Unit.SAMPLE:
+        if sample not in drawn and step_id in in_run:
             item = QueueItem(queue=queue, run=run, sample=sample, step_id=step_id, gold=answers)
             items.insert(chance.randrange(len(items) + 1), item)
     add_items(queue, items)

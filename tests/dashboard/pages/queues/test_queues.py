@@ -285,6 +285,9 @@ def test_the_form_of_a_new_queue_does_not_wait_for_its_preview(
     part = client.get(here, headers=headers).content.decode()
     assert "2 items of 3 that match" in part and "<form" not in part
     assert "2 items of 3 that match" in client.get(f"{here}&do=preview").content.decode()  # without JavaScript
+    push(run, [{"prompt": "p", "response": "x", "score": 0.5}], step=770077, split="eval")
+    parts = client.get(here.replace("count=2", "count=2&per=step"), headers=headers).content.decode()
+    assert "eval, step 770077" in parts and ">step 770077" in parts.replace("\n", "").replace(" >", ">")
     run.delete()
     assert "has no run" in client.get("/queues/new/", headers=headers).content.decode()
 

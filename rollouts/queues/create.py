@@ -285,7 +285,7 @@ def extend_queue(queue: Queue) -> int:
     if not queue.grows or queue.closed_at or queue.created_by is None:
         return 0
     added = 0
-    for run in queue.runs.all():
+    for run in queue.runs.filter(deleted_at=None):
         done = set(queue.drawn_steps.filter(step__run=run).values_list("step", flat=True))
         steps = [pk for pk in find_complete_steps(run) if pk not in done]
         room = MAX_ITEMS - queue.items.count()

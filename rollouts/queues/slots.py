@@ -66,7 +66,8 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
     if is_leaving:
         held &= Q(position__gt=after)
     done = Q(done_at__isnull=False)
-    own = queue.slots.filter(user=user).aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
+    rows = queue.slots.available().filter(user=user)
+    own = rows.aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
     if own["held"] is not None:
         return renew_slot(load_slot(queue, user, position=own["held"]))
     if after is None:

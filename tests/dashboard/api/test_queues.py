@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rollouts.labels import save_rubric
-from rollouts.models import Project, Run
+from rollouts.models import Label, Project, Run
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -100,6 +101,18 @@ def test_who_may_do_what(lead: ApiClient, ann: ApiClient, run: Run, project: Pro
         assert api("POST", "queues/", {"project": "math", "name": "x", "runs": [run.uid]}).status_code == status
     assert "people" not in ann("GET", here).json() and "people" in lead("GET", here).json()
     assert stranger("GET", "queues/?state=all").json()["count"] == 0
+
+
+def test_an_item_of_a_run_in_the_trash_is_not_found(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    here = f"queues/{create(lead, run)}/"
+    item = ann("POST", f"{here}next/", {}).json()["item"]["id"]
+    Run.objects.update(deleted_at=timezone.now())
+    answers = {"answers": {"correct": {"value": True}}}
+    assert ann("PUT", f"{here}items/{item}/answers/", answers).status_code == 404
+    assert ann("POST", f"{here}next/", {}).json()["item"] is None
+    page = ApiClient.signed_in(User.objects.get(username="ann"))
+    assert page("GET", f"/queues/{here.split('/')[1]}/review/?item={item}").status_code == 404
+    assert not Label.objects.exists()
 
 
 @pytest.mark.parametrize("unit", ["sample", "group"])

@@ -15,9 +15,10 @@ from django.utils import timezone
 from rollouts import queues
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels import Answer, store_labels
-from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run, Sample
+from rollouts.models import Label, Project, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
 from tests.rollouts.queues.conftest import YES, create
+from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 
@@ -190,6 +191,26 @@ def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> Non
     with pytest.raises(QueueClosedError, match="is closed"):
         queues.submit_answers(item, ann, YES)
     assert queues.load_entered_answers(item, ann) == YES
+
+
+def test_items_of_a_run_in_the_trash_are_not_handed_out(run: Run, lead: User, ann: User, bob: User) -> None:
+    other = builders.run(run.project, "other")
+    push(other, [{"response": "x", "score": 0.5}], step=1)
+    queue = create(run, lead, runs=[run, other], q="step:1", grows=True)
+    Run.objects.update(outcome="finished")
+    queues.extend_queue(queue)
+    held = take(queue, ann)
+    assert held.item.run == run and queues.load_own_progress(queue, bob).left == 8
+    queues.skip_item(take(queue, bob).item, bob)
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
+    assert take(queue, ann).item.run == other and not queues.find_skipped(queue, bob).exists()
+    assert queues.load_own_progress(queue, ann).left == 1
+    push(run, [{"response": "y", "score": 0.5}], step=1, attempt="later")
+    assert queues.extend_queue(queue) == 0
+    answer(queue, ann)
+    assert queues.claim_next(queue, bob) is None and not queues.has_items_to_answer(bob, Project.objects.all())
+    Run.objects.filter(pk=run.pk).update(deleted_at=None)
+    assert take(queue, ann).pk == held.pk
 
 
 def test_what_is_refused_is_kept_and_does_not_name_the_run(run: Run, lead: User, ann: User) -> None:

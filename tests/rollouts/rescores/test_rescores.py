@@ -112,6 +112,22 @@ def test_a_name_belongs_to_one_version_and_never_to_the_trainer(run: Run, owner:
     }
 
 
+def test_only_its_author_and_maintainers_change_the_threshold_of_a_rescore(run: Run, owner: User) -> None:
+    ann = builders.member(run.project, "ann", "annotator")
+    rescore = start(run, ann, threshold=0.5)
+    bob = builders.member(run.project, "bob", "annotator")
+    for same in (None, 0.5):
+        assert start(run, bob, threshold=same).pk == rescore.pk, "anybody may continue it"
+    with pytest.raises(ConflictError, match="a re-score of ann"):
+        start(run, bob, threshold=0.9)
+    rescore.refresh_from_db()
+    assert rescore.threshold == 0.5
+    for user, value in ((ann, 0.6), (owner, 0.7)):
+        assert start(run, user, threshold=value).threshold == value
+    entries = AuditEntry.objects.filter(verb="rescore.update").order_by("pk")
+    assert [(entry.user, entry.detail["threshold"]) for entry in entries] == [(ann, 0.6), (owner, 0.7)]
+
+
 def test_pending_samples_come_in_pages_without_those_that_are_done(run: Run, owner: User) -> None:
     rescore = start(run, owner)
     scope = {"run": run}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -14,8 +15,9 @@ from django.test import Client
 from dashboard.sign_in_links import create_sign_in_link
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import AuditEntry, Label, Project, Queue, Run
+from rollouts.models import AuditEntry, Label, Project, Queue, Run, Sample
 from rollouts.runs import load_run_sizes
+from rollouts.samples import SampleBody, load_bodies
 from tests.dashboard.support.sign_in import by_link
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -151,6 +153,17 @@ def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:
     assert "better\ntext" in open_item(ann, queue, f"?item={item}")[1]
     ann.post(here, {"q.correct": "false"})
     assert not Label.objects.active().filter(name="correction").exists()
+
+
+def test_the_correction_of_a_sample_without_text_begins_empty(
+    run: Run, lead: User, ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_tokens(samples: list[Sample]) -> dict[str, SampleBody]:
+        return {pk: replace(body, textless=True) for pk, body in load_bodies(samples).items()}
+
+    monkeypatch.setattr("rollouts.queues.content.load_bodies", load_tokens)
+    html = open_item(ann, create(run, lead))[1]
+    assert re.search(r'<textarea class="mono" name="correction"[^>]*></textarea>', html)
 
 
 def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
-from rollouts.labels import RubricVersion, load_rubric, read_rubric
+from rollouts.labels import DEFAULT_RUBRIC, RubricVersion, load_rubric, read_rubric
 from rollouts.lib import parse_integer, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import Label, Membership, Project, Queue, QueueItem, QueueSlot, QueueStep, Run, Step
@@ -231,7 +231,7 @@ def get_question_keys(queue: Queue) -> list[str]:
 
 def load_queue_rubric(queue: Queue) -> RubricVersion:
     """Returns the version of the rubric that the queue asks, without its author."""
-    return read_rubric(queue.rubric, has_author=False) if queue.rubric else load_rubric(queue.project, 0)
+    return read_rubric(queue.rubric, has_author=False) if queue.rubric else DEFAULT_RUBRIC
 
 
 def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int, dict[str, Any]]]) -> int:

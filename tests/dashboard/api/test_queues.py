@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from rollouts.labels import save_rubric
-from rollouts.models import Label, Project, Run
+from rollouts.models import Label, Project, Queue, Run
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -101,6 +103,21 @@ def test_who_may_do_what(lead: ApiClient, ann: ApiClient, run: Run, project: Pro
         assert api("POST", "queues/", {"project": "math", "name": "x", "runs": [run.uid]}).status_code == status
     assert "people" not in ann("GET", here).json() and "people" in lead("GET", here).json()
     assert stranger("GET", "queues/?state=all").json()["count"] == 0
+
+
+@pytest.mark.parametrize("state", ["open", "mine"])
+def test_many_queues_are_listed_with_as_many_queries_as_one(
+    lead: ApiClient, ann: ApiClient, run: Run, state: str
+) -> None:
+    counts = []
+    for number in range(4):
+        create(lead, run, name=f"queue {number}", is_blind=True, reviewers=["ann"])
+        Queue.objects.update(rubric=None)
+        with CaptureQueriesContext(connection) as captured:
+            rows = ann("GET", f"queues/?state={state}").json()["results"]
+        counts.append(len(captured))
+        assert len(rows) == number + 1 and {row["items"] for row in rows} == {4} and "q" not in rows[0]
+    assert len(set(counts[1:])) == 1
 
 
 def test_an_item_of_a_run_in_the_trash_is_not_found(lead: ApiClient, ann: ApiClient, run: Run) -> None:

@@ -217,8 +217,8 @@ def load_queue_with_role(caller: Caller, pk: int) -> tuple[Queue, str]:
 
 
 def queue_item_or_404(queue: Queue, pk: int) -> QueueItem:
-    """An item of the queue, with its run. Raises Http404."""
-    item: QueueItem | None = queue.items.select_related("run").filter(pk=pk).first()
+    """An item of the queue, with its run. Raises Http404, also if the run is in the trash."""
+    item: QueueItem | None = queue.items.select_related("run").filter(pk=pk, run__deleted_at=None).first()
     if item is None:
         raise Http404(_("This queue has no such item."))
     item.queue, item.run.project = queue, queue.project

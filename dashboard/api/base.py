@@ -99,9 +99,15 @@ class ApiView(APIView):
 
     def paginate(self, rows: Any, serialize: Callable[[Any], Any], extra: Mapping[str, Any] | None = None) -> Response:
         """The requested page of `rows`, and the fields of `extra`."""
+        return self.paginate_together(rows, lambda page: [serialize(row) for row in page], extra)
+
+    def paginate_together(
+        self, rows: Any, serialize: Callable[[list[Any]], list[Any]], extra: Mapping[str, Any] | None = None
+    ) -> Response:
+        """The same where `serialize` gets all rows of the page at once, to load what they need together."""
         paginator = ApiPagination()
         page = paginator.paginate_queryset(rows, self.request)
-        response = paginator.get_paginated_response([serialize(row) for row in page])
+        response = paginator.get_paginated_response(serialize(list(page)))
         return Response({**(extra or {}), **response.data}) if extra else response
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from typing import Final
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -86,7 +86,11 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[Callable[[], 
     may be called in another thread, in this order."""
     options = export.options
     training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
-    batches = chain.from_iterable(iterate_rows(export, samples, counts, training) for samples in export.samples)
+    batches: Iterator[Batch] = chain.from_iterable(
+        iterate_rows(export, samples, counts, training) for samples in export.samples
+    )
+    if training:
+        batches = dropwhile(lambda _batch: training.as_messages is None, batches)  # no row before the first text
     first: list[Batch] = list(islice(batches, 1))  # which says whether there are messages
     as_messages = bool(training and training.as_messages)
     writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))

@@ -28,7 +28,7 @@ def iterate_label_rows(
     samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None, *, ids: bool = False
 ) -> Iterator[list[Row]]:
     """Yields one row per label of a run, with the place of its sample. `ids`: also the ids of this server."""
-    for place in list_step_places(samples):
+    for place in list_step_places(samples, reader):
         steps, chosen = place
         contents: dict[str, SampleContent] = {}
         ordered: list[tuple[Any, ...]] = []
@@ -49,11 +49,14 @@ def iterate_label_rows(
             yield rows
 
 
-def list_step_places(samples: SampleQuerySet) -> list[tuple[dict[int, Step], list[str]]]:
-    """Returns the ids of the labelled samples of each step, in the order of the steps. Attempts that trained at the
-    same time share a step."""
-    matches = samples.order_by().values("pk")
-    labelled = samples.filter(pk__in=Label.objects.active().filter(sample__in=matches).values("sample"))
+def list_step_places(
+    samples: SampleQuerySet, reader: User | AnonymousUser | None
+) -> list[tuple[dict[int, Step], list[str]]]:
+    """Returns the ids of the samples of each step with labels that the reader may read, in the order of the steps.
+    Attempts that trained at the same time share a step."""
+    labels = Label.objects.active().filter(sample__in=samples.order_by().values("pk"))
+    labels = labels if reader is None else labels.readable_by(reader)
+    labelled = samples.filter(pk__in=labels.values("sample"))
     by_step: dict[int, list[str]] = defaultdict(list)
     for pk, step in labelled.order_by().values_list("pk", "step"):
         by_step[step].append(pk)

@@ -32,6 +32,7 @@ KNOWN_BATCHES: Final = 4  # for which steps and dumps are loaded together
 EVAL_PROMPT: Final = "samples whose prompt is of an evaluation"
 NO_TEXT: Final = "samples without text"
 NO_SIGNAL: Final = "samples without score, label or rank"
+INTERMEDIATE: Final = "turns before the last one of a trajectory"
 ONE_RESPONSE: Final = "groups with nothing to compare"
 TIES: Final = "pairs that are equal, or closer than the margin"
 IDENTICAL: Final = "pairs of identical texts"
@@ -188,10 +189,12 @@ class TrainingRows:
         self, group: Sequence[GroupSample], examples: dict[str, Example], signals: Signals
     ) -> Iterator[Row]:
         by_id = {sample.pk: sample for sample in group}
-        pairs, ties = find_pairs(group, signals, self.options)
+        last = [sample for sample in group if sample.final]  # scores and ranks are of whole trajectories
+        pairs, ties = find_pairs(last, signals, self.options)
         self.counts.left_out[TIES] += ties
         corrected = [pk for pk in by_id if pk in signals.corrections and self.options.layout == "preferences"]
-        if not pairs and not ties and not corrected:
+        self.counts.left_out[INTERMEDIATE] += sum(not by_id[pk].final for pk in by_id.keys() - set(corrected))
+        if last and not pairs and not ties and not corrected:
             self.counts.left_out[ONE_RESPONSE] += 1
         for pk in corrected:
             better = examples[pk].replace_completion(signals.corrections[pk])

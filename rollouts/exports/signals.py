@@ -29,6 +29,7 @@ class GroupSample(NamedTuple):
     step_id: int
     group: str
     prompt_key: str
+    final: bool
     score: float | None
     chars: int
 
@@ -71,10 +72,10 @@ def load_signals(
 def load_corrections(
     samples: Sequence[GroupSample], options: ExportOptions, reader: User | AnonymousUser | None, *, labelled: bool
 ) -> dict[str, str]:
-    """Returns the newest correction of each sample, if the options want them."""
+    """Returns the newest correction of a person of each sample, if the options want them."""
     if not (options.corrections and labelled):
         return {}
-    labels = select_labels([sample.pk for sample in samples], reader).filter(name=CORRECTION)
+    labels = select_labels([sample.pk for sample in samples], reader).filter(name=CORRECTION, source="human")
     texts = labels.order_by("updated_at", "pk").values_list("sample", "value")
     return {sample: text for sample, text in texts if isinstance(text, str) and text}
 
@@ -98,8 +99,8 @@ def load_answers(
 
 def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) -> dict[str, dict[Hashable, Any]]:
     """Returns {question: {sample: value}} of the leads' decisions, without those about samples of open blind queues
-    that the reader reviews."""
-    rows = ItemDecision.objects.filter(item__sample__in=samples).order_by("pk")
+    that the reader reviews. Of two queues with the sample, the later decision counts."""
+    rows = ItemDecision.objects.filter(item__sample__in=samples).order_by("at", "pk")
     if reader is not None and reader.pk is not None and (blind := Queue.objects.blind_for(reader.pk).queues):
         rows = rows.exclude(item__sample__in=QueueItem.objects.filter(queue__in=blind).values("sample"))
     found: dict[str, dict[Hashable, Any]] = defaultdict(dict)
@@ -127,9 +128,9 @@ def count_votes(
     return dict(votes)
 
 
-def get_group(sample: GroupSample) -> tuple[int, str]:
-    """Responses to one prompt in one step. Samples without a group are grouped by their prompt."""
-    return sample.step_id, sample.group or f"prompt {sample.prompt_key}"
+def get_group(sample: GroupSample) -> tuple[int, str, str]:
+    """Responses to one prompt in one step. The turns of a conversation share a group, but not a prompt."""
+    return sample.step_id, sample.group, sample.prompt_key
 
 
 def group_samples(samples: Iterable[GroupSample]) -> Iterable[list[GroupSample]]:

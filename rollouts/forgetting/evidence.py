@@ -24,11 +24,15 @@ from rollouts.models import (
     Finding,
     ForgottenPrompt,
     GuidanceVersion,
+    ItemDecision,
     Label,
     LabelAction,
     LabelChange,
     Pin,
     Project,
+    Queue,
+    QueueDraft,
+    QueueItem,
     RetentionPolicy,
     Rubric,
     Run,
@@ -134,6 +138,15 @@ def iterate_notes(project: Project) -> Iterator[tuple[str, str, Any]]:
         yield "history of label", str(change.label_id), [change.value, change.rationale]
     for action in LabelAction.objects.filter(run__project=project).iterator():
         yield "label action", str(action.pk), [action.description, action.before]
+    for queue in Queue.objects.filter(project=project):
+        yield "review queue", str(queue.pk), [queue.name, queue.q]
+    of_queues = {"item__queue__project": project}
+    for draft in QueueDraft.objects.filter(**of_queues).iterator():
+        yield "draft of an answer to review item", str(draft.item_id), draft.answers
+    for decision in ItemDecision.objects.filter(**of_queues).iterator():
+        yield "decision about review item", str(decision.item_id), [decision.value, decision.reason]
+    for known in QueueItem.objects.filter(queue__project=project, gold__isnull=False).iterator():
+        yield "known answers to review item", str(known.pk), known.gold
     for link in SharedLink.objects.filter(project=project).defer("content"):
         yield "title of shared link", str(link.pk), link.title
     for entry in AuditEntry.objects.filter(project=project).iterator():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,11 +87,11 @@ def parse_value(value: Any, action: str, at: str) -> float:
     """Returns 1 for actions without a value."""
     if action not in ("weight", "reward") or (value in (None, "") and action == "reward"):
         return 1.0
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
     if action == "weight" and not (is_number and 0 < value <= MAX_WEIGHT):
         message = _("A weight must be a number above 0 and up to {limit}. To train on nothing, mask.")
         raise InvalidInputError(message.format(limit=f"{MAX_WEIGHT:g}"), f"{at}.value")
-    if not is_number or abs(value) > MAX_VALUE:
+    if not is_number:
         message = _("The value for the reward function must be a number from -{limit} to {limit}.")
         raise InvalidInputError(message.format(limit=f"{MAX_VALUE:,.0f}"), f"{at}.value")
     return float(value)

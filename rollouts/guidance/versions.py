@@ -88,5 +88,5 @@ def save_guidance(project: Project, by: User, rules: Any, baseline: Any, *, base
             created_by=by,
         )
         keys = [rule.key for rule in parsed]
-        record_audit_entry(by, "guidance.save", f"{_('version')} {row.number}", project=project, rules=keys)
+        record_audit_entry(by, "guidance.save", str(row.number), project=project, rules=keys)
     return read_version(row)

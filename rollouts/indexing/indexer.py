@@ -228,7 +228,7 @@ def publish_samples(reading: DumpReading, size: int | None) -> None:
     step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     old_segment, count = dump.segment, reading.index_rows.count
     renamed = find_renamed_samples(dump, count, reading.index_rows.ids())
-    move_user_records(renamed)
+    move_user_records(step, renamed)
     rename_results(step, renamed)
     dump.segment = None
     if size is not None:

@@ -6,10 +6,23 @@ samples get their text, or if a newer version identifies samples in another way.
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import Any
 
-from rollouts.models import Dump, EvidenceItem, Label, QueueItem, Sample, ViewedSample
+from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION
+from rollouts.models import (
+    Dump,
+    EvidenceItem,
+    Label,
+    LabelChange,
+    QueueDraft,
+    QueueItem,
+    Sample,
+    Step,
+    ViewedSample,
+)
 
 MAX_IDS_PER_QUERY = 5000
+NAMING_QUESTIONS = (BETTER_QUESTION.key, EQUAL_QUESTION.key)  # their answers are ids of other samples of the group
 
 
 def find_renamed_samples(dump: Dump, rows: int, ids: Iterable[str]) -> dict[str, str]:
@@ -24,8 +37,11 @@ def find_renamed_samples(dump: Dump, rows: int, ids: Iterable[str]) -> dict[str,
     return {old: new for old, new in pairs if old and old != new}
 
 
-def move_user_records(renamed: Mapping[str, str]) -> None:
-    """Moves what users recorded about the samples. A record that the new id has already stays as it is."""
+def move_user_records(step: Step, renamed: Mapping[str, str]) -> None:
+    """Moves what users recorded about the samples of the step. A record that the new id has already stays as it is."""
+    if renamed:
+        rename_answers(step, renamed)
+        rename_drafts(step, renamed)
     remaining = iter(renamed)
     while old_ids := list(islice(remaining, MAX_IDS_PER_QUERY)):
         move_labels(old_ids, renamed)
@@ -41,6 +57,33 @@ def move_labels(old_ids: list[str], renamed: Mapping[str, str]) -> None:
         same = {"sample": new, "name": label.name, "source": label.source, "author": label.author}
         if not Label.objects.filter(**same).exists():
             Label.objects.filter(pk=label.pk).update(sample=new)
+
+
+def rename_answers(step: Step, renamed: Mapping[str, str]) -> None:
+    """Replaces the ids in answers that name other samples of the group, and in their history."""
+    labels = Label.objects.filter(step=step, name__in=NAMING_QUESTIONS)
+    for label in labels:
+        if (value := rename_ids(label.value, renamed)) != label.value:
+            Label.objects.filter(pk=label.pk).update(value=value, answer=f" {' '.join(value)} ")
+    for change in LabelChange.objects.filter(label__in=labels):
+        if (value := rename_ids(change.value, renamed)) != change.value:
+            LabelChange.objects.filter(pk=change.pk).update(value=value)
+
+
+def rename_drafts(step: Step, renamed: Mapping[str, str]) -> None:
+    """Replaces the ids in orders of groups. Drafts of pairs are removed: they have numbers of the responses, which
+    follow from the ids."""
+    for draft in QueueDraft.objects.filter(item__step=step):
+        answers = {name: answer for name, answer in draft.answers.items() if name != "pairs"}
+        if "order" in answers:
+            order = [rename_ids(place, renamed) for place in answers["order"]["value"]]
+            answers["order"] = {**answers["order"], "value": order}
+        if answers != draft.answers:
+            QueueDraft.objects.filter(pk=draft.pk).update(answers=answers)
+
+
+def rename_ids(value: Any, renamed: Mapping[str, str]) -> Any:
+    return [renamed.get(name, name) for name in value] if isinstance(value, list) else value
 
 
 def move_queue_items(old_ids: list[str], renamed: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.label_import.rows import FIELDS, ImportedLabel, SampleClaims, parse_row
 from rollouts.label_import.samples import STEPS_PER_QUERY, Candidate, Match, SampleFinder, join, split
 from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, Answer, DatedAnswer, MergeOutcome, merge_labels
-from rollouts.models import Label, Project, Run, Sample
+from rollouts.models import Label, Project, Queue, QueueItem, Run, Sample
 from rollouts.projects import record_audit_entry
 from rollouts.samples import load_contents
 
@@ -82,6 +82,7 @@ def import_rows(project: Project, by: User, rows: Sequence[Any], options: Import
         for row, match in matches.items()
         for candidate in list_samples(row, match, result)
     ]
+    answers = leave_out_blind_items(by, answers, result)
     answers = resolve_named_samples(project, answers, result)
     dated = [answer for _row, _candidate, answer in answers]
     merged = merge_labels(project, by, dated, any_author=options.any_author, dry_run=options.dry_run)
@@ -140,6 +141,28 @@ def build_answer(label: ImportedLabel, candidate: Candidate, time: datetime) -> 
 
 
 ImportedAnswer = tuple[int, Candidate, DatedAnswer]
+
+
+def leave_out_blind_items(by: User, answers: Sequence[ImportedAnswer], result: ImportResult) -> list[ImportedAnswer]:
+    """Leaves out labels of functions and models of items that `by` reviews blindly: what becomes of such a row says
+    whether the stored label has its value."""
+    blind = Queue.objects.blind_for(by.pk).queues
+    machine = [entry for entry in answers if entry[2].answer.source != Label.Source.HUMAN] if blind else []
+    if not machine:
+        return list(answers)
+    steps = {candidate.step.pk for _row, candidate, _dated in machine}
+    items = QueueItem.objects.filter(queue__in=blind, step__in=steps)
+    hidden = set(items.values_list("sample", flat=True))
+    groups = set(items.filter(queue__unit=Queue.Unit.GROUP).values_list("step", "group"))
+    kept = []
+    for row, candidate, dated in answers:
+        is_item = candidate.pk in hidden or (candidate.step.pk, candidate.group) in groups
+        if is_item and dated.answer.source != Label.Source.HUMAN:
+            message = _("You review this sample blindly, so you cannot import labels of functions or models for it.")
+            result.add_problem(row, "forbidden", message)
+        else:
+            kept.append((row, candidate, dated))
+    return kept
 
 
 def resolve_named_samples(

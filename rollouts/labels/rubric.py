@@ -24,6 +24,7 @@ MAX_GUIDELINES_CHARS: Final = 50_000
 MAX_ANSWER_CHARS: Final = 10_000
 MAX_RATING_STEPS: Final = 20
 MAX_NAMED_SAMPLES: Final = 1_000
+MAX_EXACT: Final = 2**53  # a float has each integer below it
 SAMPLE_ID: Final = re.compile(r"[!-~]{1,52}")
 KEY: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?")
 DEFAULT_RATING: Final = (1, 5)
@@ -132,7 +133,8 @@ class Question:
             if self.maximum is not None:
                 expected = _("{number} up to {bound}").format(number=expected, bound=format_number(self.maximum))
             raise self.build_error(expected)
-        number = int(value) if value == int(value) else float(value)
+        is_exact = abs(value) < MAX_EXACT and value == int(value)
+        number = int(value) if is_exact else float(value)  # JSON encoders refuse integers of more than 64 bits
         return ParsedValue(number, float(value), f" {format_number(number)} ")
 
     def build_error(self, expected: str) -> InvalidInputError:

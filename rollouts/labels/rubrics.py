@@ -70,5 +70,5 @@ def save_rubric(
             project=project, number=current.number + 1, questions=dump_questions(parsed), guidelines=text, created_by=by
         )
         keys = [question.key for question in parsed]
-        record_audit_entry(by, "rubric.save", f"{_('version')} {row.number}", project=project, questions=keys)
+        record_audit_entry(by, "rubric.save", str(row.number), project=project, questions=keys)
     return read_rubric(row)

@@ -18,7 +18,7 @@ from rollouts.lib.cache import (
 from rollouts.lib.clock import ClockWatch
 from rollouts.lib.free_memory import release_free_memory, start_memory_release
 from rollouts.lib.process_id import get_current_process_id, has_process_ended
-from rollouts.lib.redaction import redact_command, redact_secrets, redact_text, replace_unstorable
+from rollouts.lib.redaction import make_storable, redact_command, redact_secrets, redact_text, replace_unstorable
 from rollouts.lib.times import has_passed
 from rollouts.lib.validation import (
     MAX_INT64,
@@ -33,7 +33,7 @@ from rollouts.lib.version import find_unknown_migrations
 __all__ = [
     "Cache", "CacheSize", "ClockWatch", "MAX_INT64", "NewestCache", "cached", "cached_by_key", "cached_newest",
     "clear_all_processes", "clear_caches", "clear_outdated", "find_unknown_migrations", "get_current_process_id",
-    "has_passed", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text",
-    "parse_text", "redact_command", "redact_secrets", "redact_text", "release_free_memory", "replace_unstorable",
-    "start_memory_release",
+    "has_passed", "has_process_ended", "make_storable", "parse_boolean", "parse_choice", "parse_integer",
+    "parse_multiline_text", "parse_text", "redact_command", "redact_secrets", "redact_text", "release_free_memory",
+    "replace_unstorable", "start_memory_release",
 ]  # fmt: skip

@@ -62,6 +62,18 @@ def replace_unstorable(text: str) -> str:
     return NOT_STORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def make_storable(value: Any, depth: int = 0) -> Any:
+    """Returns a JSON value that every database stores: NaN and infinities become None, NUL and half surrogates U+FFFD,
+    and what is nested deeper than `MAX_DEPTH` levels None."""
+    if depth > MAX_DEPTH or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, dict):
+        return {replace_unstorable(str(key)): make_storable(member, depth + 1) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [make_storable(member, depth + 1) for member in value]
+    return replace_unstorable(value) if isinstance(value, str) else value
+
+
 AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization\s*[:=]\s*(?:bearer|basic|token)?\s*)[^\s'\"]+")
 ASSIGNMENT = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["']?)([^\s"',;&]+)\3""")
 

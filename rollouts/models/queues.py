@@ -152,16 +152,21 @@ class QueueSlotQuerySet(models.QuerySet["QueueSlot"]):
     def unanswered(self) -> QueueSlotQuerySet:
         return self.filter(done_at=None)
 
+    def available(self) -> QueueSlotQuerySet:
+        """Slots of items whose run is not in the trash. The subquery keeps `select_for_update` from locking runs."""
+        return self.filter(~Exists(QueueItem.objects.filter(pk=OuterRef("item"), run__deleted_at__isnull=False)))
+
     def free_at(self, now: datetime) -> QueueSlotQuerySet:
-        """Unanswered slots that nobody holds."""
-        return self.unanswered().filter(Q(user=None) | Q(reserved_until__lt=now))
+        """Available unanswered slots that nobody holds."""
+        return self.available().unanswered().filter(Q(user=None) | Q(reserved_until__lt=now))
 
     def free_for(self, user: User, now: datetime) -> QueueSlotQuerySet:
-        """Unanswered slots that nobody else holds now, of items that the user has neither answered nor skipped."""
+        """Available unanswered slots that nobody else holds now, of items that the user has neither answered nor
+        skipped."""
         own = QueueSlot.objects.filter(item=OuterRef("item"), user=user.pk, done_at__isnull=False)
         skipped = QueueDraft.objects.filter(item=OuterRef("item"), user=user.pk, skipped_at__isnull=False)
         free = Q(user=None) | Q(user=user.pk) | Q(reserved_until__lt=now)
-        return self.filter(free, ~Exists(own), ~Exists(skipped), done_at=None)
+        return self.available().filter(free, ~Exists(own), ~Exists(skipped), done_at=None)
 
 
 class QueueSlot(models.Model):

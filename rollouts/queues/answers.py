@@ -97,9 +97,11 @@ def check_decision_seen(item: QueueItem, name: str, seen: str | None) -> None:
         raise ConflictError(message.format(name=decision.user.username))
 
 
-def withdraw_decision(item: QueueItem, by: User, name: str) -> None:
-    """Removes the decision, so that the question is open again. Raises NotFoundError if there is none."""
+def withdraw_decision(item: QueueItem, by: User, name: str, *, seen: str | None = None) -> None:
+    """Removes the decision, so that the question is open again. `seen` is as in `decide_answer`. Raises NotFoundError
+    if there is none, and ConflictError if the question was decided since."""
     with transaction.atomic():
+        check_decision_seen(item, name, seen)
         if not ItemDecision.objects.filter(item=item, name=name).delete()[0]:
             raise NotFoundError(_("This question is not decided."), "question")
         detail = {"queue": item.queue_id, "item": item.pk, "question": name}

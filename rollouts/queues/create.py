@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
-from rollouts.labels import RubricVersion, load_rubric, read_rubric
+from rollouts.labels import DEFAULT_RUBRIC, RubricVersion, load_rubric, read_rubric
 from rollouts.lib import parse_integer, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import Label, Membership, Project, Queue, QueueItem, QueueSlot, QueueStep, Run, Step
@@ -35,6 +35,7 @@ MAX_RUNS: Final = 50
 MAX_MINUTES: Final = 7 * 24 * 60
 MAX_PAIRS: Final = 50  # of a group
 MAX_NAME_CHARS: Final = 80
+MAX_USER_NAME_CHARS: Final = 150
 MAX_SEED: Final = 2**31 - 1
 INSERTED_ROWS: Final = 500
 REVIEW_ROLES: Final = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
@@ -118,17 +119,24 @@ def parse_due(value: Any) -> datetime | None:
 
 def parse_people(project: Project, settings: Mapping[str, Any]) -> tuple[list[User], list[str]]:
     """Returns the reviewers and the roles that may answer. Raises InvalidInputError for people who may not annotate."""
-    roles = list(settings.get("roles") or ())
+    roles = parse_texts(settings, "roles")
     if any(role not in REVIEW_ROLES for role in roles):
         message = _("`roles` must be among {known}.")
         raise InvalidInputError(message.format(known=", ".join(REVIEW_ROLES)), "roles")
-    names = list(settings.get("reviewers") or ())
+    names = parse_texts(settings, "reviewers")
     members = project.memberships.filter(user__username__in=names, role__in=REVIEW_ROLES).select_related("user")
     people = {member.user.get_username(): member.user for member in members}
-    if missing := [str(name) for name in names if name not in people]:
+    if missing := [name for name in names if name not in people]:
         message = _("{user} cannot review: add them to the project as annotator first.")
         raise InvalidInputError(message.format(user=missing[0][:60]), "reviewers")
     return list(people.values()), roles
+
+
+def parse_texts(settings: Mapping[str, Any], name: str) -> list[str]:
+    values = settings.get(name) or []
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise InvalidInputError(_("`{name}` must be a list of texts.").format(name=name), name)
+    return [parse_text(value, name, max_chars=MAX_USER_NAME_CHARS) for value in values]
 
 
 def check_selection(queue: Queue) -> None:
@@ -140,6 +148,9 @@ def check_selection(queue: Queue) -> None:
     if queue.grows and queue.selection != Queue.Selection.ALL and queue.per != Queue.Stratum.STEP:
         message = _("A queue that grows draws from each step: set `per` to step, or `selection` to all.")
         raise InvalidInputError(message, "per")
+    if queue.grows and queue.count is not None and queue.per != Queue.Stratum.STEP:  # else drawn again each time
+        message = _("A queue that grows draws from each step: set `per` to step, or leave `count` empty.")
+        raise InvalidInputError(message, "count")
 
 
 def preview_queue(project: Project, by: User, settings: Mapping[str, Any]) -> QueuePreview:
@@ -158,6 +169,8 @@ def create_queue(project: Project, by: User, settings: Mapping[str, Any]) -> Que
     known ones. The caller has checked that `by` may create queues. Raises InvalidInputError and ConflictError."""
     queue, runs, people = build_queue(project, by, settings)
     gold_count = parse_integer(settings.get("gold_count"), "gold_count", minimum=0, maximum=MAX_ITEMS) or 0
+    if gold_count and queue.unit != Queue.Unit.SAMPLE:
+        raise InvalidInputError(_("Known items are samples: set `unit` to sample, or `gold_count` to 0."), "gold_count")
     draws = draw_from_runs(queue, runs, by, MAX_ITEMS)
     if not any(draw.items for draw in draws.values()) and not queue.grows:
         raise InvalidInputError(_("No sample matches the query, so the queue would be empty."), "q")
@@ -183,13 +196,14 @@ def draw_from_runs(queue: Queue, runs: Sequence[Run], by: User, limit: int) -> d
 
 
 def find_complete_steps(run: Run) -> list[int]:
-    """Returns the ids of the steps that get no more samples: all but the newest of each split while the run runs."""
-    rows = run.steps.current().filter(samples__gt=0).order_by("split", "step").values_list("pk", "split", "step")
-    steps = list(rows)
+    """Returns the ids of the steps that get no more samples: while the run runs, all but the newest of each split and
+    step kind, whose numbers count different things."""
+    rows = run.steps.current().filter(samples__gt=0).order_by("split", "step")
+    steps = list(rows.values_list("pk", "split", "step_kind", "step"))
     if run.status not in ("planned", "running"):
-        return [pk for pk, _split, _step in steps]
-    newest = {split: step for _pk, split, step in steps}
-    return [pk for pk, split, step in steps if step < newest[split]]
+        return [pk for pk, *_place in steps]
+    newest = {(split, kind): step for _pk, split, kind, step in steps}
+    return [pk for pk, split, kind, step in steps if step < newest[split, kind]]
 
 
 def load_gold_answers(queue: Queue, runs: Sequence[Run], by: User, count: int) -> dict[str, tuple[int, dict[str, Any]]]:
@@ -217,7 +231,7 @@ def get_question_keys(queue: Queue) -> list[str]:
 
 def load_queue_rubric(queue: Queue) -> RubricVersion:
     """Returns the version of the rubric that the queue asks, without its author."""
-    return read_rubric(queue.rubric, has_author=False) if queue.rubric else load_rubric(queue.project, 0)
+    return read_rubric(queue.rubric, has_author=False) if queue.rubric else DEFAULT_RUBRIC
 
 
 def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int, dict[str, Any]]]) -> int:
@@ -236,7 +250,7 @@ def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int,
         Step.objects.filter(run=run, pk__in={step for step, _answers in gold.values()}).values_list("pk", flat=True)
     )
     for sample, (step_id, answers) in gold.items():
-        if sample not in drawn and step_id in in_run and queue.unit == Queue.Unit.SAMPLE:
+        if sample not in drawn and step_id in in_run:
             item = QueueItem(queue=queue, run=run, sample=sample, step_id=step_id, gold=answers)
             items.insert(chance.randrange(len(items) + 1), item)
     add_items(queue, items)
@@ -271,7 +285,7 @@ def extend_queue(queue: Queue) -> int:
     if not queue.grows or queue.closed_at or queue.created_by is None:
         return 0
     added = 0
-    for run in queue.runs.all():
+    for run in queue.runs.filter(deleted_at=None):
         done = set(queue.drawn_steps.filter(step__run=run).values_list("step", flat=True))
         steps = [pk for pk in find_complete_steps(run) if pk not in done]
         room = MAX_ITEMS - queue.items.count()

@@ -24,6 +24,7 @@ from rollouts.query import find_samples
 
 MIN_GROUP_SIZE: Final = 2  # of a group that is an item: one response has no order
 BATCH_SAMPLES: Final = 20_000
+NAMED_STEPS: Final = ("eval", "feed_index")  # splits and kinds that a run has next to its training steps
 COLUMNS: Final = ("pk", "step", "data_source", "group", "score", "chars", "final", "dump", "ordinal")
 
 
@@ -36,6 +37,14 @@ class Candidate(NamedTuple):
     group: str
     score: float | None
     chars: float
+
+
+class StepKey(NamedTuple):
+    """What the number of a step counts, and the number."""
+
+    split: str
+    step_kind: str
+    step: int
 
 
 class DrawnItem(NamedTuple):
@@ -99,36 +108,36 @@ def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int
     if step_ids is not None:
         steps = steps.filter(pk__in=step_ids)
     merge = merge_groups if queue.unit == Queue.Unit.GROUP else build_candidates
-    for batch in split_steps(steps.values_list("pk", "step", "samples")):
+    for batch in split_steps(steps.values_list("pk", "split", "step_kind", "step", "samples")):
         rows = result.samples.order_by().select_related(None).filter(step__in=list(batch)).values_list(*COLUMNS)
-        ordered = sorted(rows, key=lambda row: (batch[row[1]], row[7], row[8]))
+        ordered = sorted(rows, key=lambda row: (batch[row[1]].step, row[7], row[8]))
         yield from merge(queue, run, batch, ordered)
 
 
-def split_steps(steps: Iterable[tuple[int, int, int]]) -> Iterator[dict[int, int]]:
-    """Yields {step id: number} of steps with about `BATCH_SAMPLES` samples. A number is not split: attempts that run at
+def split_steps(steps: Iterable[tuple[int, str, str, int, int]]) -> Iterator[dict[int, StepKey]]:
+    """Yields {step id: key} of steps with about `BATCH_SAMPLES` samples. A number is not split: attempts that run at
     the same time have a row each."""
-    batch: dict[int, int] = {}
+    batch: dict[int, StepKey] = {}
     total, last = 0, None
-    for pk, number, samples in steps:
+    for pk, split, step_kind, number, samples in steps:
         if total + samples > BATCH_SAMPLES and batch and number != last:
             yield batch
             batch, total = {}, 0
-        batch[pk] = number
+        batch[pk] = StepKey(split, step_kind, number)
         total, last = total + samples, number
     if batch:
         yield batch
 
 
 def build_candidates(
-    queue: Queue, run: Run, steps: Mapping[int, int], rows: Iterable[tuple[Any, ...]]
+    queue: Queue, run: Run, steps: Mapping[int, StepKey], rows: Iterable[tuple[Any, ...]]
 ) -> Iterator[Candidate]:
     for pk, step_id, source, group, score, chars, *_rest in rows:
         yield Candidate(pk, step_id, get_stratum(queue, run, steps[step_id], source), group, score, chars)
 
 
 def merge_groups(
-    queue: Queue, run: Run, steps: Mapping[int, int], rows: Iterable[tuple[Any, ...]]
+    queue: Queue, run: Run, steps: Mapping[int, StepKey], rows: Iterable[tuple[Any, ...]]
 ) -> Iterator[Candidate]:
     """Yields the groups of several final samples, in the order of their first samples."""
     groups: dict[tuple[int, str], list[tuple[Any, ...]]] = defaultdict(list)
@@ -145,11 +154,12 @@ def merge_groups(
         yield Candidate(first[0], step_id, get_stratum(queue, run, steps[step_id], first[2]), group, mean, chars)
 
 
-def get_stratum(queue: Queue, run: Run, step: int, source: str) -> str:
-    """Returns the key of the stratum. A step belongs to its run."""
+def get_stratum(queue: Queue, run: Run, step: StepKey, source: str) -> str:
+    """Returns the key of the stratum. A step belongs to its run, its split and what its number counts; the key of a
+    training step has only the run and the number."""
     match queue.per:
         case Queue.Stratum.STEP:
-            return f"{run.uid}/{step}"
+            return "/".join([run.uid, *(name for name in step[:2] if name in NAMED_STEPS), str(step.step)])
         case Queue.Stratum.SOURCE:
             return source
         case _:

@@ -19,16 +19,21 @@ from rollouts.queues.create import MAX_MINUTES, MAX_NAME_CHARS, parse_due, parse
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-CHANGEABLE: Final = ("name", "due_at", "reviewers", "roles", "reservation_minutes")
+COLUMNS: Final = ("name", "due_at", "roles", "reservation_minutes")
+CHANGEABLE: Final = (*COLUMNS, "reviewers")
 
 
 @transaction.atomic
-def update_queue(queue: Queue, by: User, changes: Mapping[str, Any]) -> Queue:
-    """Changes these settings. Raises InvalidInputError for others: people have answered what the queue asked."""
+def update_queue(queue: Queue, by: User, changes: Mapping[str, Any], *, seen: Mapping[str, Any] | None = None) -> Queue:
+    """Changes these settings. `seen` are the settings as `by` saw them: what is the same in `changes` keeps the value
+    that another lead may have stored since. Raises InvalidInputError for other settings: people have answered what the
+    queue asked."""
     if fixed := next((name for name in changes if name not in CHANGEABLE), None):
         message = _("`{name}` cannot be changed after the start of the queue. Create another queue.")
         raise InvalidInputError(message.format(name=fixed[:40]), fixed[:40])
-    Project.objects.lock(queue.project)
+    lock_queue(queue)
+    if seen is not None:
+        changes = select_changes(queue, changes, seen)
     if "name" in changes:
         name = parse_text(changes["name"], "name", max_chars=MAX_NAME_CHARS).strip()
         if not name:
@@ -45,10 +50,27 @@ def update_queue(queue: Queue, by: User, changes: Mapping[str, Any]) -> Queue:
         before = {"reviewers": [user.get_username() for user in queue.reviewers.all()], "roles": queue.roles}
         people, queue.roles = parse_people(queue.project, {**before, **changes})
         queue.reviewers.set(people)
-    queue.save()
+    queue.save(update_fields=COLUMNS)
     record_audit_entry(by, "queue.update", queue.name, project=queue.project, queue=queue.pk, changed=sorted(changes))
     notify_topics("queues")
     return queue
+
+
+def lock_queue(queue: Queue) -> None:
+    """Locks the queue's project, and reads the queue again: it may have changed since it was read."""
+    Project.objects.lock(queue.project)
+    queue.refresh_from_db()
+
+
+def select_changes(queue: Queue, changes: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what differs from `seen`. Reviewers are those of the queue, with those that were added and without those
+    that were removed."""
+    changed = {name: value for name, value in changes.items() if name not in seen or value != seen[name]}
+    if "reviewers" in changed and "reviewers" in seen:
+        before, after = set(seen["reviewers"]), set(changed["reviewers"])
+        now = {user.get_username() for user in queue.reviewers.all()}
+        changed["reviewers"] = sorted(now - (before - after) | (after - before))
+    return changed
 
 
 def close_queue(queue: Queue, by: User) -> None:
@@ -62,6 +84,7 @@ def reopen_queue(queue: Queue, by: User) -> None:
 
 @transaction.atomic
 def set_closed(queue: Queue, by: User, *, closed: bool) -> None:
+    lock_queue(queue)
     if closed == (queue.closed_at is not None):
         return
     queue.closed_at = timezone.now() if closed else None

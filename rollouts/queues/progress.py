@@ -154,7 +154,7 @@ def count_open(queue: Queue) -> int:
     key = f"queue-open-{queue.pk}"
     if (known := cache.get(key)) is not None:
         return int(known)
-    count = queue.slots.unanswered().order_by().values("item").distinct().count()
+    count = queue.slots.available().unanswered().order_by().values("item").distinct().count()
     if count > MAX_EXACT_LEFT:
         cache.set(key, count, COUNTED_SECONDS)
     return count
@@ -162,7 +162,7 @@ def count_open(queue: Queue) -> int:
 
 def count_open_passed(queue: Queue, user: User) -> int:
     """Returns the number of items that lack an answer and that the user has answered or skipped."""
-    is_open = Exists(QueueSlot.objects.unanswered().filter(item=OuterRef("item")))
+    is_open = Exists(QueueSlot.objects.available().unanswered().filter(item=OuterRef("item")))
     answered = queue.slots.filter(is_open, user=user).exclude(done_at=None).count()
     skipped = QueueDraft.objects.filter(is_open, item__queue=queue, user=user).exclude(skipped_at=None).count()
     return answered + skipped
@@ -171,7 +171,7 @@ def count_open_passed(queue: Queue, user: User) -> int:
 def count_held_by_others(queue: Queue, user: User, now: datetime) -> int:
     """Returns the number of items of which others hold all slots that lack an answer, and that the user has neither
     answered nor skipped."""
-    held = queue.slots.unanswered().filter(reserved_until__gte=now).exclude(user=user)
+    held = queue.slots.available().unanswered().filter(reserved_until__gte=now).exclude(user=user)
     is_free = Exists(queue.slots.free_for(user, now).filter(item=OuterRef("item")))
     answered = Exists(queue.slots.filter(item=OuterRef("item"), user=user, done_at__isnull=False))
     skipped = Exists(QueueDraft.objects.filter(item=OuterRef("item"), user=user, skipped_at__isnull=False))

@@ -26,10 +26,11 @@ from rollouts.labels import (
     store_labels,
     undo_label_action,
 )
+from rollouts.lib import make_storable
 from rollouts.live import delay_notifications, notify_topics
 from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot
 from rollouts.queues.create import load_queue_rubric
-from rollouts.queues.groups import COMPARISON_KEYS, load_stored_order, load_stored_pairs
+from rollouts.queues.groups import COMPARISON_KEYS, load_own_labels, load_stored_order, load_stored_pairs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -65,7 +66,8 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
     if is_leaving:
         held &= Q(position__gt=after)
     done = Q(done_at__isnull=False)
-    own = queue.slots.filter(user=user).aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
+    rows = queue.slots.available().filter(user=user)
+    own = rows.aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
     if own["held"] is not None:
         return renew_slot(load_slot(queue, user, position=own["held"]))
     if after is None:
@@ -168,7 +170,7 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
     else:
         known = EXTRA_KEYS | {question.key for question in list_questions(item.queue)}
     kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
-    QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": kept})
+    QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": make_storable(kept)})
     for slot in item.slots.unanswered().filter(user=user).select_related("queue"):
         renew_own(slot, user, timezone.now())
 
@@ -225,7 +227,7 @@ def submit_answers(
     """
     try:
         check_open(item.queue)
-        rows = build_answers(item.queue, item, answers)
+        rows = build_answers(item, user, answers)
         return complete_item(item, user, rows, seconds)
     except InvalidInputError:
         save_draft(item, user, {name: dict(answer) for name, answer in answers.items()})
@@ -252,9 +254,9 @@ def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: 
     return action
 
 
-def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[str, Any]]) -> list[Answer]:
+def build_answers(item: QueueItem, user: User, answers: Mapping[str, Mapping[str, Any]]) -> list[Answer]:
     """Returns the labels to store. "Cannot judge" is an answer to all questions. Raises InvalidInputError."""
-    questions = {question.key: question for question in list_questions(queue)}
+    questions = {question.key: question for question in list_questions(item.queue)}
     given = {name: answer for name, answer in answers.items() if answer.get("value") not in (None, "", [])}
     known = [*questions, *sorted(EXTRA_KEYS)]
     if unknown := next((name for name in given if name not in known), None):
@@ -273,9 +275,15 @@ def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[s
         if answer is not None:
             details = {key: answer[key] for key in ("rationale", "start", "end") if answer.get(key) not in (None, "")}
             rows.append(Answer(item.sample, name, answer["value"], **details))
-        elif name != REVIEW_QUESTION.key:
+        elif name != REVIEW_QUESTION.key or cannot_judge_so_far(item, user):
             rows.append(Answer(item.sample, name, None))  # an answer that was removed
     return rows
+
+
+def cannot_judge_so_far(item: QueueItem, user: User) -> bool:
+    """Whether the user has said "cannot judge" about the sample. Their OK stays next to other answers."""
+    own = load_own_labels([item.sample], user)
+    return own.filter(name=REVIEW_QUESTION.key, answer=f" {CANNOT_JUDGE} ").exists()
 
 
 def undo_submission(queue: Queue, user: User) -> QueueItem:

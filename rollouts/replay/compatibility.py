@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.errors import UsageError
@@ -37,20 +37,19 @@ class EntryCompatibility:
 
 
 def check_plan_compatibility(
-    revision: Revision | None, facts: Mapping[str, Any], reader: User | None = None
+    revision: Revision | None, facts: Mapping[str, Any], reader: User | None = None, *, is_shown: bool = False
 ) -> list[EntryCompatibility]:
     """Compares each entry with the facts of a run. A refusal that the project has overridden is a warning.
 
-    `reader`: whose view of labels counts where rules select. Raises StorageUnavailableError.
+    `reader`, `is_shown`: see `PlanSelector`. Raises StorageUnavailableError.
     """
     entries = load_plan_entries(revision)
     overridden = revision.plan.project.loosened if revision else {}
-    selector = build_selector(revision, reader)
+    selector = build_selector(revision, reader, is_shown=is_shown)
     on_selected = selector.on_selected
-    # A plan that keeps flagged samples counts them all the same.
-    exclusions = exclusion.find_exclusions(
-        (entry.pin for entry in entries), selector if selector.selects else exclusion.DEFAULT_SELECTOR
-    )
+    if not selector.selects:  # a plan that keeps flagged samples counts them all the same
+        selector = replace(exclusion.DEFAULT_SELECTOR, reader=reader, is_shown=is_shown)
+    exclusions = exclusion.find_exclusions((entry.pin for entry in entries), selector)
     return [
         check_entry_compatibility(entry, facts, overridden, exclusions.get(entry.pin_id), on_selected)
         for entry in entries
@@ -78,8 +77,8 @@ def check_entry_compatibility(
     return EntryCompatibility(entry, tuple(artifacts), tuple(differences), excluded, action)
 
 
-def build_selector(revision: Revision | None, reader: User | None) -> PlanSelector:
-    return PlanSelector(revision.on_selected, revision.selected_by, reader) if revision else PlanSelector()
+def build_selector(revision: Revision | None, reader: User | None, *, is_shown: bool) -> PlanSelector:
+    return PlanSelector(revision.on_selected, revision.selected_by, reader, is_shown) if revision else PlanSelector()
 
 
 def load_run_facts(run: Run) -> dict[str, Any]:

@@ -35,11 +35,13 @@ def get_position(row: Pin | Artifact | Step) -> StepPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelector:
-    """What a plan selects and what it does with it: see `Revision`. `reader`: whose view of labels counts."""
+    """What a plan selects and what it does with it: see `Revision`. `reader`: whose view of labels counts where rules
+    select. `is_shown`: it also counts where flags select. A trainer loads what all flags select."""
 
     on_selected: str = "keep"
     selected_by: str = "flags"
     reader: User | None = None
+    is_shown: bool = False
 
     @property
     def selects(self) -> bool:
@@ -66,15 +68,16 @@ def select_samples(positions: Collection[StepPosition], selector: PlanSelector) 
     runs = {position[0] for position in positions}
     project = Project.objects.filter(runs__in=list(runs)).first() if selector.follows_rules else None
     if project is None or selector.reader is None:
-        return StepSelection(load_flagged_samples(runs))
+        return StepSelection(load_flagged_samples(runs, selector.reader if selector.is_shown else None))
     version = load_guidance(project)
     selection = select_rows(project, version, selector.reader, runs)
     return select_by_rules(version, selection, positions)
 
 
-def load_flagged_samples(runs: Collection[int]) -> dict[StepPosition, SelectedSamples]:
-    """Returns the samples that are flagged bad."""
+def load_flagged_samples(runs: Collection[int], reader: User | None) -> dict[StepPosition, SelectedSamples]:
+    """Returns the samples that are flagged bad. With `reader`, by flags that this user may read."""
     bad = Label.objects.flags().active().filter(step__run__in=list(runs), answer=" bad ")
+    bad = bad.readable_by(reader) if reader is not None else bad
     samples: dict[StepPosition, SelectedSamples] = defaultdict(dict)
     for sample, *position in bad.values_list("sample", *(f"step__{name}" for name in STEP_POSITION)):
         samples[tuple(position)][sample] = (FLAGGED_RULE,)

@@ -49,10 +49,9 @@ def create_rescore(
         Project.objects.lock(run.project)
         known: Rescore | None = run.rescores.filter(name=name).first()
         if known and (known.digest, known.kind) == (digest, kind):
-            return update_threshold(known, threshold), False
-        role = run.project.role_of(by)
+            return update_threshold(known, by, threshold), False
         if known:
-            check_replace(known, replace, may_change=known.may_be_changed_by(by, role))
+            check_replace(known, by, replace)
             threshold = known.threshold if threshold is None else threshold
             delete_rescore(known, by)
         elif run.rescores.count() >= MAX_RESCORES:
@@ -73,15 +72,19 @@ def create_rescore(
     return rescore, True
 
 
-def update_threshold(rescore: Rescore, threshold: float | None) -> Rescore:
+def update_threshold(rescore: Rescore, by: User, threshold: float | None) -> Rescore:
+    """Raises ConflictError."""
     if threshold is not None and threshold != rescore.threshold:
+        check_may_change(rescore, by)
         rescore.threshold = threshold
         rescore.save(update_fields=["threshold", "updated_at"])
+        run = rescore.run
+        record_audit_entry(by, "rescore.update", rescore.name, project=run.project, run=run.uid, threshold=threshold)
         notify_run_changed(rescore.run)
     return rescore
 
 
-def check_replace(known: Rescore, replace: bool, *, may_change: bool) -> None:
+def check_replace(known: Rescore, by: User, replace: bool) -> None:
     """Raises ConflictError."""
     if not replace:
         message = _(
@@ -89,7 +92,12 @@ def check_replace(known: Rescore, replace: bool, *, may_change: bool) -> None:
         )
         text = message.format(name=known.name, count=f"{known.results:,}", source=known.source)
         raise ConflictError(text, "name")
-    if not may_change:
+    check_may_change(known, by)
+
+
+def check_may_change(known: Rescore, by: User) -> None:
+    """Raises ConflictError."""
+    if not known.may_be_changed_by(by, known.run.project.role_of(by)):
         message = _("{name} is a re-score of {author}. Choose another name, or ask a maintainer.")
         raise ConflictError(message.format(name=known.name, author=known.author), "name")
 

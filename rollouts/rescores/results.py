@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Final
 
 from django.db import transaction
@@ -75,7 +74,7 @@ def parse_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value) and abs(value) < MAX_NUMBER
+    return isinstance(value, int | float) and abs(value) < MAX_NUMBER
 
 
 def clean_text(value: Any, max_chars: int) -> str:

@@ -197,8 +197,9 @@ def find_first_open_batch(run: Run, rows: SampleQuerySet, by: User) -> int:
 
 
 def load_decisions(run: Run, by: User, ids: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """Returns the user's review decisions on these samples, see `ReviewBatch`. Default: on all samples of the run."""
-    filters = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
+    """Returns the user's review decisions on these samples, see `ReviewBatch`. Default: on all samples of the run.
+    Labels of other people that the user imported are not theirs."""
+    filters = {"user": by, "author": by.get_username(), "run": run} | ({} if ids is None else {"sample__in": ids})
     decisions: dict[str, list[str]] = defaultdict(list)
     asked = Q(name=REVIEW_NAME) | Q(name__startswith=FLAG_NAME)
     for label in Label.objects.active().filter(asked, **filters).order_by("created_at", "pk"):

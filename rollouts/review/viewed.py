@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import Count, Max
+from django.db.models import Count, F, Max
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
@@ -86,7 +86,8 @@ def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]
         "sample__in": [sample.pk for sample in sample_list],
     }
     viewed = ViewedSample.objects.filter(**own).values_list("sample", flat=True)
-    approved = Label.objects.approvals().active().filter(**own).values_list("sample", flat=True)
+    approvals = Label.objects.approvals().active().filter(**own, author=F("user__username"))  # not imported for others
+    approved = approvals.values_list("sample", flat=True)
     return dict.fromkeys(viewed, False) | dict.fromkeys(approved, True)
 
 

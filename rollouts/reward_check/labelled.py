@@ -168,8 +168,8 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
     name = question.key
     labels = Label.objects.active().filter(run=run, name=name, source="human")
     answers = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
-    decided = ItemDecision.objects.filter(item__run=run, name=name).values_list("item__sample", "value")
-    decisions: dict[Hashable, Any] = dict(decided)
+    decided = ItemDecision.objects.filter(item__run=run, name=name).order_by("at", "pk")  # the later one counts
+    decisions: dict[Hashable, Any] = dict(decided.values_list("item__sample", "value"))
     rows = Sample.objects.current_and_visible().filter(step__run=run, pk__in=labels.values("sample"))
     if steps is not None:
         rows = rows.filter(step__step__range=steps)
@@ -179,7 +179,8 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
 
 def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, list[Draw]], Counter[str]]:
     """Returns the draws of each sample by queues with this question, and the number of drawn items of each stratum."""
-    items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
+    items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE, step__superseded=False)
+    items = items.exclude(probability=None)
     if steps is not None:
         items = items.filter(step__step__range=steps)
     drawn: Counter[str] = Counter()

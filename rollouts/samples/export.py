@@ -1,8 +1,10 @@
 """Full samples: the index row, the body, the labels and the re-scores of a sample as one row."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -152,4 +154,14 @@ class DrainableBuffer:
 
 
 def dump_json(value: Any) -> str | None:
-    return None if value is None else orjson.dumps(value, default=str).decode()
+    if value is None:
+        return None
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # an integer of more than 64 bits
+        return json.dumps(value, default=format_other, separators=(",", ":"))
+
+
+def format_other(value: Any) -> str:
+    """Returns a value that JSON lacks as orjson writes it."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -26,6 +26,7 @@ VERB_NAMES = {
     "queue.decide": N_("decided an answer in a review queue"),
     "queue.undecide": N_("withdrew a decision in a review queue"),
     "rescore.create": N_("started a re-score"), "rescore.delete": N_("deleted a re-score"),
+    "rescore.update": N_("changed the threshold of a re-score"),
     "plan.save": N_("saved a replay plan"), "correct.set": N_("changed the correctness rule"),
     "run.tag": N_("tagged a run"), "run.untag": N_("removed a tag"), "run.archive": N_("archived a run"),
     "run.unarchive": N_("restored a run from the archive"), "run.index": N_("re-indexed a run"),
@@ -39,12 +40,13 @@ VERB_NAMES = {
     "retention.set": N_("changed the retention policy"), "retention.apply": N_("started a retention pass"),
     "quota.set": N_("changed the quota"), "prompt.forget": N_("removed a prompt everywhere"),
 }  # fmt: skip
+VERSION_VERBS = ("rubric.save", "guidance.save")
 DETAIL_NAMES = {
     "role": N_("role"), "group": N_("group"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"),
     "label": N_("label"), "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"),
     "questions": N_("questions"), "name": N_("name"), "author": N_("author"), "tag": N_("tag"),
     "scopes": N_("scopes"), "step": N_("step"), "split": N_("split"), "note": N_("note"), "new": N_("new labels"),
-    "changed": N_("changed labels"),
+    "changed": N_("changed labels"), "threshold": N_("threshold"),
 }  # fmt: skip
 MAX_DETAIL_CHARS = 200
 
@@ -60,8 +62,10 @@ def describe_audit_entry(entry: AuditEntry) -> tuple[str, str, str]:
 
 
 def name_subject(entry: AuditEntry) -> str:
-    """The number of samples in the language of the reader: the stored words are in that of the person who acted. Older
-    entries lack the number."""
+    """The number of samples or of the version in the language of the reader: the stored words are in that of the person
+    who acted. Older entries lack the number."""
+    if entry.verb in VERSION_VERBS and entry.subject.isdecimal():
+        return _("version {number}").format(number=entry.subject)
     count = entry.detail.get("sample_count")
     if not isinstance(count, int):
         return entry.subject

@@ -176,7 +176,7 @@ def check_draft_entries(page: PlanPageState, run: Run | None) -> list[replay.Ent
     pins = related.filter(project=page.project).in_bulk(set(targets.values()))
     facts = replay.load_run_facts(run) if run else {}
     on_selected, overrides = page.draft.on_selected, page.project.loosened
-    selector = replay.PlanSelector(on_selected, page.draft.selected_by, page.reader)
+    selector = replay.PlanSelector(on_selected, page.draft.selected_by, page.reader, is_shown=True)
     selected: dict[int, replay.PinExclusion] = {}
     if selector.selects:
         try:

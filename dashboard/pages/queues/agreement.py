@@ -58,18 +58,19 @@ def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
     user = common.get_signed_in_user(request)
-    row, name, form = permissions.queue_item_or_404(queue, item), request.POST.get("question", ""), request.POST
+    row, form = permissions.queue_item_or_404(queue, item), request.POST
+    name = common.clean_param(form.get("question", ""))
     try:
         if "withdraw" in form:
-            queues.withdraw_decision(row, user, name)
+            queues.withdraw_decision(row, user, name, seen=form.get("seen"))
             return common.respond_success(request, _("The question is open again."), "queue-agreement", pk)
-        if author := form.get("take"):
+        if author := common.clean_param(form.get("take", "")):
             value = queues.load_answer_of(row, name, author)
         else:
             value = item_view.parse_answers(row, user, form).get(name, {}).get("value")
             if value is None:
                 raise InvalidInputError(_("Take the answer of a person, or choose one."), name)
-        queues.decide_answer(row, user, name, value, form.get("reason", ""), seen=form.get("seen"))
+        queues.decide_answer(row, user, name, value, common.clean_param(form.get("reason", "")), seen=form.get("seen"))
     except RolloutError as error:
         return common.respond_error(request, error, "queue-agreement", pk)
     return common.respond_success(request, _("Decided. The answers of the people stay."), "queue-agreement", pk)

@@ -175,11 +175,13 @@ def preview(request: HttpRequest, project: Project, form: QueryDict, run: Run | 
 
 
 def format_stratum(name: str, run_names: dict[str, str]) -> str:
-    """A step as `step 3`, with its run if there are several; a data source as it is."""
-    uid, _slash, step = name.rpartition("/")
-    if uid not in run_names:
+    """A step as `step 3`, with its run if there are several, and with its split and kind if it is no training
+    step; a data source as it is."""
+    uid, *place = name.split("/")
+    if uid not in run_names or not place:
         return name
-    text = _("step {step}").format(step=step)
+    *kinds, step = place
+    text = ", ".join([*kinds, _("step {step}").format(step=step)])
     return text if len(run_names) == 1 else f"{run_names[uid]}, {text}"
 
 

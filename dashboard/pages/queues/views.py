@@ -101,7 +101,12 @@ def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
 def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict[str, Any]:
     progress = queues.load_progress([queue])[queue.pk]
     members = queue.project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
-    chosen = {user.pk for user in queue.reviewers.all()}
+    chosen = {user.pk: user.get_username() for user in queue.reviewers.all()}
+    draft = {
+        "name": queue.name,
+        "due_at": timezone.localtime(queue.due_at).strftime("%Y-%m-%d %H:%M") if queue.due_at else "",
+        "reservation_minutes": str(queue.reservation_minutes),
+    }
     return {
         "tab": "review",
         "queue": queue,
@@ -113,11 +118,8 @@ def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict
         "ends_at": queues.forecast_end(queue, progress, timezone.now()),
         "members": [(member.user.get_username(), member.user_id in chosen) for member in members],
         "may_answer": queue.accepts(common.get_signed_in_user(request)),
-        "draft": {
-            "name": queue.name,
-            "due_at": timezone.localtime(queue.due_at).strftime("%Y-%m-%d %H:%M") if queue.due_at else "",
-            "reservation_minutes": queue.reservation_minutes,
-        },
+        "draft": draft,
+        "seen": {**draft, "reviewers": list(chosen.values())},
         **more,
     }
 
@@ -149,15 +151,25 @@ def save_queue_form(request: HttpRequest, queue: Queue) -> HttpResponse:
     reviewers = [common.clean_param(name) for name in request.POST.getlist("reviewers")]
     draft = {name: common.clean_param(request.POST[name]) for name in DRAFT_FIELDS if name in request.POST}
     changes = {name: value for name, value in draft.items() if value or name != "reservation_minutes"}
+    seen = read_seen_settings(request)
     try:
-        queues.update_queue(queue, common.get_signed_in_user(request), {**changes, "reviewers": reviewers})
+        queues.update_queue(queue, common.get_signed_in_user(request), {**changes, "reviewers": reviewers}, seen=seen)
     except InvalidInputError as error:
         queue.refresh_from_db()
-        context = build_queue_context(request, queue, error=error, draft=draft)
+        context = build_queue_context(request, queue, error=error, draft=draft, seen=seen)
         context["members"] = [(name, name in reviewers) for name, _is_chosen in context["members"]]
         context["message"] = common.format_form_error(error, FIELD_LABELS)
         return render(request, "queues/queue.html", context, status=400)
     return common.respond_success(request, _("Queue saved."), "queue", queue.pk)
+
+
+def read_seen_settings(request: HttpRequest) -> dict[str, Any]:
+    """Returns the settings that the form showed before they were edited."""
+    texts = {name: request.POST.get(f"seen_{name}") for name in DRAFT_FIELDS}
+    seen: dict[str, Any] = {name: common.clean_param(text) for name, text in texts.items() if text is not None}
+    if seen:
+        seen["reviewers"] = [common.clean_param(name) for name in request.POST.getlist("seen_reviewers")]
+    return seen
 
 
 @login_required

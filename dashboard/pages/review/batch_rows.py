@@ -30,10 +30,15 @@ def build_batch_rows(run: Run, request: BatchRequest, batch: ReviewBatch | None,
     rows = []
     for head in build_sample_rows(batch.samples, blind):
         pk = head.sample.pk
-        others = [flag for flag in flags.get(pk, []) if flag.user_id != blind.reader]
+        others = [flag for flag in flags.get(pk, []) if not is_own(flag, blind)]
         decisions = ", ".join(format_decision(decision, names) for decision in batch.decisions.get(pk, []))
         rows.append(BatchRow(head, explain_row(request, head, others, names), decisions))
     return rows
+
+
+def is_own(flag: Label, blind: BlindQueues) -> bool:
+    """Flags of other people that the reader imported are not."""
+    return flag.user_id == blind.reader and flag.author == flag.user.get_username()
 
 
 def explain_row(request: BatchRequest, head: SampleRow, flags: list[Label], names: dict[str, str]) -> str:

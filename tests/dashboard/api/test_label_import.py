@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, LabelChange, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
@@ -209,6 +210,23 @@ def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     stranger = User.objects.create_user("stranger")
     assert ApiClient.signed_in(stranger)("POST", "labels/import/", body).status_code == 404
     assert owner.username not in held
+
+
+@pytest.mark.parametrize("unit", ["sample", "group"])
+def test_a_blind_reviewer_cannot_try_the_answers_of_models(run: Run, mate: User, owner: User, unit: str) -> None:
+    best, other = find(run, "best"), find(run, "from messages")
+    for sample in (best, other):
+        store_labels(run, owner, [Answer(sample.pk, "correct", True, source="model", author="judge")])
+    settings = {"name": "blind", "runs": [run], "q": "group:a", "unit": unit, "is_blind": True}
+    queue = queues.create_queue(run.project, owner, settings)
+    old = {"source": "model", "author": "judge", "updated_at": "2020-01-01T00:00:00+00:00"}
+    rows = [{"sample": best.pk, "name": "correct", "value": value, **old} for value in (True, False)]
+    rows.append({**rows[0], "sample": other.pk})
+    result = post(mate, [*rows, {"sample": best.pk, **YES}], dry_run=True)
+    assert [(row, kind) for row, kind, _ in list_problems(result)] == [(0, "forbidden"), (1, "forbidden")]
+    assert (result["labels"]["unchanged"], result["labels"]["new"]) == (1, 1)
+    queues.close_queue(queue, owner)
+    assert post(mate, rows[:1], dry_run=True)["labels"]["unchanged"] == 1
 
 
 def test_a_request_that_is_not_valid_says_why(run: Run, mate: User) -> None:

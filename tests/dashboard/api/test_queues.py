@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from rollouts.labels import save_rubric
-from rollouts.models import Project, Run
+from rollouts.models import Label, Project, Queue, Run
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -102,6 +105,33 @@ def test_who_may_do_what(lead: ApiClient, ann: ApiClient, run: Run, project: Pro
     assert stranger("GET", "queues/?state=all").json()["count"] == 0
 
 
+@pytest.mark.parametrize("state", ["open", "mine"])
+def test_many_queues_are_listed_with_as_many_queries_as_one(
+    lead: ApiClient, ann: ApiClient, run: Run, state: str
+) -> None:
+    counts = []
+    for number in range(4):
+        create(lead, run, name=f"queue {number}", is_blind=True, reviewers=["ann"])
+        Queue.objects.update(rubric=None)
+        with CaptureQueriesContext(connection) as captured:
+            rows = ann("GET", f"queues/?state={state}").json()["results"]
+        counts.append(len(captured))
+        assert len(rows) == number + 1 and {row["items"] for row in rows} == {4} and "q" not in rows[0]
+    assert len(set(counts[1:])) == 1
+
+
+def test_an_item_of_a_run_in_the_trash_is_not_found(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    here = f"queues/{create(lead, run)}/"
+    item = ann("POST", f"{here}next/", {}).json()["item"]["id"]
+    Run.objects.update(deleted_at=timezone.now())
+    answers = {"answers": {"correct": {"value": True}}}
+    assert ann("PUT", f"{here}items/{item}/answers/", answers).status_code == 404
+    assert ann("POST", f"{here}next/", {}).json()["item"] is None
+    page = ApiClient.signed_in(User.objects.get(username="ann"))
+    assert page("GET", f"/queues/{here.split('/')[1]}/review/?item={item}").status_code == 404
+    assert not Label.objects.exists()
+
+
 @pytest.mark.parametrize("unit", ["sample", "group"])
 def test_a_blind_queue_tells_a_reviewer_nothing(lead: ApiClient, ann: ApiClient, run: Run, unit: str) -> None:
     queue = create(lead, run, unit=unit, is_blind=True, q="score>0.5 source:secret-source")
@@ -146,3 +176,24 @@ def test_the_responses_of_a_group_are_shuffled_for_each_person(
         rank = run.labels.get(sample=best, author=user.username, name="rank")
         assert rank.value == 1
     assert len(orders) > 1
+
+
+@pytest.mark.parametrize(
+    "odd", ["NUL \x00", "half \ud800", {"\ud800": [float("nan"), 10**400]}], ids=["NUL", "surrogate", "numbers"]
+)
+@pytest.mark.parametrize("is_draft", [True, False])
+def test_answers_that_no_database_stores_are_no_error_of_the_server(
+    lead: ApiClient, ann: ApiClient, run: Run, odd: Any, is_draft: bool
+) -> None:
+    here = f"queues/{create(lead, run)}/"
+    item = ann("POST", f"{here}next/", {}).json()["item"]["id"]
+    body = {"answers": {"correct": {"value": odd, "rationale": odd}}, "draft": is_draft}
+    assert ann("PUT", f"{here}items/{item}/answers/", body).status_code == (200 if is_draft else 400)
+    assert ann("POST", f"{here}next/", {}).json()["item"]["id"] == item
+
+
+@pytest.mark.parametrize("name", ["reviewers", "roles"])
+@pytest.mark.parametrize("value", [5, "ann", [["x"]], [1], ["a\x00"], ["\ud800"], {"x": 1}], ids=range(7))
+def test_odd_people_are_refused(lead: ApiClient, run: Run, name: str, value: Any) -> None:
+    response = lead("PATCH", f"queues/{create(lead, run)}/", {name: value})
+    assert response.status_code == 400 and response.json()["error"]["field"] == name

@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from rollouts.models import Artifact, AuditEntry, Project, Run
+from rollouts import queues, replay
+from rollouts.models import Artifact, AuditEntry, Project, Run, Sample
 from rollouts.pins import artifact_check
 from tests.dashboard.support.api_client import ApiClient, dumped, line
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
@@ -209,8 +210,6 @@ def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(api: ApiClient
 
 
 def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, owner: User) -> None:
-    from rollouts.models import Sample
-
     dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
     ready(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
@@ -218,6 +217,30 @@ def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, 
         builders.flag(sample.pk, owner, label=label)
     [entry] = api("GET", "projects/math/replay-plan/").json()["entries"]
     assert entry["source"]["flagged"] == 1
+
+
+@pytest.mark.parametrize("on_selected", ["keep", "mask"])
+def test_a_plan_tells_a_blind_reviewer_no_flags_of_others(
+    api: ApiClient, run: Run, owner: User, mate: User, on_selected: str
+) -> None:
+    dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
+    ready(run)
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    builders.flag(Sample.objects.order_by("ordinal")[0].pk, owner, label="bad")
+    queue = queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    plan(api, '"0"', entries=[{"pin": pin, "target_step": 2}], on_selected=on_selected)
+    api("POST", "runs/u1/replay-plan/", {})
+    reader = ApiClient.with_token(mate, "read")
+    shown = f"/pins/?project=math&base=0&action=cache&pin={pin}&target=2&on_selected=mask&selected_by=flags"
+    for blind in (True, False):
+        for path in ("projects/math/replay-plan/", "runs/u1/replay-plan/"):
+            (entry,) = reader("GET", path).json()["entries"]
+            assert entry["source"]["flagged"] == (0 if blind else 1), path
+        page = ApiClient.signed_in(mate)("GET", shown).content.decode()
+        assert ("flagged bad 1" in page) != blind
+        (loaded,) = replay.check_plan_compatibility(replay.resolve_run_revision(run, ""), {}, mate)
+        assert loaded.excluded.flagged == 1, "what a trainer loads does not depend on who starts it"
+        queues.close_queue(queue, owner)
 
 
 def test_a_replay_is_told_listed_and_stands_at_its_step(api: ApiClient, run: Run) -> None:

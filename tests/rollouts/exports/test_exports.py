@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import ItemDecision, Project, Run, Sample
+from rollouts.models import ItemDecision, Label, Project, Run, Sample
+from rollouts.reward_check import load_labelled_run, parse_reward_question
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -160,6 +161,50 @@ def test_conversations_have_messages_and_tools(project: Project, mate: User) -> 
     assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
 
 
+@pytest.mark.parametrize("layout", ["sft", "preferences", "kto"])
+def test_the_first_sample_with_text_decides_the_columns_however_late_it_is(
+    project: Project, mate: User, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollouts.exports.texts.BATCH_ROWS", 2)
+    run = builders.run(project, "late")
+    push(run, [{"prompt": "held out", "response": "z"}], split="eval")
+    push(run, [{"prompt": "held out", "response": f"x{n}", "score": n, "group": "e"} for n in range(5)])
+    question, answers = {"role": "user", "content": "1+1?"}, [{"role": "assistant", "content": text} for text in "23"]
+    push(
+        run,
+        [
+            {"prompt": "1+1?", "messages": [question, answer], "response": answer["content"], "group": "g", "score": n,
+             "tools": [{"name": "add"}]}
+            for n, answer in enumerate(answers)
+        ],
+        step=2,
+    )  # fmt: skip
+    rows, card = export(mate, f"run={run.uid}", layout=layout)
+    texts = [row[name] for row in rows for name in ("messages", "completion", "chosen") if name in row]
+    assert [text[-1] for text in texts] == (answers[1:] if layout == "preferences" else answers)
+    assert all(json.loads(row["tools"]) == [{"name": "add"}] for row in rows)
+    assert "- samples whose prompt is of an evaluation: `6`" in card
+
+
+def test_pairs_are_of_last_turns_with_one_prompt(project: Project, mate: User) -> None:
+    run = builders.run(project, "turns")
+    turns = [("one", 1, "start"), ("one", 2, "after one"), ("two", 1, "start"), ("three", 1, "start")]
+    push(
+        run,
+        [
+            {"prompt": prompt, "response": f"{name} {turn}", "group": "g", "trajectory": name, "turn": turn,
+             "score": {"one": 1.0, "two": 0.5, "three": 0.0}[name]}
+            for name, turn, prompt in turns
+        ],
+    )  # fmt: skip
+    assert Sample.objects.filter(step__run=run, final=False).count() == 1
+    for layout in ("preferences", "reward"):
+        rows, card = export(mate, f"run={run.uid}", layout=layout, pairs="all")
+        assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [("start", "two 1", "three 1")]
+        assert "- turns before the last one of a trajectory: `1`" in card
+        assert "- groups with nothing to compare: `1`" in card
+
+
 def test_training_data_merges_what_two_dumps_recorded(project: Project, mate: User) -> None:
     run = builders.run(project, "twice")
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
@@ -222,6 +267,54 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
         ("correct", True, owner.username, "checked"),
     ]  # fmt: skip
     assert {row["sample"] for row in labels} == {ids["best"]}
+
+
+@pytest.mark.parametrize("layout", ["samples", "labels"])
+def test_a_stored_integer_of_more_than_64_bits_is_exported(
+    run: Run, mate: User, ids: dict[str, str], layout: str
+) -> None:
+    save_rubric(run.project, mate, [{"key": "cost", "title": "Cost", "kind": "number"}])
+    store_labels(run, mate, [Answer(ids["best"], "cost", 1e20)])
+    Label.objects.filter(name="cost").update(value=10**20)  # as earlier versions stored it
+    rows, _ = export(mate, f"run={run.uid}", layout=layout)
+    row = next(row for row in rows if layout == "labels" or row["response"] == "best")
+    if layout == "labels":
+        assert row["json_value"] == str(10**20)
+    else:
+        (label,) = json.loads(row["labels"]) if isinstance(row["labels"], str) else row["labels"]
+        assert label["value"] == row["label.cost"] == 1e20 and "T" in label["updated_at"]
+
+
+def test_corrections_of_models_are_not_used(run: Run, mate: User, ids: dict[str, str]) -> None:
+    store_labels(run, mate, [Answer(ids["worst"], "correction", "mended")])
+    judge = [Answer(ids[text], "correction", "judged", source="model", author="judge") for text in ("worst", "middle")]
+    store_labels(run, mate, judge)
+    rows, _ = export(mate, f"run={run.uid}", layout="sft", q="score<0.6")
+    assert [row["completion"] for row in rows] == ["middle", "mended", "same"]
+
+
+def test_the_later_of_two_decisions_counts(run: Run, mate: User, ids: dict[str, str]) -> None:
+    store_labels(run, mate, [Answer(ids["best"], "correct", True)])
+    asked = [queues.create_queue(run.project, mate, {"name": name, "runs": [run]}) for name in ("one", "two")]
+    items = [queue.items.get(sample=ids["best"]) for queue in asked]
+    for item, value in zip(items, (True, True), strict=True):
+        ItemDecision.objects.create(item=item, name="correct", value=value, user=mate)
+    decision = items[0].decisions.get()
+    decision.value = False
+    decision.save()
+    rows, _ = export(mate, f"run={run.uid}", layout="samples", q="score>0.9")
+    assert next(row for row in rows if row["id"] == ids["best"])["label.correct"] is False
+    question = parse_reward_question(run.project, "correct", [])
+    assert load_labelled_run(run, question).answers == {ids["best"]: "no"}
+
+
+def test_the_table_of_labels_tells_a_blind_reviewer_nothing_of_others(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    store_labels(run, owner, [Answer(ids["best"], "correct", True), Answer(ids["middle"], "correct", True)])
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "q": "score>0.9", "is_blind": True})
+    rows, card = export(mate, f"run={run.uid}", layout="labels", ids="true")
+    assert [row["sample"] for row in rows] == [ids["middle"]] and "- samples read: `1`" in card
 
 
 def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:

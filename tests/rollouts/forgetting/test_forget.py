@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.protocol import compute_prompt_key
+from rollouts import queues
 from rollouts.forgetting import find_traces, forget_prompt
 from rollouts.indexing import reindex_run
 from rollouts.indexing.indexer import index_dump
@@ -20,6 +21,7 @@ from rollouts.models import (
     Dump,
     EvidenceItem,
     ForgottenPrompt,
+    ItemDecision,
     Label,
     Project,
     Run,
@@ -94,6 +96,23 @@ def test_evidence_links_and_views_with_the_text_go_and_others_stay(project: Proj
     assert not SavedView.objects.exists()
     entry = AuditEntry.objects.get(verb="prompt.forget")
     assert entry.subject == KEY and "Zebedee" not in repr(entry.detail)
+
+
+def test_texts_in_review_queues_are_named(project: Project, planted: Run, owner: User) -> None:
+    settings = {"name": "check", "runs": [planted], "q": f"step:20 -{CANARY.split()[0]}"}
+    queue = queues.create_queue(project, owner, settings)
+    queue.name = CANARY[:80]
+    queue.save()
+    item = queue.items.get()
+    answer = {"correction": {"value": CANARY}}
+    queues.save_draft(item, owner, answer)
+    ItemDecision.objects.create(item=item, name="note", value="calm", reason=CANARY, user=owner)
+    queue.items.update(gold={"note": CANARY})
+    notes = set(find_traces(project, KEY).evidence.notes)
+    assert notes >= {
+        f"draft of an answer to review item: {item.pk}", f"decision about review item: {item.pk}",
+        f"known answers to review item: {item.pk}", f"review queue: {queue.pk}",
+    }  # fmt: skip
 
 
 def test_a_dry_run_counts_and_changes_nothing(project: Project, planted: Run) -> None:

@@ -62,6 +62,8 @@ def test_an_edit_is_the_next_version_and_the_old_one_stays(project: Project, own
         ({"action": "weight", "value": 0}, "rules.1.value"),
         ({"action": "weight", "value": True}, "rules.1.value"),
         ({"action": "reward", "value": 1e300}, "rules.1.value"),
+        ({"action": "reward", "value": 10**400}, "rules.1.value"),
+        ({"action": "weight", "value": float("nan")}, "rules.1.value"),
         ({"action": "drop", "target": "response"}, "rules.1.target"),
         ({"target": "step"}, "rules.1.target"),
         ({"step": 1}, "rules.1.step"),

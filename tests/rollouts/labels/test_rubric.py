@@ -76,12 +76,15 @@ def test_an_error_names_the_field_and_what_to_do(rows: Any, field: str, message:
         ("style", "bad", ("bad", None, " bad ")),
         ("quality", 4.0, (4, 4.0, " 4 ")),
         ("cost", 0.25, (0.25, 0.25, " 0.25 ")),
+        ("cost", 1e20, (1e20, 1e20, " 1e+20 ")),
+        ("cost", 2.0**53, (2.0**53, 2.0**53, " 9.00719925474099e+15 ")),
         ("note", " 你好\n there ", ("你好\n there", None, "你好\n there")),
     ],
 )
 def test_an_answer_is_stored_in_one_form(key: str, value: Any, stored: Any) -> None:
     (question,) = (question for question in parse_questions(ROWS) if question.key == key)
-    assert tuple(question.parse_value(value)) == stored
+    parsed = question.parse_value(value)
+    assert tuple(parsed) == stored and type(parsed.value) is type(stored[0])
 
 
 @pytest.mark.parametrize(

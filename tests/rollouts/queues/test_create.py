@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from rollouts import queues
 from rollouts.errors import ConflictError, InvalidInputError
 from rollouts.labels import Answer, store_labels
-from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample
+from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample, Step
 from tests.rollouts.queues.conftest import create
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -95,6 +95,24 @@ def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: U
     assert queues.extend_growing_queues() == 0
 
 
+def test_the_newest_step_is_of_its_split_and_kind(run: Run, lead: User) -> None:
+    dump = push(run, [{"response": "x", "score": 0.5}], step=900)  # of another axis, whose numbers are larger
+    Step.objects.filter(run=run, step=900).update(step_kind="feed_index")
+    queue = create(run, lead, grows=True)
+    assert {item.step.step for item in list_items(queue)} == {1, 2} and dump.step == 900
+    push(run, [{"response": "x", "score": 0.5}], step=901)
+    Step.objects.filter(run=run, step=901).update(step_kind="feed_index")
+    queues.extend_growing_queues()
+    assert {item.step.step for item in list_items(queue)} == {1, 2, 900}
+
+
+def test_steps_of_one_number_are_drawn_from_one_by_one(run: Run, lead: User) -> None:
+    push(run, [{"response": f"e{n}", "score": 0.5} for n in range(3)], step=1, split="eval")
+    queue = create(run, lead, q="step:1", selection="random", per="step", count=2)
+    drawn = Counter((item.step.split, item.stratum, item.probability) for item in list_items(queue))
+    assert drawn == {("train", f"{run.uid}/1", 2 / 8): 2, ("eval", f"{run.uid}/eval/1", 2 / 3): 2}
+
+
 def test_a_query_that_fails_does_not_stop_the_other_growing_queues(run: Run, lead: User) -> None:
     failing = create(run, lead, grows=True)
     other = create(run, lead, name="other", grows=True)
@@ -133,6 +151,8 @@ def test_a_preview_says_what_matches_and_stores_nothing(run: Run, lead: User) ->
         ({"selection": "best"}, "selection", "all, random, worst, disagreeing"),
         ({"selection": "random"}, "count", "how many items"),
         ({"selection": "random", "count": 3, "grows": True}, "per", "each step"),
+        ({"count": 3, "grows": True}, "count", "leave `count` empty"),
+        ({"unit": "group", "gold_count": 1}, "gold_count", "Known items are samples"),
         ({"questions": ["nope"]}, "questions", "correct, quality"),
         ({"reviewers": ["vera"]}, "reviewers", "vera cannot review"),
         ({"roles": ["viewer"]}, "roles", "annotator"),
@@ -162,3 +182,15 @@ def test_people_and_date_can_change_and_items_cannot(run: Run, lead: User, ann: 
     assert again.accepts(bob) and again.due_at is not None and list(again.reviewers.all()) == [ann]
     with pytest.raises(InvalidInputError, match="cannot be changed after the start"):
         queues.update_queue(queue, lead, {"q": "step:1"})
+
+
+def test_a_save_does_not_open_a_queue_that_was_closed_meanwhile(run: Run, lead: User) -> None:
+    queue = create(run, lead)
+    queues.close_queue(Queue.objects.get(pk=queue.pk), lead)
+    closed_at = Queue.objects.get(pk=queue.pk).closed_at
+    queues.update_queue(queue, lead, {"reservation_minutes": 5})
+    queue.refresh_from_db()
+    assert queue.closed_at is not None and queue.reservation_minutes == 5
+    queue.closed_at = None  # as another lead read it before
+    queues.close_queue(queue, lead)
+    assert Queue.objects.get(pk=queue.pk).closed_at == closed_at

@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 
 from rollouts import queues
 from rollouts.errors import InvalidInputError
-from rollouts.models import Label, Queue, QueueItem, Run
+from rollouts.indexing.renamed_samples import move_user_records
+from rollouts.models import Label, Queue, QueueDraft, QueueItem, Run, Sample
 from rollouts.queues.groups import draw_pairs, place_pair, shuffle_for
 from tests.rollouts.queues.conftest import create
 
@@ -90,3 +91,31 @@ def test_pairs_of_another_queue_stay(run: Run, lead: User, ann: User) -> None:
 def test_pairs_need_groups(run: Run, lead: User) -> None:
     with pytest.raises(InvalidInputError, match="set `unit` to group"):
         create(run, lead, pairs_per_group=2)
+
+
+def claim(queue: Queue, user: User) -> QueueItem:
+    slot = queues.claim_next(queue, user)
+    assert slot is not None
+    return slot.item
+
+
+def test_answers_and_drafts_name_samples_by_their_new_ids(run: Run, lead: User, ann: User) -> None:
+    queue = create_pairs(run, lead, q="step:1")
+    item = claim(queue, ann)
+    queues.store_pairs(item, ann, say(item, ann, "left", "left", "left")["pairs"]["value"])
+    pairs_draft = claim(queue, ann)
+    queues.save_pairs_draft(pairs_draft, ann, say(pairs_draft, ann, "left")["pairs"]["value"])
+    ordered = claim(create(run, lead, name="order", unit="group", q="step:1"), ann)
+    members = [sample.pk for sample in queues.list_group_samples(ordered)]
+    queues.save_order_draft(ordered, ann, [members[:1], members[1:]], "close")
+    label = Label.objects.exclude(answer="").first()
+    assert label is not None and label.value
+    renamed = {pk: f"new{pk}"[:52] for pk in Sample.objects.filter(step=item.step).values_list("pk", flat=True)}
+    move_user_records(item.step, renamed)
+    new = Label.objects.get(pk=label.pk)
+    assert new.sample == renamed[label.sample] and new.value == [renamed[name] for name in label.value]
+    assert new.answer == f" {' '.join(new.value)} "
+    drafts = {draft.item_id: draft.answers for draft in QueueDraft.objects.filter(user=ann)}
+    moved = [renamed[pk] for pk in members]
+    assert drafts[ordered.pk]["order"] == {"value": [moved[:1], moved[1:]], "rationale": "close"}
+    assert drafts[pairs_draft.pk] == {}

@@ -14,9 +14,11 @@ from django.utils import timezone
 
 from rollouts import queues
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run, Sample
+from rollouts.labels import Answer, store_labels
+from rollouts.models import Label, Project, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
 from tests.rollouts.queues.conftest import YES, create
+from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 
@@ -147,6 +149,17 @@ def test_required_answers_and_cannot_judge(run: Run, lead: User, ann: User) -> N
     assert (Label.objects.get().name, Label.objects.get().rationale) == ("review", "language")
 
 
+def test_an_answer_replaces_cannot_judge_and_keeps_an_own_ok(run: Run, lead: User, ann: User) -> None:
+    item = take(create(run, lead), ann).item
+    labels = Label.objects.active().filter(author="ann", sample=item.sample)
+    queues.submit_answers(item, ann, {"review": {"value": "cannot-judge"}})
+    queues.submit_answers(item, ann, YES)
+    assert {label.name: label.value for label in labels} == {"correct": True}
+    store_labels(run, ann, [Answer(item.sample, "review", "ok")])
+    queues.submit_answers(item, ann, {"correct": {"value": False}})
+    assert {label.name: label.value for label in labels.all()} == {"correct": False, "review": "ok"}
+
+
 def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> None:
     queue = create(run, lead)
     slot = answer(queue, ann)
@@ -180,6 +193,26 @@ def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> Non
     assert queues.load_entered_answers(item, ann) == YES
 
 
+def test_items_of_a_run_in_the_trash_are_not_handed_out(run: Run, lead: User, ann: User, bob: User) -> None:
+    other = builders.run(run.project, "other")
+    push(other, [{"response": "x", "score": 0.5}], step=1)
+    queue = create(run, lead, runs=[run, other], q="step:1", grows=True)
+    Run.objects.update(outcome="finished")
+    queues.extend_queue(queue)
+    held = take(queue, ann)
+    assert held.item.run == run and queues.load_own_progress(queue, bob).left == 8
+    queues.skip_item(take(queue, bob).item, bob)
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
+    assert take(queue, ann).item.run == other and not queues.find_skipped(queue, bob).exists()
+    assert queues.load_own_progress(queue, ann).left == 1
+    push(run, [{"response": "y", "score": 0.5}], step=1, attempt="later")
+    assert queues.extend_queue(queue) == 0
+    answer(queue, ann)
+    assert queues.claim_next(queue, bob) is None and not queues.has_items_to_answer(bob, Project.objects.all())
+    Run.objects.filter(pk=run.pk).update(deleted_at=None)
+    assert take(queue, ann).pk == held.pk
+
+
 def test_what_is_refused_is_kept_and_does_not_name_the_run(run: Run, lead: User, ann: User) -> None:
     queue = create(run, lead, is_blind=True)
     item = take(queue, ann).item
@@ -206,6 +239,15 @@ def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: U
     stored = {"order": {"value": [[c], sorted([a, b]), [d]], "rationale": "shortest"}}
     assert queues.load_entered_answers(item, ann) == stored
     assert queues.undo_submission(queue, ann) == item and queues.load_entered_answers(item, ann) == stored
+
+
+def test_a_draft_of_a_group_is_kept_without_what_no_database_stores(run: Run, lead: User, ann: User) -> None:
+    item = take(create(run, lead, unit="group"), ann).item
+    queues.save_order_draft(item, ann, [[sample.pk for sample in queues.list_group_samples(item)]], "\0 \ud800")
+    assert queues.load_entered_answers(item, ann)["order"]["rationale"] == "\ufffd \ufffd"
+    pairs = take(create(run, lead, name="pairs", unit="group", pairs_per_group=1), ann).item
+    queues.save_pairs_draft(pairs, ann, {"\0": "left", "1-2": "\ud800"})
+    assert queues.load_entered_answers(pairs, ann) == {"pairs": {"value": {"\ufffd": "left", "1-2": "\ufffd"}}}
 
 
 def test_an_order_that_came_too_late_is_kept(run: Run, lead: User, ann: User, bob: User) -> None:

@@ -112,6 +112,22 @@ def test_a_name_belongs_to_one_version_and_never_to_the_trainer(run: Run, owner:
     }
 
 
+def test_only_its_author_and_maintainers_change_the_threshold_of_a_rescore(run: Run, owner: User) -> None:
+    ann = builders.member(run.project, "ann", "annotator")
+    rescore = start(run, ann, threshold=0.5)
+    bob = builders.member(run.project, "bob", "annotator")
+    for same in (None, 0.5):
+        assert start(run, bob, threshold=same).pk == rescore.pk, "anybody may continue it"
+    with pytest.raises(ConflictError, match="a re-score of ann"):
+        start(run, bob, threshold=0.9)
+    rescore.refresh_from_db()
+    assert rescore.threshold == 0.5
+    for user, value in ((ann, 0.6), (owner, 0.7)):
+        assert start(run, user, threshold=value).threshold == value
+    entries = AuditEntry.objects.filter(verb="rescore.update").order_by("pk")
+    assert [(entry.user, entry.detail["threshold"]) for entry in entries] == [(ann, 0.6), (owner, 0.7)]
+
+
 def test_pending_samples_come_in_pages_without_those_that_are_done(run: Run, owner: User) -> None:
     rescore = start(run, owner)
     scope = {"run": run}
@@ -143,6 +159,14 @@ def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(
     rescore.refresh_from_db()
     assert (rescore.results, rescore.errors) == (6, 0) and RescoreBlock.objects.count() == 2
     assert rescores.load_sample_results(Sample.objects.get(pk=samples[0]))[0][1].rationale == "fine"
+
+
+@pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")], ids=["huge", "nan", "inf"])
+def test_a_number_that_no_column_holds_is_no_result(number: float) -> None:
+    (part,) = rescores.parse_results([{"sample": "a", "value": 1, "parts": {"huge": number}}]).values()
+    assert part.parts == {}
+    with pytest.raises(InvalidInputError):
+        rescores.parse_results([{"sample": "a", "value": number}])
 
 
 def test_a_rest_of_sums_is_no_correlation() -> None:

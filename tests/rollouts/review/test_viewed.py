@@ -11,10 +11,10 @@ from django.utils import timezone
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import index_dump, reindex_run
-from rollouts.models import Label, LabelAction, Project, Run, ViewedSample
+from rollouts.models import Label, LabelAction, Project, Run, Sample, ViewedSample
 from rollouts.query import completion
 from rollouts.query.search import find_samples
-from rollouts.review import viewed
+from rollouts.review import quick_lists, viewed
 from tests.rollouts.flags.test_bulk import filled, samples
 from tests.support import builders
 
@@ -120,6 +120,18 @@ def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None
     LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         viewed.undo_review_action(run, mate)
+
+
+def test_labels_that_one_imported_for_others_are_no_decisions_of_ones_own(run: Run, mate: User) -> None:
+    first, second = samples(run)[:2]
+    builders.flag(first, mate)
+    viewed.approve_sample(run, second, mate)
+    assert quick_lists.load_decisions(run, mate).keys() == {first, second}
+    Label.objects.update(author="someone else")
+    ViewedSample.objects.all().delete()
+    assert quick_lists.load_decisions(run, mate) == {}
+    assert viewed.load_viewed_marks(Sample.objects.select_related("step"), mate.pk) == {}
+    assert search_samples(run, "is:fine", mate) == set()
 
 
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:

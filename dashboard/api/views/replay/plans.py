@@ -136,7 +136,7 @@ def build_plan_response(
     targets = [entry.target_step for entry in entries]
     first = min(replay.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
     preview = range(first, (max(targets, default=0) if steps is None else steps) + 1)[:MAX_PREVIEW_STEPS]
-    compared = replay.check_plan_compatibility(revision, facts, reader)
+    compared = replay.check_plan_compatibility(revision, facts, reader, is_shown=True)
     previews = preview_plan(revision, compared, run, facts)
     plan = {
         **serialize_plan_revision(name, revision),
@@ -184,9 +184,8 @@ class RunPlan(ApiView):
         self.parse_query()
         run = permissions.run_or_404(request, uid)
         binding = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-        return Response(
-            serialize_run_plan(run, binding.revision if binding else None, replay.load_run_facts(run), self.user)
-        )
+        revision, facts = binding.revision if binding else None, replay.load_run_facts(run)
+        return Response(serialize_run_plan(run, revision, facts, self.user, is_shown=True))
 
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and return what it has to load. A run that has started keeps its binding."""
@@ -203,13 +202,16 @@ class RunPlan(ApiView):
         return Response(serialize_run_plan(run, binding.revision, replay.load_run_facts(run), self.user))
 
 
-def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any], reader: User) -> dict[str, Any]:
+def serialize_run_plan(
+    run: Run, revision: Revision | None, facts: dict[str, Any], reader: User, *, is_shown: bool = False
+) -> dict[str, Any]:
+    compared = replay.check_plan_compatibility(revision, facts, reader, is_shown=is_shown)
     return {
         **serialize_plan_revision(revision.plan.name if revision else replay.DEFAULT_PLAN_NAME, revision),
         "run": run.uid,
         "facts": facts,
         **serialize_binding(run),
-        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts, reader)),
+        "entries": serialize_plan_entries(compared),
     }
 
 

@@ -1,5 +1,6 @@
 """Review queues: created from queries, with progress, people and settings."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.request import Request
@@ -56,10 +57,12 @@ class Queues(ApiView):
         state = query.choice("state", STATES, "open")
         if state != "all":
             rows = rows.filter(closed_at__isnull=state != "closed")
+        projects = permissions.visible_projects(request).load_with_roles(self.user)
+        roles = {project.pk: role for project, role in projects.items()}
         listed: Any = rows
         if state == "mine":
-            listed = [queue for queue in rows if queue.accepts(self.user)]
-        return self.paginate(listed, lambda queue: serialize_queue(queue, request))
+            listed = [queue for queue in rows if queue.accepts_role(self.user, roles.get(queue.project_id, ""))]
+        return self.paginate_together(listed, lambda page: serialize_queues(page, roles))
 
     def post(self, request: Request) -> Response:
         """Create a queue and draw its items; needs the maintainer role. `dry_run` shows what would be drawn."""
@@ -130,8 +133,11 @@ class OneQueue(ApiView):
 
 
 def is_lead(request: Request, queue: Queue) -> bool:
-    ranks = permissions.ROLE_RANKS
-    return ranks[queue.project.role_of(permissions.require_user(request))] >= ranks[LEAD_ROLE]
+    return is_lead_role(queue.project.role_of(permissions.require_user(request)))
+
+
+def is_lead_role(role: str) -> bool:
+    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[LEAD_ROLE]
 
 
 def parse_texts(data: Params, name: str) -> list[str]:
@@ -142,9 +148,23 @@ def parse_texts(data: Params, name: str) -> list[str]:
 
 
 def serialize_queue(queue: Queue, request: Request) -> dict[str, Any]:
-    """A reviewer of a blind queue sees neither its query nor its runs."""
-    progress = queues.load_progress([queue])[queue.pk]
     hidden = queue.is_blind and not is_lead(request, queue)
+    return serialize_progress(queue, queues.load_progress([queue])[queue.pk], hidden=hidden)
+
+
+def serialize_queues(rows: list[Queue], roles: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Many queues with one query. `roles` of the reader by project."""
+    progress = queues.load_progress(rows)
+    return [
+        serialize_progress(
+            queue, progress[queue.pk], hidden=queue.is_blind and not is_lead_role(roles.get(queue.project_id, ""))
+        )
+        for queue in rows
+    ]
+
+
+def serialize_progress(queue: Queue, progress: queues.QueueProgress, *, hidden: bool) -> dict[str, Any]:
+    """`hidden`: a reviewer of a blind queue sees neither its query nor its runs."""
     source: dict[str, Any] = {"q": queue.q, "runs": [run.uid for run in queue.runs.all()]}
     source |= {name: getattr(queue, name) for name in ("selection", "per", "count", "seed", "grows")}
     return {

@@ -108,6 +108,10 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     [seen] = re.findall(r'name="seen" value="(2[^"]+)"', page)
     client.post(f"/queues/{queue.pk}/items/{item}/decide/", {**stale, "seen": html_module.unescape(seen)})
     assert ItemDecision.objects.get().value is True
+    odd = {"question": "correct\0", "take": "ann\0", "reason": "\0none", "seen": "\0"}
+    assert client.post(f"/queues/{queue.pk}/items/{by_position[7]}/decide/", odd).status_code == 303
+    assert ItemDecision.objects.get(item=by_position[7]).reason == "none"
+    ItemDecision.objects.get(item=by_position[7]).delete()
     anew = {"question": "quality", "q.quality": "4"}
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
     assert ItemDecision.objects.get(name="quality").value == 4
@@ -115,6 +119,8 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     assert len(re.findall(r'<a href="[^"]*item=\d+[^>]*>\s*<span class="clip">', decided)) == 2
     assert f"{here}?show=decided&amp;item={item}#to-decide" in decided, "the page stays at the list"
     undone = {"question": "quality", "withdraw": "1"}
+    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", {**undone, "seen": html_module.unescape(seen)})
+    assert ItemDecision.objects.get(name="quality").value == 4, "decided since the page was opened"
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", undone)
     assert not ItemDecision.objects.filter(name="quality").exists()
     send = ApiClient.with_token(lead, "annotate")

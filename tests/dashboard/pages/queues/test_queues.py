@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -14,8 +15,9 @@ from django.test import Client
 from dashboard.sign_in_links import create_sign_in_link
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import AuditEntry, Label, Project, Queue, Run
+from rollouts.models import AuditEntry, Label, Project, Queue, Run, Sample
 from rollouts.runs import load_run_sizes
+from rollouts.samples import SampleBody, load_bodies
 from tests.dashboard.support.sign_in import by_link
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -175,6 +177,17 @@ def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:
     assert not Label.objects.active().filter(name="correction").exists()
 
 
+def test_the_correction_of_a_sample_without_text_begins_empty(
+    run: Run, lead: User, ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_tokens(samples: list[Sample]) -> dict[str, SampleBody]:
+        return {pk: replace(body, textless=True) for pk, body in load_bodies(samples).items()}
+
+    monkeypatch.setattr("rollouts.queues.content.load_bodies", load_tokens)
+    html = open_item(ann, create(run, lead))[1]
+    assert re.search(r'<textarea class="mono" name="correction"[^>]*></textarea>', html)
+
+
 def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:
     queue = create(run, lead)
     item, _html = open_item(ann, queue)
@@ -243,6 +256,40 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
 
 
+def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead, reviewers=["ann"], due_at="2026-12-01T18:00")
+    builders.member(run.project, "bob", "annotator")
+    client = Client()
+    client.force_login(lead)
+    url, update = f"/queues/{queue.pk}/", f"/queues/{queue.pk}/update/"
+    shown = read_fields(client.get(url).content.decode())
+    assert shown["seen_reviewers"] == shown["reviewers"] == ["ann"] and shown["seen_name"] == ["check"]
+    client.post(update, {**shown, "do": "save", "reviewers": ["ann", "bob"]})
+    client.post(update, {**shown, "do": "save", "due_at": "2026-12-02 18:00"})
+    queue.refresh_from_db()
+    assert sorted(user.username for user in queue.reviewers.all()) == ["ann", "bob"]
+    assert queue.due_at is not None and queue.due_at.day == 2
+    refused = client.post(update, {**shown, "do": "save", "reviewers": [], "due_at": "soon"})
+    again = read_fields(refused.content.decode())
+    assert refused.status_code == 400 and again["seen_due_at"] == shown["seen_due_at"]
+    client.post(update, {**again, "do": "save", "due_at": "2026-12-03 18:00"})
+    assert queue.reviewers.get().username == "bob", "the other lead's reviewer stays"
+    client.post(update, {**shown, "do": "save", "due_at": "", "seen_due_at": ""})
+    queue.refresh_from_db()
+    assert queue.due_at is not None and queue.due_at.day == 3, "what nobody edited stays"
+
+
+def read_fields(html: str) -> dict[str, list[str]]:
+    """The fields of the form of a queue's settings as a browser sends them."""
+    (form,) = re.findall(r'<form class="stack".*?</form>', html, re.S)
+    fields: dict[str, list[str]] = {}
+    for tag in re.findall(r"<input[^>]*>", form):
+        parts = dict(re.findall(r'(\w+)="(.*?)"', tag))
+        if parts.get("type") != "checkbox" or " checked" in tag:
+            fields.setdefault(parts["name"], []).append(unescape(parts["value"]))
+    return fields
+
+
 def test_the_preview_keeps_the_token_of_the_form_out_of_the_url(run: Run, lead: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(lead)
@@ -273,6 +320,9 @@ def test_the_form_of_a_new_queue_does_not_wait_for_its_preview(
     part = client.get(here, headers=headers).content.decode()
     assert "2 items of 3 that match" in part and "<form" not in part
     assert "2 items of 3 that match" in client.get(f"{here}&do=preview").content.decode()  # without JavaScript
+    push(run, [{"prompt": "p", "response": "x", "score": 0.5}], step=770077, split="eval")
+    parts = client.get(here.replace("count=2", "count=2&per=step"), headers=headers).content.decode()
+    assert "eval, step 770077" in parts and ">step 770077" in parts.replace("\n", "").replace(" >", ">")
     run.delete()
     assert "has no run" in client.get("/queues/new/", headers=headers).content.decode()
 

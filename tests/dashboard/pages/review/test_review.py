@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Pin, Project, Run, Sample
+from rollouts.models import Label, Pin, Project, Run, Sample
 from rollouts.review import quick_lists, viewed
 from tests.dashboard.support.review import find_sample, listed, open_, page, samples
 from tests.rollouts.support.push import generation, indexed, lines
@@ -88,6 +88,8 @@ def test_flags_of_others_are_a_queue_and_ones_own_are_not(run: Run, reader: Clie
     builders.flag(theirs, mate)
     own = open_(reader, run, "&queue=flagged")
     assert listed(own) == [theirs] and "mina:" not in own
+    Label.objects.filter(sample=theirs, user=mate).update(author="vera")  # imported by mina
+    assert "vera: bad" in open_(reader, run, "&queue=flagged")
 
 
 def test_samples_of_pinned_steps_are_a_queue(run: Run, reader: Client, owner: User) -> None:

@@ -118,6 +118,17 @@ def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: P
     assert found["population"] == pytest.approx(100 + 60)
 
 
+def test_items_of_a_superseded_step_are_not_counted_as_drawn(project: Project, lead: User) -> None:
+    run = fill(project, "again", 10)
+    answer_all(run, lead, selection="random", count=50)
+    api = ApiClient.with_token(lead, "read")
+    before = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert (before["labelled"], before["population"]) == (50, pytest.approx(100))
+    run.steps.filter(step=1).update(superseded=True)
+    after = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert after["population"] == pytest.approx(2 * after["labelled"]) and 0 < after["labelled"] < 50
+
+
 def test_a_blind_reviewer_sees_no_reward_check_and_no_decision_in_an_export(project: Project, lead: User) -> None:
     run = fill(project, "hack", 10)
     answer_all(run, lead)

@@ -61,7 +61,7 @@ class Side:
 def load_side(step: Step) -> Side:
     """Raises StorageUnavailableError if the reward parts cannot be read."""
     samples = Sample.objects.visible().filter(step=step, final=True)
-    total = step.trajectories or step.samples
+    total = samples.count() if step.dropped else step.trajectories or step.samples
     if total > MAX_SIDE_SAMPLES:
         samples = samples.filter(prompt_key__lt=find_key_limit(MAX_SIDE_SAMPLES / total))
     rows = fetch_rows(samples.order_by().values_list(*COLUMNS))

@@ -93,6 +93,9 @@ def find_step(run: Run, split: str, requested_step: str) -> Step:
         steps = steps.filter(step=parse_step_number(requested_step))
         message = _("{run} has no {split} step {step}.")
     step: Step | None = steps.order_by("-step", "-attempt__number").first()
+    if step and step.dropped >= step.samples:
+        message = _("The samples of {run}, {split} step {step}, were dropped by the retention policy.")
+        raise NotFoundError(message.format(run=run.name, split=split, step=step.step), "of")
     if step is None:
         raise NotFoundError(message.format(run=run.name, split=split, step=requested_step), "of")
     return step

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rollouts.charts import ChartQuery
 from rollouts.errors import InvalidInputError
 from rollouts.findings.charts import QUERY_PREFIX
+from rollouts.metrics import RESCORE_METRICS
 from rollouts.models import EvidenceItem, Queue
 from rollouts.query import parse_query
 
@@ -34,6 +35,9 @@ def show_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
         return snapshot
     if tells_labels(row.kind, snapshot):
         return {key: snapshot[key] for key in KEPT_KEYS if key in snapshot} | {"hidden": True}
+    if row.kind == EvidenceItem.Kind.QUERY:
+        counts = {term: count for term, count in snapshot.get("counts", {}).items() if term != "is:flagged"}
+        return snapshot | {"counts": counts}
     return snapshot | {"flags": []} if "flags" in snapshot else snapshot
 
 
@@ -44,6 +48,8 @@ def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
         case EvidenceItem.Kind.QUERY:
             return asks_labels(snapshot.get("q", ""))
         case EvidenceItem.Kind.CHART:
+            if any(name.startswith(RESCORE_METRICS) for name in snapshot["names"]):
+                return True
             names = [name.removeprefix(QUERY_PREFIX) for name in snapshot["names"] if name.startswith(QUERY_PREFIX)]
             return any(map(counts_labels, names))
     return False
@@ -51,7 +57,8 @@ def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
 
 def counts_labels(chart: str) -> bool:
     try:
-        return any(query.asks_labels for query in ChartQuery.parse(chart).parse_queries() if query)
+        queries = ChartQuery.parse(chart).parse_queries()
+        return any(query.asks_labels or query.may_ask_rescores for query in queries if query)
     except InvalidInputError:  # of a version whose queries were different
         return True
 

@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from rollouts.charts import ChartQuery, RunGroup, average_curves, compute_group_curves, load_query_curve
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.findings.snapshots import serialize_run
-from rollouts.metrics import Curve, load_curves
-from rollouts.models import Run
+from rollouts.metrics import Curve, load_curves, select_readable_metrics
+from rollouts.models import Queue, Run
 
 MAX_CURVES: Final = 64
 MAX_POINTS: Final = 500
@@ -21,12 +21,22 @@ COLOURS: Final = 8
 
 
 def snapshot_charts(
-    runs: Sequence[Run], names: Sequence[str], attempt: str = "current", *, groups: Sequence[RunGroup] = (), **view: Any
+    runs: Sequence[Run],
+    names: Sequence[str],
+    attempt: str = "current",
+    *,
+    groups: Sequence[RunGroup] = (),
+    reader: int | None = None,
+    **view: Any,
 ) -> dict[str, Any]:
     """Returns the points of metrics and of charts of queries (`query:measure|split|among|q`), downsampled. A group is
     one curve, the mean of its runs, with `low` and `high`. `view` says how the chart is drawn: `log` and `zoom`, a
-    range of steps. Raises InvalidInputError, NotFoundError if no run has any of them."""
+    range of steps. `reader` is the user who asks, who may not see labels and re-scores. Raises InvalidInputError,
+    NotFoundError if no run has any of them."""
     charts = list(dict.fromkeys(names))
+    if reader is not None:
+        charts = select_readable_metrics(charts, Queue.objects.blind_for(reader))
+        check_queries(charts, runs, reader)
     count = len(charts) * (len(runs) + len(groups))
     if not charts or count > MAX_CURVES:
         message = _("A chart can have 1 to {limit} curves, not {count}.")
@@ -48,6 +58,15 @@ def snapshot_charts(
         "curves": curves,
         **{name: value for name, value in view.items() if value},
     }
+
+
+def check_queries(charts: Sequence[str], runs: Sequence[Run], reader: int) -> None:
+    """Raises InvalidInputError for a chart of what the user may not see while a blind queue is open."""
+    for name in charts:
+        if name.startswith(QUERY_PREFIX):
+            query = ChartQuery.parse(name.removeprefix(QUERY_PREFIX))
+            for run in runs:
+                query.check_reader(reader, run)
 
 
 def load_sources(

@@ -97,7 +97,7 @@ def add_chart_evidence(
     finding: Finding, runs: Sequence[Run], names: Sequence[str], by: User, *, attempt: str = "current", words: Any = ""
 ) -> EvidenceItem:
     """Adds a chart of the present points of metrics. Raises InvalidInputError and NotFoundError."""
-    snapshot = snapshot_charts(runs, names, attempt)
+    snapshot = snapshot_charts(runs, names, attempt, reader=by.pk)
     return store_evidence(finding, EvidenceItem.Kind.CHART, runs[0], snapshot, by, words)
 
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.flags import load_flags
-from rollouts.models import Run, Sample
+from rollouts.models import Queue, Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import SampleBody, list_images, prefetch_step_relations, serialize_index_row
 from rollouts.samples.responses import find_passage
@@ -99,6 +99,9 @@ def snapshot_query(
     scope = {"split": "", "step": None, "step_kind": "", "attempt": "", **scope}
     result = find_samples(run, **scope, q=q, ordering=ordering, reader=reader)
     trajectories = result.samples.order_by().filter(final=True)
+    counts = {term: count for term, count in result.count_properties().items() if count}
+    if reader is not None and Queue.objects.blind_for(reader).queues:
+        counts.pop("is:flagged", None)  # the flags of others
     return {
         "run": serialize_run(run),
         **scope,
@@ -108,6 +111,6 @@ def snapshot_query(
         "of": find_samples(run, **scope).total,
         "notes": list(result.notes),
         "scores": trajectories.aggregate(mean=Avg("score"), low=Min("score"), high=Max("score")),
-        "counts": {term: count for term, count in result.count_properties().items() if count},
+        "counts": counts,
         "rows": [serialize_index_row(row) for row in prefetch_step_relations(result.samples)[:MAX_ROWS]],
     }

@@ -18,13 +18,14 @@ from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.ingest import find_copied_steps
 from rollouts.lib import CacheSize, cached_newest
 from rollouts.metrics.blocks import PointArrays, ValueArray
-from rollouts.models import Rescore, Run, Step
+from rollouts.models import BlindQueues, Rescore, Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
 EVAL_PREFIX: Final = "samples/eval/"
 PARTS_PREFIX: Final = "parts/"
 RESCORES_PREFIX: Final = "rescores/"
+RESCORE_METRICS: Final = (PREFIX + RESCORES_PREFIX, EVAL_PREFIX + RESCORES_PREFIX)
 MEAN_FIELDS: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean", "staleness_mean")
 NUMBER_FIELDS: Final = (*MEAN_FIELDS, "staleness_max", "samples", "groups", "truncated", "zero_variance_groups")
 MAX_SPARKLINE_POINTS = 32
@@ -57,6 +58,11 @@ class StepStatistics(NamedTuple):
     counts: str
     parts: str
     rescores: str | None
+
+
+def select_readable_metrics(names: Iterable[str], blind: BlindQueues) -> list[str]:
+    """Returns the names without those of re-scores if the reader reviews a blind queue."""
+    return [name for name in names if not (blind.queues and name.startswith(RESCORE_METRICS))]
 
 
 def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:

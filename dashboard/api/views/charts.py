@@ -21,6 +21,8 @@ from rollouts.charts import (
 )
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_text
+from rollouts.metrics import select_readable_metrics
+from rollouts.models import Queue
 
 SEARCH_SECONDS = 0.7  # of one request
 MAX_GROUP_METRICS = 50  # in one response
@@ -83,6 +85,7 @@ class RunGroups(ApiView):
             raise InvalidInputError(f"At most {MAX_GROUP_METRICS} names in one request.", "name")
         max_points = query.integer("max_points", maximum=1_000_000) or 0
         runs = [{"id": each.uid, "name": each.name} for each in group.runs]
+        names = select_readable_metrics(names, Queue.objects.blind_for(self.user.pk))
         series = compute_group_curves(group.runs, names, max_points)
         return Response({"key": group.key, "name": group.name, "runs": runs, "series": series})
 

@@ -12,7 +12,8 @@ from rollouts.errors import InvalidInputError
 from rollouts.ingest import get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.live import notify_run_changed
-from rollouts.metrics import MIN_ROWS_TO_COMPACT, append_points, list_metric_names, load_curves
+from rollouts.metrics import MIN_ROWS_TO_COMPACT, append_points, list_metric_names, load_curves, select_readable_metrics
+from rollouts.models import Queue
 from rollouts.samples import MetricPoint
 from workers import dispatch
 
@@ -46,8 +47,11 @@ class Metrics(ApiView):
             raise InvalidInputError(f"At most {MAX_METRIC_NAMES} names in one request.", "name")
         max_points = query.integer("max_points", maximum=1_000_000) or 0
         attempt = query.text("attempt", 120) or "current"
+        blind = Queue.objects.blind_for(self.user.pk)
         if not names:
-            return Response({"names": list_metric_names(run, "" if attempt in ("current", "all") else attempt)})
+            known = list_metric_names(run, "" if attempt in ("current", "all") else attempt)
+            return Response({"names": select_readable_metrics(known, blind)})
+        names = select_readable_metrics(names, blind)
         return Response({"series": load_curves([run], names, max_points=max_points, attempt=attempt)[run.uid]})
 
     def post(self, request: Request, uid: str) -> Response:

@@ -17,6 +17,7 @@ from rollouts import samples
 from rollouts.errors import InvalidInputError
 from rollouts.flags import load_flags
 from rollouts.indexing import decode_tokens
+from rollouts.models import Run
 from rollouts.prompts import find_prompt_samples
 from rollouts.query import SAMPLE_ORDERINGS, QueryResult, find_samples
 
@@ -39,11 +40,10 @@ def parse_sample_scope(request: Request, query: Params) -> dict[str, Any]:
     if not query.get("run"):
         raise InvalidInputError("`run` is missing: samples are searched within one run.", "run")
     run = permissions.run_or_404(request, query["run"])
-    split = query.choice("split", SPLITS)
+    split, step_kind = query.choice("split", SPLITS), query.choice("step_kind", STEP_KINDS)
     step: int | None = None
     if query.get("step") == "latest":
-        steps = run.steps.current().filter(split=split or "train")
-        step = steps.order_by("-step").values_list("step", flat=True).first() or 0
+        step, split, step_kind = find_latest_step(run, split, step_kind)
     elif query.get("step") != "all":
         step = query.integer("step")
     return {
@@ -51,9 +51,20 @@ def parse_sample_scope(request: Request, query: Params) -> dict[str, Any]:
         "reader": permissions.require_user(request).pk,
         "split": split,
         "step": step,
-        "step_kind": query.choice("step_kind", STEP_KINDS),
+        "step_kind": step_kind,
         "attempt": query.attempt(),
     }
+
+
+def find_latest_step(run: Run, split: str, step_kind: str) -> tuple[int, str, str]:
+    """Returns number, split and kind of the newest step. Without a split or a kind: of the first of them that has
+    samples, since steps of different ones have unrelated numbers."""
+    steps = run.steps.current().filter(samples__gt=0)
+    found = set(steps.order_by().values_list("split", "step_kind").distinct())
+    split = split or next((name for name in SPLITS if name in {own for own, _kind in found}), SPLITS[0])
+    step_kind = step_kind or next((kind for kind in STEP_KINDS if (split, kind) in found), "")
+    latest = steps.filter(split=split, step_kind=step_kind).order_by("-step").values_list("step", flat=True).first()
+    return latest or 0, split, step_kind
 
 
 def search_requested_samples(request: Request, query: Params, ordering: str = "score") -> QueryResult:

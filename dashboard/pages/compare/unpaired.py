@@ -71,6 +71,11 @@ def build_unpaired_context(
             for target, counted, total in zip(targets, unpaired.counted, unpaired.totals, strict=True)
             if counted < total
         ],
+        "thinned": [
+            (target.letter, target.step.samples - target.step.dropped, target.step.samples)
+            for target in targets
+            if target.step.dropped
+        ],
         "min_source_prompts": compare.MIN_SOURCE_PROMPTS,
         "same_mix": view == compare.SAME_MIX,
         "others": [target.letter for target in targets[1:]],

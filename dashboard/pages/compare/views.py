@@ -103,7 +103,8 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
     versions = [(target.run.version, target.run.project.correct, target.step.pk) for target in targets]
     writable = find_writable_projects(request, targets) if state.sel else set()
     may_share = can_share(request, targets)
-    etag_state = (versions, error, sorted(writable), may_share) if result else ()
+    blind = load_blind_queues(request)
+    etag_state = (versions, error, sorted(writable), may_share, blind.queues) if result else ()
 
     def build_context(panel: str) -> dict[str, Any]:
         context = {"url_state": state, "targets": targets, "error": error, "writable": writable}
@@ -112,7 +113,6 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
             return context
         share_query = state.link(only="", table="", split=targets[0].step.split)
         context |= {"too_large": too_large, "may_share": may_share, "share_query": share_query}
-        blind = load_blind_queues(request)
         return context | build_result_context(state, targets, result, all_samples, blind)
 
     return render_page_or_panel(request, "compare/page.html", PANELS, build_context, *etag_state)

@@ -237,7 +237,8 @@ def prepare_items(request: HttpRequest, source: EvidenceSource, selected: set[st
         yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.RATES, run, rates, user, note)
     if names:
         runs = load_chart_runs(request, run)
-        charts = snapshot_charts(runs, names, request.POST.get("attempt", "") or "current")
+        attempt = request.POST.get("attempt", "") or "current"
+        charts = snapshot_charts(runs, names, attempt, reader=request.user.pk)
         yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.CHART, run, charts, user, note)
 
 

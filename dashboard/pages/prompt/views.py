@@ -64,7 +64,7 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
         "prompt/page.html",
         PANELS,
         lambda panel: build_prompt_context(request, run, common.clean_param(key), panel) | common_context,
-        *(list(versions), status, role, run.project.reasons),
+        *(list(versions), status, role, run.project.reasons, common.load_blind_queues(request).queues),
     )
 
 

@@ -16,8 +16,15 @@ from dashboard.pages import common
 from dashboard.pages.run import overlays
 from rollouts.charts import RunGroup, compute_group_curves, load_arrangement
 from rollouts.lib import CacheSize, NewestCache
-from rollouts.metrics import ChartLayout, add_time_axis, arrange_charts, list_metric_names, load_curves
-from rollouts.models import Run
+from rollouts.metrics import (
+    ChartLayout,
+    add_time_axis,
+    arrange_charts,
+    list_metric_names,
+    load_curves,
+    select_readable_metrics,
+)
+from rollouts.models import BlindQueues, Run
 
 MAX_CURVE_POINTS = 500
 MAX_METRIC_NAMES = 400
@@ -43,11 +50,13 @@ def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     overlay_runs, groups = overlays.find_overlay_runs(request, run), overlays.find_overlay_groups(request, run)
     board = load_arrangement(run.project)
     shown = [run, *overlay_runs, *(each for group in groups for each in group.runs)]
-    etag = common.compute_etag(request, "charts", ([(each.pk, each.version) for each in shown], board.version))
+    blind = common.load_blind_queues(request)
+    versions = [(each.pk, each.version) for each in shown]
+    etag = common.compute_etag(request, "charts", (versions, board.version, blind.queues))
     if request.headers.get("If-None-Match", "") == etag:
         return common.set_cache_headers(HttpResponseNotModified(), etag)
     timed = get_chart_axis(request) == "time"
-    source = ChartSource(run, overlay_runs, groups, with_bands=not timed and request.GET.get("band") != "0")
+    source = ChartSource(run, overlay_runs, groups, blind, with_bands=not timed and request.GET.get("band") != "0")
     data = source.encode(url_state.attempt or "current", timed=timed)
     body = b'{"board":' + orjson.dumps(board.serialize()) + b"," + data.removeprefix(b"{")
     return common.set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
@@ -60,8 +69,11 @@ def get_chart_axis(request: HttpRequest) -> str:
 class ChartSource:
     """What the charts are drawn from: the page's run, other runs, and groups as lines with bands or as single runs."""
 
-    def __init__(self, run: Run, others: Sequence[Run], groups: Sequence[RunGroup], *, with_bands: bool) -> None:
+    def __init__(
+        self, run: Run, others: Sequence[Run], groups: Sequence[RunGroup], blind: BlindQueues, *, with_bands: bool
+    ) -> None:
         self.run, self.others, self.groups, self.with_bands = run, list(others), list(groups), with_bands
+        self.blind = blind
         self.colours = overlays.assign_colours([run, *others], groups)
         members = {} if with_bands else {each.pk: each for group in groups for each in group.runs}
         self.singles = [each for each in members.values() if each not in (run, *others)]
@@ -78,14 +90,15 @@ class ChartSource:
         groups = [(group.key, [each.pk for each in group.runs]) for group in self.groups]
         everything = [*self.runs, *(each for group in self.groups for each in group.runs)]
         ids = tuple((each.pk, each.created_at) for each in everything)
-        key = (ids, str(groups), self.with_bands, attempt, timed, get_language())
+        key = (ids, str(groups), self.with_bands, attempt, timed, get_language(), bool(self.blind.queues))
         versions = [(each.version, each.name) for each in everything]
         return chart_cache.load(key, versions, lambda: orjson.dumps(self.build(attempt, timed=timed)))
 
     def build(self, attempt: str, *, timed: bool) -> dict[str, Any]:
         bands = self.groups if self.with_bands else []
         sources = [*self.runs, *(each for group in bands for each in group.runs)]
-        names = sorted({name for each in sources for name in list_metric_names(each)})
+        known = {name for each in sources for name in list_metric_names(each)}
+        names = select_readable_metrics(sorted(known), self.blind)
         shown = names[:MAX_METRIC_NAMES]
         curves: dict[str, Any] = dict(load_curves(self.run, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
         if others := self.runs[1:]:  # the attempts of other runs have other keys

@@ -1,12 +1,13 @@
 """The saved views of the run list as chips, with the number of runs that each one shows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from dashboard.pages.runs.url_state import RunsUrlState
-from dashboard.pages.saved_views import build_view_url, find_views
+from dashboard.pages.saved_views import build_view_url
+from rollouts.models import SavedView
 from rollouts.runs import RunResult, count_matches
 
 MAX_CHIPS = 12
@@ -22,9 +23,9 @@ class ViewChip:
     is_current: bool
 
 
-def build_view_chips(user: User, result: RunResult, url_state: RunsUrlState) -> list[ViewChip]:
+def build_view_chips(views: Sequence[SavedView], result: RunResult, url_state: RunsUrlState) -> list[ViewChip]:
     chips: list[ViewChip] = []
-    for view in find_views(user, "runs")[:MAX_CHIPS]:
+    for view in views[:MAX_CHIPS]:
         state = RunsUrlState.from_query(QueryDict(view.params))
         is_counted = state.show == url_state.show == "" and url_state.project in ("", state.project)
         runs = [run for run in result.table.runs if state.project in ("", run.project.slug)]

@@ -30,8 +30,9 @@ from dashboard.pages.runs.sparklines import add_sparklines
 from dashboard.pages.runs.table_export import render_csv
 from dashboard.pages.runs.url_state import COLUMNS_COOKIE, RunsUrlState, parse_columns_cookie, serialize_columns_cookie
 from dashboard.pages.runs.view_chips import build_view_chips
+from dashboard.pages.saved_views import find_views
 from rolloutdeck.trainer_api import TRAINERS
-from rollouts.models import Project
+from rollouts.models import Project, SavedView
 from rollouts.query import InvalidQueryError
 from rollouts.runs import MAX_SEARCHED_RUNS, RunResult, count_config_values, find_runs
 
@@ -62,15 +63,18 @@ def runs_page(request: HttpRequest) -> HttpResponseBase:
     if exports:
         return export_runs(result, url_state)
 
+    views = list(find_views(common.get_signed_in_user(request), "runs"))
+
     def build_context(panel: str) -> dict[str, Any]:
         if error and panel == "runs":
             return {"result": {"error": error}, "template": "step/error.html", "headers": KEEP_RESULT_HEADERS}
         if panel == "columns":
             return build_column_picker_context(url_state, result)
-        return build_runs_context(request, url_state, result, roles) | {"error": error}
+        return build_runs_context(request, url_state, result, roles, views) | {"error": error}
 
     statuses = result.table.statuses
-    state = [(run.uid, run.version, statuses[run.pk]) for run in result.matches]
+    state: list[tuple[Any, ...]] = [(run.uid, run.version, statuses[run.pk]) for run in result.matches]
+    state += [(view.pk, view.updated_at) for view in views]
     return common.render_page_or_panel(request, "runs/page.html", PANELS, build_context, *state, *roles.items())
 
 
@@ -118,7 +122,11 @@ def export_runs(result: RunResult, url_state: RunsUrlState) -> HttpResponse:
 
 
 def build_runs_context(
-    request: HttpRequest, url_state: RunsUrlState, result: RunResult, roles: Mapping[Project, str]
+    request: HttpRequest,
+    url_state: RunsUrlState,
+    result: RunResult,
+    roles: Mapping[Project, str],
+    views: Sequence[SavedView],
 ) -> dict[str, Any]:
     rows = sort_rows(result, url_state)
     columns = run_columns.find_columns(url_state.col) or find_default_columns(rows)
@@ -145,7 +153,7 @@ def build_runs_context(
         "count": len(rows),
         "group_count": run_groups.count_groups(entries),
         "searched": len(result.table.runs),
-        "view_chips": build_view_chips(common.get_signed_in_user(request), result, url_state),
+        "view_chips": build_view_chips(views, result, url_state),
         "first": start + 1,
         "last": min(end, len(lines)),
         "line_count": len(lines),

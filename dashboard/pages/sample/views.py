@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.image_response import build_image_response
-from dashboard.pages.common import StepUrlState, load_step_strip, render_page_or_panel
+from dashboard.pages.common import StepUrlState, load_blind_queues, load_step_strip, render_page_or_panel
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import pane
 from rollouts.models import Sample
@@ -33,7 +33,7 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
         "sample/page.html",
         PANELS,
         lambda panel: build_sample_context(request, sample, role, panel) | {"status": status},
-        *(run.version, status, role, run.project.reasons),
+        *(run.version, status, role, run.project.reasons, load_blind_queues(request).queues),
     )
 
 

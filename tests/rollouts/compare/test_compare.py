@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.db.models import F
 
 from rollouts.compare import compare
 from rollouts.compare.pairing import extract_tail_answer
@@ -205,6 +206,10 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
         load_comparison_targets(runs, "grpo@1")
     with pytest.raises(NotFoundError, match="grpo has no eval step 9"):
         load_comparison_targets(runs, f"{run.uid}@9", "eval")
+    Step.objects.update(dropped=F("samples"))
+    with pytest.raises(NotFoundError, match="The samples of grpo, eval step 1, were dropped by the retention policy"):
+        load_comparison_targets(runs, f"{run.uid}@1", "eval")
+    Step.objects.update(dropped=0)
     with pytest.raises(InvalidInputError, match="is not a valid step. Use a step number or latest"):
         load_comparison_targets(runs, f"{run.uid}@first")
     with pytest.raises(InvalidInputError, match="You can compare at most 6 steps at once, not 7"):

@@ -60,6 +60,18 @@ def test_steps_with_other_prompts_open_on_all_samples_with_the_same_mix(run: Run
     assert "Difference, " not in paired and "Statistics by data source" in paired
 
 
+def test_a_thinned_step_is_not_called_a_random_selection(
+    run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(mate)
+    step = run.steps.get(step=2)
+    step.rows.filter(prompt_key__gt=step.rows.order_by("prompt_key")[20].prompt_key).delete()
+    run.steps.filter(step=2).update(dropped=step.samples - 21)
+    text = html.unescape(squeeze(page(client, run)))
+    assert "B: the retention policy kept 21 of 42 samples, which is no random selection." in text
+    assert "samples are counted, those of randomly chosen prompts" not in text
+
+
 def test_an_equal_mix_of_sources_is_not_called_different(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     for step, count in ((6, 200), (7, 201)):

@@ -147,5 +147,18 @@ def test_a_reviewer_of_a_blind_queue_sees_none(run: Run, rescore: Rescore, owner
     assert api("GET", f"rescores/?run={run.uid}").json()["count"] == 0
     assert api("GET", f"rescores/{rescore.pk}/comparison/").status_code == 404
     assert b"score.v2" not in b"".join(export_jsonl(find_samples(run).samples, ann))
+    curve = "samples/rescores/score.v2"
+    assert curve not in api("GET", f"runs/{run.uid}/metrics/").json()["names"]
+    assert curve not in api("GET", f"runs/{run.uid}/metrics/?name={curve}").json()["series"]
+    assert curve not in read(f"/runs/{run.uid}/charts.json")
+    search = client.get("/search/?project=math&q=score.v2<0.5")
+    assert search.status_code == 200 and "re-scores are hidden" in search.content.decode()
+    finding = api("POST", "findings/", {"project": "math", "title": "x"}).json()["id"]
+    for names in ([curve], ["query:share|train||score.v2<0.5"]):
+        added = api("POST", f"findings/{finding}/exhibits/", {"run": run.uid, "names": names})
+        assert added.status_code in (400, 404), added.content
+    etag = client.get(f"/samples/{sample}/").headers["ETag"]
     Queue.objects.update(closed_at=rescore.created_at)
-    assert "because" in read(f"/samples/{sample}/")
+    seen = client.get(f"/samples/{sample}/", headers={"If-None-Match": etag})
+    assert seen.status_code == 200 and "because" in seen.content.decode(), "not the page of before"
+    assert curve in api("GET", f"runs/{run.uid}/metrics/").json()["names"]

@@ -6,7 +6,8 @@ A call takes a bounded time and returns what is known so far; the caller repeats
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -123,14 +124,32 @@ def load_query_curve(run: Run, query: ChartQuery, *, seconds: float, max_points:
     of = StoredCounts.load(run, among, query.split, steps) if among else None
     if of:
         of.update(deadline)
-    known = [step for step in reversed(steps) if step.pk in found.counts and (of is None or step.pk in of.counts)]
-    points = [
-        (step.step, found.counts[step.pk].matched, measure(query, step, found.counts[step.pk], of))
-        for step in known
-        if found.counts[step.pk].matched >= 0
-    ]
+    known = {step.pk for step in steps if step.pk in found.counts and (of is None or step.pk in of.counts)}
+    points = []
+    for number, rows in group_by_number(reversed(steps)).items():
+        parts = [found.counts[row.pk] for row in rows if row.pk in known]
+        if len(parts) == len(rows) and all(part.matched >= 0 for part in parts):
+            counts = add_counts(parts)
+            points.append((number, counts.matched, measure(query, rows, counts, of)))
     kind = steps[0].step_kind if steps else STEP_KINDS[0]
     return build_result(kind, points, len(known), len(steps), max_points)
+
+
+def group_by_number(steps: Iterable[Step]) -> dict[int, list[Step]]:
+    """The rows of each step: of attempts that run at the same time there are several, which pages show as one."""
+    grouped: dict[int, list[Step]] = defaultdict(list)
+    for step in steps:
+        grouped[step.step].append(step)
+    return grouped
+
+
+def add_counts(parts: Sequence[StepCounts]) -> StepCounts:
+    return StepCounts(
+        matched=sum(part.matched for part in parts),
+        scored=sum(part.scored for part in parts),
+        score_sum=sum(part.score_sum for part in parts),
+        chars_sum=sum(part.chars_sum for part in parts),
+    )
 
 
 def list_steps(run: Run, split: str) -> list[Step]:
@@ -142,11 +161,11 @@ def list_steps(run: Run, split: str) -> list[Step]:
     return [step for step in steps if step.step_kind == kind]
 
 
-def measure(query: ChartQuery, step: Step, counts: StepCounts, among: StoredCounts | None) -> float | None:
+def measure(query: ChartQuery, steps: Sequence[Step], counts: StepCounts, among: StoredCounts | None) -> float | None:
     match query.measure:
         case "share":
-            total = among.counts[step.pk].matched if among else step.samples
-            return counts.matched / total if total > 0 else None
+            totals = [among.counts[step.pk].matched if among else step.samples for step in steps]
+            return counts.matched / sum(totals) if min(totals) >= 0 and sum(totals) > 0 else None
         case "count":
             return float(counts.matched)
         case "score":

@@ -96,14 +96,30 @@ def compute_group_curves(
         for name in part:
             by_kind: dict[str, list[Curve]] = defaultdict(list)
             for run in runs:
+                own: dict[str, list[Curve]] = defaultdict(list)
                 for curve in curves[run.uid][name]:
-                    by_kind[curve["step_kind"]].append(curve)
-            result[name] = [average_curves(kind, own, max_points) for kind, own in sorted(by_kind.items())]
+                    own[curve["step_kind"]].append(curve)
+                for kind, parts in own.items():
+                    by_kind[kind].append(join_curves(parts))
+            result[name] = [average_curves(kind, each, max_points) for kind, each in sorted(by_kind.items())]
     return result
 
 
+def join_curves(curves: Sequence[Curve]) -> Curve:
+    """The curves of one run as one. Attempts that run at the same time have steps in common: their mean is the value."""
+    if len(curves) == 1:
+        return curves[0]
+    steps, at = np.unique(np.concatenate([curve["steps"] for curve in curves]), return_inverse=True)
+    values = np.concatenate([np.array(curve["values"], "<f8") for curve in curves])
+    known = np.isfinite(values)
+    count = np.bincount(at[known], minlength=len(steps))
+    total = np.bincount(at[known], values[known], minlength=len(steps))
+    mean = np.divide(total, count, out=np.full(len(steps), np.nan), where=count > 0)
+    return {**curves[0], "steps": steps.tolist(), "values": to_list(mean)}
+
+
 def average_curves(kind: str, curves: Iterable[Curve], max_points: int) -> dict[str, Any]:
-    """The curves of one run have no step in common, so each is one summand."""
+    """Each curve is that of one run."""
     arrays = [(np.array(curve["steps"], "<i8"), np.array(curve["values"], "<f8")) for curve in curves]
     steps = np.unique(np.concatenate([each for each, _ in arrays]))
     total, count = np.zeros(len(steps)), np.zeros(len(steps), int)

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from rollouts.charts import query_curves, step_counts
 from rollouts.charts.query_curves import ChartQuery, QueryCurveResult, load_query_curve
 from rollouts.errors import InvalidInputError
+from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, QueryCurve, Run, Sample
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -44,6 +45,20 @@ def test_a_curve_has_share_count_score_and_length_of_each_step(run: Run) -> None
     assert load(run, "source:math", measure="score").values == [0, 0.5, 1]
     assert load(run, "score>0.5", measure="length").values == [None, 2, 2]
     assert load(run, "", measure="score").values == [0, 0.5, 0.75]
+
+
+def test_attempts_that_run_at_the_same_time_are_added_up(run: Run) -> None:
+    for name, wrong in (("a", 1), ("b", 4)):
+        builders.attempt(run, name)
+        rows = [{"prompt": f"{n}", "response": "x", "score": float(n >= wrong)} for n in range(4)]
+        indexed(run, lines(*rows), 7, attempt=name, format="native")
+    run.attempts.filter(key__in="ab").update(concurrent_with=run.attempts.get(key="a"))
+    mark_superseded_steps(run)
+    share = load(run, "score<0.5")
+    assert (share.steps[-1], share.values[-1], share.counts[-1]) == (7, 5 / 8, 5)
+    assert share.steps == sorted(set(share.steps)) and share.complete
+    assert load(run, "", measure="score").values[-1] == 3 / 8
+    assert load(run, "score<0.5", among="score>=0").values[-1] == 5 / 8
 
 
 def test_a_share_can_refer_to_the_samples_of_another_query(run: Run) -> None:

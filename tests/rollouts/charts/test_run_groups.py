@@ -34,6 +34,17 @@ def test_a_band_needs_two_runs_at_a_step(runs: list[Run]) -> None:
     assert (curve["low"], curve["high"]) == ([1, 2, 6, None], [3, 4, 8, None])
 
 
+def test_attempts_of_one_run_that_run_at_the_same_time_are_one_run(project: Project) -> None:
+    run, other = builders.run(project, "one"), logged(project, 9, {1: 5.0})
+    for name, value in (("a", 1.0), ("b", 3.0)):
+        append_points(run, builders.attempt(run, name), [MetricPoint(1, {"loss": value})])
+    run.attempts.update(concurrent_with=run.attempts.get(key="a"))
+    (curve,) = compute_group_curves([run, other], ["loss"])["loss"]
+    assert (curve["values"], curve["runs"], curve["low"], curve["high"]) == ([3.5], [2], [2], [5])
+    (alone,) = compute_group_curves([run], ["loss"])["loss"]
+    assert (alone["values"], alone["runs"], alone["low"]) == ([2], [1], [None])
+
+
 def test_a_long_band_keeps_its_extremes(project: Project) -> None:
     long = [logged(project, seed, {step: float(seed * (step == 777)) for step in range(2000)}) for seed in (1, 9)]
     (curve,) = compute_group_curves(long, ["loss"], 100)["loss"]

@@ -106,7 +106,7 @@ def compute_group_curves(
 
 
 def join_curves(curves: Sequence[Curve]) -> Curve:
-    """The curves of one run as one. Attempts that run at the same time have steps in common: their mean is the value."""
+    """The curves of one run as one. Attempts that run at the same time have common steps; their mean is the value."""
     if len(curves) == 1:
         return curves[0]
     steps, at = np.unique(np.concatenate([curve["steps"] for curve in curves]), return_inverse=True)

@@ -38,7 +38,7 @@ def test_no_message_of_a_page_shows_raw_backticks(run: Run, client: Client, owne
         page = client.get(url).content.decode()
         assert "<code>" in page and not find_raw_backticks(page), url
     page = client.post("/settings/math/tokens/", {"name": ""}, follow=True).content.decode()
-    assert "<code>name</code> is required" in page and not find_raw_backticks(page)
+    assert "“purpose” is required" in page and not find_raw_backticks(page)
 
 
 def test_scripts_write_messages_in_one_way() -> None:

@@ -10,10 +10,9 @@ from django.utils.translation import gettext as _
 
 from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import ComparedPrompt, compute_mean
-from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
-from rollouts.errors import NotFoundError, TooLargeError
+from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, load_rows
+from rollouts.errors import TooLargeError
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Step
 from rollouts.query import compute_tolerance
 
 MAX_SAMPLES = 50_000  # in all steps together
@@ -129,10 +128,7 @@ def build_empty_comparison(sides: int) -> Comparison:
 @cached(CacheSize.COMPARISONS)
 def build_comparison(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     """`steps` are ids, with creation times and versions that identify their content."""
-    rows = Step.objects.in_bulk([pk for pk, *_ in steps])
-    if any(pk not in rows for pk, *_ in steps):
-        raise NotFoundError(_("One of these steps was just deleted. Reload the page."), "of")
-    result = pairing.pair_prompts([rows[pk] for pk, *_ in steps])
+    result = pairing.pair_prompts(load_rows([pk for pk, *_ in steps]))
     pairs = sorted(map(build_pair, result.pairs), key=lambda pair: (-abs(pair.change), pair.prompts[0].key))
     prompts = [prompt for pair in result.pairs for prompt in pair]
     unit = "tokens" if prompts and all(None not in prompt.tokens for prompt in prompts) else "chars"

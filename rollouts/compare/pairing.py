@@ -115,18 +115,18 @@ def extract_tail_answer(tail: str) -> str:
     return extract_final_answer(MARKED_ANSWER.sub(r"\1\n", tail), {})
 
 
-def load_prompts(step: Step) -> dict[str, ComparedPrompt]:
+def load_prompts(rows: Sequence[Step]) -> dict[str, ComparedPrompt]:
     """Returns the prompts of a step by key. A trajectory counts once, by its last sample."""
     prompts: dict[str, ComparedPrompt] = {}
-    rows = Sample.objects.visible().filter(step=step, final=True).order_by("prompt_key", "group", "index", "pk")
-    for row in rows.values(*COLUMNS).iterator(chunk_size=5000):
+    samples = Sample.objects.visible().filter(step__in=rows, final=True)
+    for row in samples.order_by("prompt_key", "group", "index", "pk").values(*COLUMNS).iterator(chunk_size=5000):
         prompts.setdefault(row["prompt_key"], ComparedPrompt(row["prompt_key"])).add(row)
     return prompts
 
 
-def pair_prompts(steps: Sequence[Step]) -> Pairing:
-    """Pairs the prompts that all of these steps have. Raises StorageUnavailableError."""
-    prompts = [load_prompts(step) for step in steps]
+def pair_prompts(steps: Sequence[Sequence[Step]]) -> Pairing:
+    """Pairs the prompts that all of these steps have, each given by its rows. Raises StorageUnavailableError."""
+    prompts = [load_prompts(rows) for rows in steps]
     shared_keys = dict.fromkeys(key for key in prompts[0] if all(key in others for others in prompts[1:]))
     pairs = [tuple(by_key[key] for by_key in prompts) for key in shared_keys]
     unpaired = [[prompt for key, prompt in by_key.items() if key not in shared_keys] for by_key in prompts]

@@ -58,10 +58,11 @@ class Side:
         return self.total > len(self.prompts)
 
 
-def load_side(step: Step) -> Side:
-    """Raises StorageUnavailableError if the reward parts cannot be read."""
-    samples = Sample.objects.visible().filter(step=step, final=True)
-    total = samples.count() if step.dropped else step.trajectories or step.samples
+def load_side(steps: Sequence[Step]) -> Side:
+    """`steps` are the rows of one step. Raises StorageUnavailableError if the reward parts cannot be read."""
+    samples = Sample.objects.visible().filter(step__in=steps, final=True)
+    is_thinned = any(step.dropped for step in steps)
+    total = samples.count() if is_thinned else sum(step.trajectories or step.samples for step in steps)
     if total > MAX_SIDE_SAMPLES:
         samples = samples.filter(prompt_key__lt=find_key_limit(MAX_SIDE_SAMPLES / total))
     rows = fetch_rows(samples.order_by().values_list(*COLUMNS))

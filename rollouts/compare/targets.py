@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import STEP_KINDS, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_integer
-from rollouts.models import Run, Step
+from rollouts.models import Run, Step, join_concurrent_steps
 
 if TYPE_CHECKING:
     from rollouts.models import RunQuerySet
@@ -99,6 +99,15 @@ def find_step(run: Run, split: str, requested_step: str) -> Step:
     if step is None:
         raise NotFoundError(message.format(run=run.name, split=split, step=requested_step), "of")
     return step
+
+
+def load_rows(ids: Sequence[int]) -> list[list[Step]]:
+    """Returns the rows of each step: its own, and those of attempts that ran at the same time. Raises NotFoundError."""
+    found = Step.objects.select_related("attempt").in_bulk(ids)
+    if any(pk not in found for pk in ids):
+        raise NotFoundError(_("One of these steps was just deleted. Reload the page."), "of")
+    joined = join_concurrent_steps(list(found.values()))
+    return [joined[pk] for pk in ids]
 
 
 def parse_step_number(text: str) -> int:

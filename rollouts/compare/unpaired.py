@@ -13,17 +13,14 @@ from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
-from django.utils.translation import gettext as _
 
 from rollouts.compare import bootstrap, distributions, sides
 from rollouts.compare.compare import ComparedMean
 from rollouts.compare.distributions import Distribution
 from rollouts.compare.measures import FloatArray, Measure, build_measures
 from rollouts.compare.sides import Side
-from rollouts.compare.targets import ComparisonTarget
-from rollouts.errors import NotFoundError
+from rollouts.compare.targets import ComparisonTarget, load_rows
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Step
 
 IntArray = npt.NDArray[np.int64]
 
@@ -90,10 +87,7 @@ def compare_all_samples(targets: Sequence[ComparisonTarget]) -> UnpairedComparis
 
 @cached(CacheSize.COMPARISONS)
 def build_unpaired(steps: tuple[tuple[int, datetime, int, int], ...]) -> UnpairedComparison:
-    rows = Step.objects.in_bulk([pk for pk, *_ in steps])
-    if any(pk not in rows for pk, *_ in steps):
-        raise NotFoundError(_("One of these steps was just deleted. Reload the page."), "of")
-    return compare_sides([sides.load_side(rows[pk]) for pk, *_ in steps])
+    return compare_sides([sides.load_side(rows) for rows in load_rows([pk for pk, *_ in steps])])
 
 
 def compare_sides(loaded: Sequence[Side]) -> UnpairedComparison:

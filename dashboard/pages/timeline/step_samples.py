@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows
 from dashboard.pages.timeline.phase_chart import PHASE_NAMES
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import BlindQueues, Run, Sample, Step
+from rollouts.models import BlindQueues, Run, Sample, Step, join_concurrent_steps
 from rollouts.samples import SampleTiming, load_bodies, read_timing
 
 MAX_SLOWEST = 8
@@ -37,14 +37,14 @@ class StalenessRow:
 
 def find_sample_step(run: Run, step_kind: str, step: int) -> Step | None:
     rows = run.steps.current().filter(split="train", step_kind=step_kind, step=step)
-    return rows.order_by("-attempt__number").first()
+    return rows.select_related("attempt").order_by("-attempt__number").first()
 
 
 def build_samples_context(step: Step | None, blind: BlindQueues) -> dict[str, Any]:
     """The context of the lower part of the page."""
     if step is None:
         return {"sample_step": None, "slowest": [], "staleness": []}
-    samples = Sample.objects.visible().filter(step=step)
+    samples = Sample.objects.visible().filter(step__in=join_concurrent_steps([step])[step.pk])
     timed = samples.exclude(duration=None)
     count = timed.count()
     median = timed.order_by("duration").values_list("duration", flat=True)[(count - 1) // 2] if count else None

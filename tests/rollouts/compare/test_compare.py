@@ -9,7 +9,9 @@ from django.db.models import F
 from rollouts.compare import compare
 from rollouts.compare.pairing import extract_tail_answer
 from rollouts.compare.targets import find_config_differences, load_comparison_targets
+from rollouts.compare.unpaired import compare_all_samples
 from rollouts.errors import InvalidInputError, NotFoundError, TooLargeError
+from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, Run, Step
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -194,6 +196,23 @@ def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Pr
         ("A", "train", 1, f"{run.uid}@latest"),
         ("B", "train", 4, f"{other.uid}@latest"),
     ]
+
+
+def test_attempts_that_run_at_the_same_time_are_one_step(run: Run) -> None:
+    for name, score in (("a", 1.0), ("b", 0.0)):
+        builders.attempt(run, name)
+        rows = [{"prompt": f"{name}{n}", "response": "x", "score": score} for n in range(3)]
+        indexed(run, lines(*rows), 5, attempt=name, format="native")
+    run.attempts.filter(key__in="ab").update(concurrent_with=run.attempts.get(key="a"))
+    mark_superseded_steps(run)
+    run.refresh_from_db()
+    of = f"{run.uid}@5,{run.uid}@5"
+    targets = load_comparison_targets(Run.objects.all(), of)
+    assert len(compare_steps(of).pairs) == 6
+    result = compare_all_samples(targets)
+    assert (result.totals, result.prompts) == ([6, 6], [6, 6])
+    score_row = result.get_row("score")
+    assert score_row and score_row.all[0].value == 0.5
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

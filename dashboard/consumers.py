@@ -29,7 +29,7 @@ from rollouts.telemetry import SOCKETS
 
 OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings", "queues"})
 MAX_TOPICS = 50
-SESSION_CHECK_SECONDS = 30.0  # notifications reach an ended session at most this long
+SESSION_CHECK_SECONDS = 30.0  # notifications reach an ended session, or a removed member, at most this long
 CLOSE_NOT_SIGNED_IN = 4401
 CLOSE_BAD_MESSAGE = 4400
 CLOSE_UNKNOWN_PATH = 4404
@@ -93,13 +93,17 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]), is_hidden)
         await self.send_json({"topics": sorted(self.topics)})
 
-    async def is_signed_in(self, max_age: float = 0.0) -> bool:
-        """Closes the connection if the session has ended. Asks the database if the last check is older than `max_age`
-        seconds."""
-        now = time.monotonic()
-        if now - self.checked_at <= max_age:
-            return True
-        self.checked_at = now
+    async def select_visible_topics(self, topics: list[str]) -> list[str]:
+        """Returns those of the topics that the user may still see; none, and closes the connection, if the session has
+        ended."""
+        if not await self.is_signed_in():
+            return []
+        await self.set_topics(await filter_visible_topics(self.scope["user"], sorted(self.topics)), self.is_hidden)
+        return [topic for topic in topics if topic in self.topics]
+
+    async def is_signed_in(self) -> bool:
+        """Closes the connection if the session has ended."""
+        self.checked_at = time.monotonic()
         if (await load_signed_in_user(self.scope)).is_authenticated:
             return True
         await self.close(CLOSE_NOT_SIGNED_IN)
@@ -139,7 +143,9 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     async def ring(self, event: ChangeNotification) -> None:
         """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""
         topics = [topic for topic in event["topics"] if topic in self.topics]
-        if not topics or not await self.is_signed_in(SESSION_CHECK_SECONDS):
+        if topics and time.monotonic() - self.checked_at > SESSION_CHECK_SECONDS:
+            topics = await self.select_visible_topics(topics)
+        if not topics:
             return
         message: dict[str, Any] = {"topics": topics, "listeners": max(listener_counts[topic] for topic in topics)}
         if any(topic.startswith("run:") for topic in topics):

@@ -17,7 +17,7 @@ from django.test import Client
 from dashboard import consumers
 from dashboard.consumers import ChangeNotificationConsumer, listener_counts, websocket_urlpatterns
 from rollouts.live import notifications
-from rollouts.models import Run, SignInSession
+from rollouts.models import Membership, Run, SignInSession
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -185,6 +185,17 @@ async def test_an_ended_session_hears_no_more_after_half_a_minute(run: Run) -> N
         patch.setattr(consumers, "SESSION_CHECK_SECONDS", 0.0)
         await sync_to_async(notify)(run)
         assert await page.receive_output() == {"type": "websocket.close", "code": 4401}
+
+
+@waited
+async def test_a_removed_member_hears_no_more_of_the_run_after_half_a_minute(run: Run) -> None:
+    page, _ = await opened("mina", [f"run:{run.uid}", "runs"])
+    await Membership.objects.filter(user__username="mina").adelete()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumers, "SESSION_CHECK_SECONDS", 0.0)
+        await sync_to_async(notify)(run)
+        assert await page.receive_json_from() == {"topics": ["runs"], "listeners": 1}
+    await page.disconnect()
 
 
 @waited

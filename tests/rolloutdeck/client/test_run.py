@@ -196,6 +196,7 @@ def test_one_file_that_waits_is_one(
     run = start(rank=1, world_size=2, exit_timeout=0.1)  # its end sends nothing more than its start
     run.at_exit()
     assert f"1 file waits in {spool_root}" in caplog.text and "Send it with: rolloutdeck sync" in caplog.text
+    run.finished = True  # the fixture would wait for the writer that has ended
 
 
 def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Receiver) -> None:

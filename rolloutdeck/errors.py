@@ -5,8 +5,16 @@ class UsageError(Exception):
     """An input of the user (a path, an option, a URL, a token) can't be used. The exit status is 2."""
 
 
+class MissingError(UsageError):
+    """The server does not have what a request names, or hides it."""
+
+
 class RunNotFoundError(UsageError):
     """The server has no run with this name."""
+
+
+class UnsafeFileError(UsageError):
+    """A trainer must not load a file of a pin: it is not safe, or has another format."""
 
 
 class NotReplayableError(Exception):

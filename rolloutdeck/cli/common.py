@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
-from rolloutdeck.errors import UsageError
+from rolloutdeck.errors import MissingError, UsageError
 from rolloutdeck.lib import (
     ServerClient,
     ServerResponse,
@@ -128,15 +130,24 @@ def _parse_artifact_options(args: argparse.Namespace) -> ArtifactOptions:
 def send_request(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
     """Sends a request, with `body` as JSON if it is given, and returns the successful response.
 
-    Raises UsageError with the server's message if the response is an error.
+    Raises UsageError with the server's message if the response is an error; MissingError for 404.
     """
     try:
         response = server.request(method, path, **options) if body is None else server.send_json(method, path, body)
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
     if not response.is_success:
-        raise UsageError(end_sentence(response.error_message))
+        kind = MissingError if response.status == 404 else UsageError
+        raise kind(end_sentence(response.error_message))
     return response
+
+
+def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:
+    """Yields the lines of a file that was opened as UTF-8. Raises UsageError if it is no text in UTF-8."""
+    try:
+        yield from file
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not a text file in UTF-8.") from None
 
 
 def format_sentence(message: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, print_message, send_request
-from rolloutdeck.errors import RunNotFoundError, UsageError
+from rolloutdeck.errors import MissingError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 
 PAGE_SIZE = 500
@@ -57,7 +57,7 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
     if not name:
         raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN.")
     query = {"name": name, "page_size": PAGE_SIZE, "project": project or None}
-    runs = send_request(server, "GET", "runs/", query=query).json()["results"]
+    runs = _load_similar_runs(server, query)
     exact = [run for run in runs if run["name"] == name]
     if len(exact) > 1:
         projects = ", ".join(run["project"] for run in exact)
@@ -66,10 +66,21 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
         return dict(exact[0])
     try:
         return dict(send_request(server, "GET", f"runs/{quote(name, safe='')}/").json())
-    except UsageError:
+    except MissingError:
         similar = f" Similar names: {', '.join(run['name'] for run in runs[:5])}." if runs else ""
         where = f" in project {project}" if project else ""
         raise RunNotFoundError(f"There is no run {name}{where}, or you have no access to it.{similar}") from None
+
+
+def _load_similar_runs(server: ServerClient, query: JsonObject) -> list[dict[str, Any]]:
+    """Returns the runs whose names contain a text: the server has no filter for the exact name."""
+    runs: list[dict[str, Any]] = []
+    page, response = 1, {"next": True}
+    while response["next"]:
+        response = send_request(server, "GET", "runs/", query={**query, "page": page}).json()
+        runs += response["results"]
+        page += 1
+    return runs
 
 
 def check_attempt_exists(server: ServerClient, run: JsonObject, key: str) -> None:

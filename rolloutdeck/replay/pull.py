@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck import lib
-from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.errors import NotReplayableError, UnsafeFileError, UsageError
 from rolloutdeck.replay.folder import ReplayFolder, StepFiles
 from rolloutdeck.replay.placement import Placement, RunRequirements, describe_smaller_batch, match_file_name
 from rolloutdeck.replay.plan import PlanEntry, PlanFile
@@ -151,16 +151,16 @@ class PlanPull:
 
 
 def check_loadable_file(path: Path, name: str, requirements: RunRequirements) -> None:
-    """Raises UsageError unless the trainer may load this file: plain JSON, or a safe file of an allowed format."""
+    """Raises UnsafeFileError unless the trainer may load this file: plain JSON, or a safe file of an allowed format."""
     pattern = match_file_name(requirements.formats, name)
     allowed = requirements.formats[pattern] if pattern else ()
     if not pattern or "json" in allowed:
         return _check_json_file(path, name, None if pattern else MAX_JSON_FILE_BYTES)
     report = check_file_safety(path)
     if not report.loadable:
-        raise UsageError(f"{name} is not safe to load: {' '.join(report.reasons)}")
+        raise UnsafeFileError(f"{name} is not safe to load: {' '.join(report.reasons)}")
     if report.format not in allowed:
-        raise UsageError(f"{name} is not a {pattern} file: its format is {report.format}.")
+        raise UnsafeFileError(f"{name} is not a {pattern} file: its format is {report.format}.")
 
 
 def _check_json_file(path: Path, name: str, max_bytes: int | None) -> None:
@@ -170,7 +170,7 @@ def _check_json_file(path: Path, name: str, max_bytes: int | None) -> None:
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         expected = f"JSON of at most {max_bytes >> 20} MiB" if max_bytes else "JSON"
-        raise UsageError(f"{name} is not {expected}, so it is not given to a trainer.") from None
+        raise UnsafeFileError(f"{name} is not {expected}, so it is not given to a trainer.") from None
 
 
 def find_columns_to_drop(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:

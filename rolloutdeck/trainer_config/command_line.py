@@ -10,6 +10,7 @@ from rolloutdeck.errors import UsageError
 
 _OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.S)
+_INTEGER = re.compile(r"[+-]?(0|[1-9](_?\d)*)", re.ASCII)  # as in Hydra's grammar
 _ARRAY = re.compile(r"\$\{\w+\[[@*]\]\}\Z")
 _VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})\Z")
 _SCRIPT_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script without arguments, nothing
@@ -62,9 +63,11 @@ def parse_scalar(text: str) -> Any:
         return None
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if re.fullmatch(r"[+-]?0\d[\d_]*", text) or not text.isascii():  # Hydra keeps 001 as a text
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -142,7 +142,10 @@ def print_timeline(plan: PlanRevision, steps: int) -> None:
     formats = {str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts}
     first = min(map(first_step, formats), default=1)
     last = first + steps - 1 if steps else max(plan.targets) + STEPS_AFTER_LAST_TARGET
-    resolved = resolve_targets(plan.action, plan.targets, range(first, min(last, MAX_PREVIEW_STEPS) + 1))
+    if last - first >= MAX_PREVIEW_STEPS:
+        print(f"steps after {first + MAX_PREVIEW_STEPS - 1:,} are not shown")
+        last = first + MAX_PREVIEW_STEPS - 1
+    resolved = resolve_targets(plan.action, plan.targets, range(first, last + 1))
     refused = {entry.target_step for entry in plan.entries if not has_outcome(entry) and _has_problem(entry)}
     if plan.on_mismatch == "generate":
         resolved = [(step, None if target in refused else target) for step, target in resolved]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import send_request
+from rolloutdeck.cli.common import read_text_lines, send_request
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -29,12 +29,14 @@ def read_step_prompts(path: Path) -> dict[int, list[str]]:
     """
     steps: dict[int, list[str]] = {}
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(read_text_lines(file, path), 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
                 prompts = row["prompts"] if "prompts" in row else [row["prompt"]]
+                if not isinstance(prompts, list):
+                    raise ValueError
                 steps.setdefault(_parse_step(row["step"]), []).extend(map(_format_prompt, prompts))
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise UsageError(f"{path}, line {number}: expected a JSON object like {FORM}.") from None

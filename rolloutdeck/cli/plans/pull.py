@@ -13,8 +13,8 @@ from rolloutdeck import replay
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
 from rolloutdeck.cli.plans.entries import describe_preview
 from rolloutdeck.cli.plans.plan import create_planned_run, load_plan, read_plan_response
-from rolloutdeck.cli.samples import remove_control_characters
-from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.errors import NotReplayableError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient, Settings
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.replay import Placement, PlanPull, PlanRevision, RunRequirements
@@ -82,12 +82,9 @@ def _check_conflicts(plan: PlanRevision, *, skip: bool) -> None:
 
 def _find_replaying_run(server: ServerClient, project: str, name: str) -> dict[str, Any] | None:
     """Returns the run that will replay, by its name or id; None if the server does not know it yet."""
-    query = {"name": name, "project": project, "page_size": 500}
-    runs = send_request(server, "GET", "runs/", query=query).json()["results"]
-    uid = next((run["id"] for run in runs if run["name"] == name), name)
     try:
-        return _load_run(server, uid)
-    except UsageError:
+        return _load_run(server, find_run(server, name, project)["id"])
+    except RunNotFoundError:
         return None
 
 

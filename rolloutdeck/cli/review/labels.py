@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.common import (
+    connect,
+    format_count,
+    print_message,
+    read_text_lines,
+    require_project,
+    send_request,
+)
 from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
 from rolloutdeck.cli.samples import find_run, remove_control_characters
@@ -115,7 +122,7 @@ def add_file(server: ServerClient, path: Path) -> int:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_text_lines(lines, path), 1):
             if not line.strip():
                 continue
             try:

@@ -25,6 +25,7 @@ from rolloutdeck.lib import (
 from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision, check_regenerated
 from rolloutdeck.trainers.common import patching
 
+FINAL_STATES = ("unsafe", "gone")  # of an artifact whose files no trainer gets
 FIRST_LIMITS = DownloadLimits(wait=10.0, total=20.0)
 FAILING_LIMITS = DownloadLimits(tries=1, wait=5.0, total=5.0)  # after a download without a response
 
@@ -91,7 +92,7 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
 
     Checks its hash. Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError.
     """
-    if artifact.state not in ("", "ready"):
+    if artifact.state in FINAL_STATES:  # files that were missing when the run started may have arrived since
         raise NotReplayableError(f"its files are not on the server ({artifact.state})")
     settings, file = Settings.from_environment(), entry.build_file(artifact, name)
     server = ServerClient(settings.url, settings.token, settings.ca_bundle)

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rolloutdeck.cli import samples
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
 
@@ -35,6 +38,23 @@ def answering(deck: Deck) -> Deck:
         "samples/abcdefghijklmnop/": {"prompt": "6*7?", "response": "it is\n42\x1b[2J", "ground_truth": 42},
     }
     return deck
+
+
+def test_a_run_is_found_behind_many_with_a_similar_name(
+    deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [{**RUN, "id": f"o{number}", "name": f"grpo-{number}"} for number in range(3)]
+    pages = {1: {"results": others, "next": "more", "count": 4}, 2: {"results": [RUN], "next": None, "count": 4}}
+    real = samples.send_request
+
+    def send(server: Any, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        if path == "runs/":
+            return SimpleNamespace(json=lambda: pages[options["query"]["page"]])
+        return real(server, method, path, body, **options)
+
+    monkeypatch.setattr(samples, "send_request", send)
+    deck.answers = {"samples/": {"results": [SAMPLE], "next": None, "count": 1}}
+    assert command("samples", "--run", "grpo")[0] == 0
 
 
 def test_samples_of_an_attempt_that_does_not_exist_are_an_error(deck: Deck, command: Command) -> None:

@@ -195,6 +195,10 @@ def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
     file.write_text("[1]\n")
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 2
     assert "line 1: expected a JSON object" in capsys.readouterr().err
+    for text in (b'{"step": 3, "prompts": "1+1="}\n', b'{"step": 3, "prompt": "\xff"}\n'):
+        file.write_bytes(text)
+        assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 2
+        assert "expected a JSON object" in (said := capsys.readouterr().err) or "not a text file in UTF-8" in said
     assert cli.main(["plan", "--project", "math", "--run", "typo", "--prompts", str(tmp_path / "missing")]) == 2
     assert "missing" in capsys.readouterr().err and not Run.objects.filter(name="typo").exists()
 

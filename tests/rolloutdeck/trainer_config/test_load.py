@@ -38,6 +38,10 @@ def test_a_shell_script_is_refused_with_what_to_give_instead(tmp_path: Path, nam
         (["--on", "--a", "-1"], {"on": True, "a": -1}),
         (["--a", "x", "y", "b=2", "+c.d=[1,2]"], {"a": ["x", "y"], "b": 2, "c.d": [1, 2]}),
         (["--a", "1", "--a", "2"], {"a": 2}),
+        (
+            ["a=001", "b=-07", "c=1_000", "d=0", "e=0.5", "f=1e-6", "g=１"],
+            {"a": "001", "b": "-07", "c": 1000, "d": 0, "e": 0.5, "f": 1e-6, "g": "１"},
+        ),
     ],
 )
 def test_flags_are_settings_as_they_stand(words: list[str], found: dict[str, Any]) -> None:

@@ -164,8 +164,15 @@ def find_unreadable(value: Any) -> str:
 
 @catch_errors
 def skip_prompts(args: Any, data_source: Any) -> None:
-    """Skips the prompts of the replayed rollout: the next rollout must get the same prompts as in the pinned run."""
-    data_source.get_samples(args.rollout_batch_size)
+    """Skips the prompts of the replayed rollout: the next rollout must get the same prompts as in the pinned run.
+
+    slime takes `over_sampling_batch_size` prompts for a rollout, and more if its filter rejects groups. Groups that it
+    has begun (`--partial-rollout`) go back.
+    """
+    drawn = data_source.get_samples(getattr(args, "over_sampling_batch_size", None) or args.rollout_batch_size)
+    begun = [group for group in drawn or () if any(getattr(sample, "tokens", None) for sample in group)]
+    if begun:
+        data_source.add_samples(begun)
 
 
 def build_output(samples: Sequence[Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +18,18 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a reward function with the same name and results, for `reward_funcs`, that records each call.
 
     Its samples have prompt, completion, tokens, score and the columns of the data set, with the step of the trainer.
-    TRL does not tell a reward function that it evaluates: a column `split` with the value `eval` does.
+    TRL does not tell a reward function that it evaluates: a column `split` with the value `eval` does. The result is
+    async if `function` is, because TRL calls those in another way.
     """
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def score_async(*args: Any, **columns: Any) -> Any:
+            scores = await function(*args, **columns)
+            record_scores(run, columns, scores)
+            return scores
+
+        return score_async
 
     @functools.wraps(function)
     def score(*args: Any, **columns: Any) -> Any:

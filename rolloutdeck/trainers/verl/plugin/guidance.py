@@ -102,9 +102,16 @@ def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
     if data is None:
         return None
     masked = masks.take_padded_rows(data)
+    guided = match_padded(trainer, data, masked)  # the plan masks its rows even if the rules fail
+    return build_masked_batch(trainer, masked, len(data)) if guided is None else guided
+
+
+@catch_errors
+def match_padded(trainer: Any, data: Any, masked: Collection[int]) -> GuidedBatch | None:
+    """Returns what the rules select; None without rules."""
     found = find_guidance(trainer) if "prompts" in list(data.batch.keys()) else None
     if found is None:
-        return build_masked_batch(trainer, masked, len(data))
+        return None
     session, rules = found
     with session.measure_blocking():
         prompts, responses = data.batch["prompts"], data.batch["responses"]
@@ -120,9 +127,16 @@ def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
     """Returns what applies to a batch of V1; None if no rule and no plan applies. The texts are read from the queue
     only if there are rules. Rows that fill up a batch select nothing."""
     masked = masks.find_jagged_rows(meta)
+    guided = match_jagged(trainer, meta, masked)
+    return build_masked_batch(trainer, masked, len(meta.keys)) if guided is None else guided
+
+
+@catch_errors
+def match_jagged(trainer: Any, meta: Any, masked: Collection[int]) -> GuidedBatch | None:
+    """Returns what the rules select; None without rules."""
     found = find_guidance(trainer)
     if found is None:
-        return build_masked_batch(trainer, masked, len(meta.keys))
+        return None
     session, rules = found
     matched: MatchedRows = [None] * len(meta.keys)
     if rules.prompts or rules.responses:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck import replay
-from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UsageError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UnsafeFileError, UsageError
 from rolloutdeck.lib import ServerClient, Settings, logger
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
@@ -103,6 +103,9 @@ class VerlReplay:
             check_prompts(loaded, prompts)
         except SafePickleError as error:
             self.report_not_replayed(step, NotReplayableError(f"it can't be built without unpickling it: {error}"))
+            return None
+        except UnsafeFileError as error:
+            self.report_not_replayed(step, NotReplayableError(str(error)))
             return None
         except Exception as error:  # after any error the step can be generated
             self.report_not_replayed(step, error)

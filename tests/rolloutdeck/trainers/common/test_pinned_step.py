@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import DownloadLimits, ServerUnreachableError
 from rolloutdeck.lib import download as downloading
 from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry, parse_plan
@@ -82,6 +83,18 @@ def download() -> tuple[float, bytes]:
             return time.monotonic() - start, Path(path).read_bytes()
     except ServerUnreachableError:
         return time.monotonic() - start, b""
+
+
+def test_files_that_arrived_after_the_start_of_the_run_are_loaded(server: SlowServer) -> None:
+    server.mode, (entry, artifact) = "ok", build_entry()
+    with download_pinned_file(entry, replace(artifact, state="uploading"), "0.pt") as path:
+        assert path.read_bytes() == BODY
+    for state in ("unsafe", "gone"):
+        with (
+            pytest.raises(NotReplayableError, match=state),
+            download_pinned_file(entry, replace(artifact, state=state), "0.pt"),
+        ):
+            pass
 
 
 @pytest.mark.parametrize("mode", ["silent", "slow"])

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,6 +153,18 @@ def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
     assert roll(2) == dumped("2.pt")
     until(lambda: len(outcomes()) == 3)
     assert outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
+
+
+def test_as_many_prompts_are_skipped_as_slime_takes_and_begun_groups_go_back() -> None:
+    """With `--over-sampling-batch-size` and `--partial-rollout`."""
+    prompts = Prompts()
+    begun = [fake_slime.Sample(group_index=9, prompt="begun", tokens=[1, 2])]
+    returned: list[Any] = []
+    source = SimpleNamespace(
+        get_samples=lambda groups: [begun, *prompts.get_samples(groups - 1)], add_samples=returned.extend
+    )
+    replay.skip_prompts(SimpleNamespace(rollout_batch_size=4, over_sampling_batch_size=8), source)
+    assert (prompts.count, returned) == (7, [begun])
 
 
 def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(

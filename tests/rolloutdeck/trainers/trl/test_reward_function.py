@@ -1,0 +1,31 @@
+"""A reward function that records what it scores."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rolloutdeck.trainers.trl.plugin.reward_function import record_reward
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_reward_function_stays_what_it_is_and_its_calls_are_recorded(is_async: bool) -> None:
+    logged: list[Any] = []
+    run: Any = SimpleNamespace(log_samples=lambda rows, step, split: logged.append((rows["score"], step, split)))
+
+    def correct(**columns: Any) -> list[float]:
+        return [float(text == "2") for text in columns["completions"]]
+
+    async def correct_later(**columns: Any) -> list[float]:
+        await asyncio.sleep(0)
+        return correct(**columns)
+
+    function = record_reward(run, correct_later if is_async else correct)
+    columns = {"prompts": ["1+1", "1+1"], "completions": ["2", "3"], "trainer_state": SimpleNamespace(global_step=6)}
+    assert inspect.iscoroutinefunction(function) == is_async  # TRL asks this
+    scores = asyncio.run(function(**columns)) if is_async else function(**columns)
+    assert scores == [1.0, 0.0] and logged == [([1.0, 0.0], 7, "train")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
@@ -267,6 +267,47 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     theirs.wait_for_url("**chart=actor/down**")
     theirs.keyboard.press("Escape")
     expect(chart(theirs, "actor/down")).to_be_focused()
+
+
+def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: Training) -> None:
+    log(training, 1.0)
+    page = visit.go(f"/runs/{training.uid}/?chart=actor/up&zoom=5..10")
+    frame = page.locator("#large .zoom-frame")
+    size = frame.bounding_box()
+    assert size
+    page.mouse.move(size["x"] + 10, size["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(size["x"] + 10 + size["width"], size["y"] + 12, steps=20)
+    page.wait_for_timeout(50)
+    moved = frame.bounding_box()
+    assert moved and moved["x"] == pytest.approx(size["x"] + size["width"], abs=1) and "zoom=5..10" in page.url
+    page.mouse.up()
+    page.wait_for_url(lambda url: "zoom=5..10" not in url)
+    low, high = map(float, re.findall(r"zoom=([\d.]+)\.\.([\d.]+)", page.url)[0])
+    assert (low, high) == pytest.approx((10, 15), abs=0.1)
+
+
+def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:
+    log(training, 1.0, steps=700)
+    held: list[Route] = []
+    visit.page.route(re.compile("/metrics/.max_points"), lambda route: held.append(route))
+    page = visit.go(f"/runs/{training.uid}/?chart=actor/spike")
+    here, last = page.locator("#large aside header b"), page.locator("#large tbody td")
+    expect(last).to_have_text(["1", "0 – 100"])
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    expect(here).to_contain_text("step 6")
+    step = here.inner_text()
+    with page.expect_response(re.compile("/metrics/.max_points")):
+        held[0].continue_()
+    page.unroute_all()
+    page.wait_for_timeout(300)
+    expect(here).to_have_text(step)
+    log(training, 1.0, steps=704)
+    expect(last.nth(1)).to_have_text("2")
+    expect(here).to_have_text(step)
+    page.keyboard.press("ArrowRight")
+    expect(here).to_have_text(f"step {int(step.split()[1]) + 1}")  # all points
 
 
 def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(

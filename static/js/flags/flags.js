@@ -79,6 +79,7 @@ async function flag(form, submitter) {
   const id = openId();
   form.closest("details").open = false;
   const saved = save(form, { sample: id }, submitter);
+  const comment = form.elements.text.value;
   form.reset();
   if (moveOn) move(1);
   moveOn = false;
@@ -86,7 +87,11 @@ async function flag(form, submitter) {
     await saved;
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
-    if (document.getElementById("step-page")) show(id);
+    if (document.getElementById("step-page")) await show(id);
+    const again = document.querySelector("#flag-box [name=text]");
+    if (!comment || !again || openId() !== id) return;
+    again.value ||= comment;
+    again.closest("details").open = true;
   }
 }
 

@@ -76,6 +76,30 @@ def test_a_flag_waits_until_a_person_has_signed_in_again(visit: Visit, training:
     visit.forgive()
 
 
+def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go("/search/")
+    page.route("**/more/**", lambda route: route.fulfill(status=502))
+    page.locator("main").evaluate("""main => {
+      main.innerHTML = '<div class="searching" id="search-more" hx-get="/more/" hx-trigger="load" hx-swap="outerHTML">'
+        + '0 of 2 <button type="button">stop</button></div>';
+      htmx.process(main);
+    }""")
+    expect(page.locator(".toast")).to_have_text("The server returned status 502.")
+    expect(page.locator("#search-more")).to_contain_text("stopped")
+    page.unroute_all()
+    page.route("**/more/**", lambda route: route.fulfill(body='<p id="search-more">continued</p>'))
+    page.locator("#search-more").get_by_role("button", name="Try now").click()
+    expect(page.locator("#search-more")).to_have_text("continued")
+    visit.context.clear_cookies()
+    page.locator("main").evaluate("""main => {
+      main.innerHTML = `<div id="part" hx-get="${document.body.dataset.root}live/" hx-trigger="load"></div>`;
+      htmx.process(main);
+    }""")
+    page.wait_for_url(re.compile("/sign-in/"))
+    visit.forgive()
+
+
 def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training: Training) -> None:
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")

@@ -76,7 +76,9 @@ def test_a_flag_waits_until_a_person_has_signed_in_again(visit: Visit, training:
     visit.forgive()
 
 
-def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(visit: Visit, training: Training) -> None:
+def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
+    visit: Visit, training: Training
+) -> None:
     training.pushed(1, 4)
     page = visit.go("/search/")
     page.route("**/more/**", lambda route: route.fulfill(status=502))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -167,6 +168,19 @@ AREA_HEIGHTS = """box => {
 }"""
 
 
+# How many pixels are drawn at each of these parts of the width of the plot area.
+COLUMN_PIXELS = """(box, parts) => {
+  const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
+  const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const [top, bottom] = [over.top, over.bottom].map((y) => Math.round((y - frame.top) * ratio));
+  return parts.map((part) => {
+    const x = Math.round((over.left - frame.left + part * over.width) * ratio);
+    return Array.from({ length: bottom - top }, (_, n) => data[4 * ((top + n) * canvas.width + x) + 3]).filter(Boolean).length;
+  });
+}"""
+
+
 # Where the canvas has the colour of flags, as parts of the height of the plot area: 1 is its lower edge.
 FLAG_ROWS = """box => {
   const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
@@ -194,12 +208,28 @@ def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) 
     assert rows and min(rows) >= 1
 
 
+def test_values_that_are_no_numbers_are_a_gap_and_named_at_the_end(visit: Visit, training: Training) -> None:
+    values = [1.87, 1.87, 1.87, 1.87, math.nan, math.nan, math.nan, 1.87, 1]
+    log_share(training, values)
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(chart(page, "share").locator("i")).to_have_text("1")
+    page.wait_for_load_state("networkidle")
+    line, gap = chart(page, "share").evaluate(COLUMN_PIXELS, [1.5 / 8, 4.5 / 8])
+    assert gap < line
+    log_share(training, [*values, math.nan])
+    expect(chart(page, "share").locator("i")).to_have_text("NaN")
+
+
+def log_share(training: Training, values: list[float]) -> None:
+    points = [{"step": step, "values": {"share": value}} for step, value in enumerate(values, start=1)]
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
+
+
 def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
     log(training, 1.0)
     shares = [0.109375, 0.5, 0.8203125]  # uPlot's own ticks of this range have no end
-    points = [{"step": step, "values": {"share": share}} for step, share in enumerate(shares, start=1)]
-    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert message.is_success, message.error_message
+    log_share(training, shares)
     page = visit.go(f"/runs/{training.uid}/?log=1")
     chart(page, "share").scroll_into_view_if_needed()
     expect(chart(page, "share").locator("i")).to_have_text("0.82")

@@ -1,5 +1,5 @@
 // The large view of one chart: y range, zoom, all lines at a step, downloads. The URL contains chart, zoom and y.
-import { buildLines, findNearest, needsSwitch } from "./data.js";
+import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
@@ -153,7 +153,7 @@ export class LargeChart {
     this.showOutside();
     this.showShareLink();
     const { lines, raw } = this.plotted;
-    const values = lines.map((line, n) => `${line.title} ${formatShort(raw[n].findLast((value) => value != null))}`);
+    const values = lines.map((line, n) => `${line.title} ${formatShort(findLast(raw[n]))}`);
     const label = gettext("{chart}: {values}. The arrow keys move between steps, Shift with an arrow key moves the zoom.");
     this.part("plot").setAttribute("aria-label", fill(label, { chart: this.chart.title, values: values.join(", ") }));
   }

@@ -122,6 +122,25 @@ def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training
     visit.forgive()
 
 
+def test_turned_off_keys_do_not_choose_a_reason(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    box = page.locator("#flag-box")
+    page.keyboard.press("f")
+    expect(box.locator("form")).to_be_visible()
+    page.evaluate("document.body.dataset.keys = 'off'")
+    page.keyboard.press("1")
+    page.wait_for_timeout(300)
+    expect(box.locator("form")).to_be_visible()
+    page.evaluate("delete document.body.dataset.keys")
+    page.evaluate("document.querySelector('#help').showModal()")
+    page.keyboard.press("1")
+    page.wait_for_timeout(300)
+    page.keyboard.press("Escape")
+    expect(box.locator("form")).to_be_visible()
+    assert flagged(training) == []
+
+
 def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: Training) -> None:
     visit.context.remove_listener("dialog", visit.opened)
     visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved

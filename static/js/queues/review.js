@@ -2,7 +2,7 @@
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
-import { isIgnored } from "../common/keyboard_layout.js";
+import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
 import { SIGNED_OUT, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
@@ -275,7 +275,7 @@ panel.addEventListener("focusin", ({ target }) => {
 document.addEventListener(
   "keydown",
   (event) => {
-    if (isIgnored(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isIgnored(event) || isTurnedOff(event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]") || !article()) return;
     const isTyping = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
     if (event.key === "Enter" && event.shiftKey) return; // a new line in a text

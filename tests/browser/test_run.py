@@ -176,7 +176,8 @@ COLUMN_PIXELS = """(box, parts) => {
   const [top, bottom] = [over.top, over.bottom].map((y) => Math.round((y - frame.top) * ratio));
   return parts.map((part) => {
     const x = Math.round((over.left - frame.left + part * over.width) * ratio);
-    return Array.from({ length: bottom - top }, (_, n) => data[4 * ((top + n) * canvas.width + x) + 3]).filter(Boolean).length;
+    const alphas = Array.from({ length: bottom - top }, (_, n) => data[4 * ((top + n) * canvas.width + x) + 3]);
+    return alphas.filter(Boolean).length;
   });
 }"""
 
@@ -315,6 +316,9 @@ def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: 
     page.wait_for_url(lambda url: "zoom=5..10" not in url)
     low, high = map(float, re.findall(r"zoom=([\d.]+)\.\.([\d.]+)", page.url)[0])
     assert (low, high) == pytest.approx((10, 15), abs=0.1)
+    page.keyboard.press("x")
+    page.wait_for_url("**x=time*")
+    assert "zoom=" not in page.url  # it was in steps
 
 
 def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:

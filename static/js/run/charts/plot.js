@@ -90,8 +90,8 @@ export function buildOptions(plotted, page, { width, height, dense = true, scale
     hooks: {
       ...hooks,
       draw: [
-        (plot) => drawTicks(plot, page, lines),
-        (plot) => named && drawLabels(plot, lines, colours, plotted.first, labels),
+        (plot) => drawTicks(plot, page, plotted.lines), // a chart that gets new data changes `plotted`
+        (plot) => named && drawLabels(plot, plotted.lines, colours, plotted.first, labels),
         ...(hooks.draw ?? []),
       ],
     },

@@ -48,6 +48,99 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
     visit.forgive()
 
 
+def test_a_flag_waits_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    first, second = rows(page)[:2]
+    page.wait_for_load_state("networkidle")
+    session = [cookie for cookie in visit.context.cookies() if "csrf" not in str(cookie.get("name"))]
+    visit.context.clear_cookies()  # as after "sign out" in another tab
+    for key in ("f", "Enter"):
+        page.keyboard.press(key)
+    page.keyboard.type("odd")
+    page.keyboard.press("Enter")
+    expect(page.locator("#unsaved")).to_contain_text("You are signed out.")
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved")
+    visit.context.add_cookies(session)  # type: ignore[arg-type]
+    other = visit.context.new_page()
+    other.goto(page.url.split("/runs/")[0])  # the session has another token for forms now
+    expect(page.locator("#unsaved")).to_be_hidden(timeout=20_000)
+    assert flagged(training) == [first]
+    page.keyboard.press("f")
+    page.route("**/flags/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
+    page.keyboard.press("Enter")
+    page.keyboard.type("a long comment")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_have_text("refused")
+    expect(page.locator("#flag-box [name=text]")).to_have_value("a long comment")
+    visit.forgive()
+
+
+def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
+    visit: Visit, training: Training
+) -> None:
+    training.pushed(1, 4)
+    page = visit.go("/search/")
+    page.route("**/more/**", lambda route: route.fulfill(status=502))
+    page.locator("main").evaluate("""main => {
+      main.innerHTML = '<div class="searching" id="search-more" hx-get="/more/" hx-trigger="load" hx-swap="outerHTML">'
+        + '0 of 2 <button type="button">stop</button></div>';
+      htmx.process(main);
+    }""")
+    expect(page.locator(".toast")).to_have_text("The server returned status 502.")
+    expect(page.locator("#search-more")).to_contain_text("stopped")
+    page.unroute_all()
+    page.route("**/more/**", lambda route: route.fulfill(body='<p id="search-more">continued</p>'))
+    page.locator("#search-more").get_by_role("button", name="Try now").click()
+    expect(page.locator("#search-more")).to_have_text("continued")
+    visit.context.clear_cookies()
+    page.locator("main").evaluate("""main => {
+      main.innerHTML = `<div id="part" hx-get="${document.body.dataset.root}live/" hx-trigger="load"></div>`;
+      htmx.process(main);
+    }""")
+    page.wait_for_url(re.compile("/sign-in/"))
+    visit.forgive()
+
+
+def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    expect(page.locator("#figures")).to_contain_text("flagged1")
+    tried: list[str] = []
+
+    def answer(route: Route) -> None:
+        tried.append(route.request.url)
+        route.fulfill(status=503 if len(tried) == 1 else 502)
+
+    page.route("**/undo/", answer)
+    page.keyboard.press("u")
+    expect(page.locator(".toast")).to_have_text("The undo may have been done. Look, then press u again.")
+    page.wait_for_timeout(1500)
+    assert len(tried) == 2
+    visit.forgive()
+
+
+def test_turned_off_keys_do_not_choose_a_reason(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    box = page.locator("#flag-box")
+    page.keyboard.press("f")
+    expect(box.locator("form")).to_be_visible()
+    page.evaluate("document.body.dataset.keys = 'off'")
+    page.keyboard.press("1")
+    page.wait_for_timeout(300)
+    expect(box.locator("form")).to_be_visible()
+    page.evaluate("delete document.body.dataset.keys")
+    page.evaluate("document.querySelector('#help').showModal()")
+    page.keyboard.press("1")
+    page.wait_for_timeout(300)
+    page.keyboard.press("Escape")
+    expect(box.locator("form")).to_be_visible()
+    assert flagged(training) == []
+
+
 def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: Training) -> None:
     visit.context.remove_listener("dialog", visit.opened)
     visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved

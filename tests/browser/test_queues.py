@@ -201,6 +201,40 @@ def test_a_marked_part_is_the_text_that_the_person_selected(visit: Visit, traini
 
 
 @pytest.mark.usefixtures("mates")
+def test_a_selection_is_only_for_its_own_response(visit: Visit, training: Training) -> None:
+    training.pushed(1, 2)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    for key in ("1", "4"):
+        page.keyboard.press(key)
+    page.locator("[data-text]").last.evaluate("node => getSelection().selectAllChildren(node)")
+    mark = page.get_by_role("button", name="Mark the selected text")
+    mark.click()
+    expect(page.locator("[data-range]")).to_contain_text("Step 1 says")
+    item = page.locator("article[data-item]").get_attribute("data-item")
+    page.locator("[data-answers]").evaluate("form => form.requestSubmit()")
+    expect(page.locator(f"article[data-item='{item}']")).to_have_count(0)
+    mark.click()
+    expect(page.locator(".toast")).to_have_text("Select a part of the response first.")
+    expect(page.locator("[data-range]")).to_have_text("")
+
+
+@pytest.mark.usefixtures("mates")
+def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, training: Training) -> None:
+    training.pushed(1, 1)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    page.keyboard.press("1")
+    page.locator(".correction summary").click()
+    field = page.locator("[name=correction]")
+    field.fill("よん")
+    for state in ({"isComposing": True}, {"keyCode": 229}):  # Safari sends the second one
+        field.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "cancelable": True, **state})
+    page.wait_for_timeout(300)
+    expect(field).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-queue-done]")).to_be_visible()
+
+
+@pytest.mark.usefixtures("mates")
 def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     queue = create_queue(training)

@@ -55,6 +55,31 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     assert list_violations(page) == []
 
 
+def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/review/?run={training.uid}")
+    first, second, _third = rows(page)
+    comment, label = page.locator("#verdict-text"), page.locator("#verdict-label")
+    comment.fill("about the first")
+    label.select_option("unsure")
+    page.locator(f"#r-{second}").click()
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    expect(comment).to_have_value("")
+    expect(label).to_have_value("bad")
+    comment.fill("about the second")
+    page.locator(f"#r-{first}").click()
+    expect(comment).to_have_value("about the first")
+    expect(label).to_have_value("unsure")
+    page.route("**/verdict/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
+    page.locator("#decisions").get_by_role("button", name="Save").last.click()
+    expect(page.locator(".toast")).to_have_text("refused")
+    expect(comment).to_have_value("about the first")
+    expect(label).to_have_value("unsure")
+    page.locator(f"#r-{second}").click()
+    expect(comment).to_have_value("about the second")
+    visit.forgive()
+
+
 def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
@@ -167,6 +168,20 @@ AREA_HEIGHTS = """box => {
 }"""
 
 
+# How many pixels are drawn at each of these parts of the width of the plot area.
+COLUMN_PIXELS = """(box, parts) => {
+  const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
+  const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const [top, bottom] = [over.top, over.bottom].map((y) => Math.round((y - frame.top) * ratio));
+  return parts.map((part) => {
+    const x = Math.round((over.left - frame.left + part * over.width) * ratio);
+    const alphas = Array.from({ length: bottom - top }, (_, n) => data[4 * ((top + n) * canvas.width + x) + 3]);
+    return alphas.filter(Boolean).length;
+  });
+}"""
+
+
 # Where the canvas has the colour of flags, as parts of the height of the plot area: 1 is its lower edge.
 FLAG_ROWS = """box => {
   const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
@@ -194,12 +209,28 @@ def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) 
     assert rows and min(rows) >= 1
 
 
+def test_values_that_are_no_numbers_are_a_gap_and_named_at_the_end(visit: Visit, training: Training) -> None:
+    values = [1.87, 1.87, 1.87, 1.87, math.nan, math.nan, math.nan, 1.87, 1]
+    log_share(training, values)
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(chart(page, "share").locator("i")).to_have_text("1")
+    page.wait_for_load_state("networkidle")
+    line, gap = chart(page, "share").evaluate(COLUMN_PIXELS, [1.5 / 8, 4.5 / 8])
+    assert gap < line
+    log_share(training, [*values, math.nan])
+    expect(chart(page, "share").locator("i")).to_have_text("NaN")
+
+
+def log_share(training: Training, values: list[float]) -> None:
+    points = [{"step": step, "values": {"share": value}} for step, value in enumerate(values, start=1)]
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
+
+
 def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
     log(training, 1.0)
     shares = [0.109375, 0.5, 0.8203125]  # uPlot's own ticks of this range have no end
-    points = [{"step": step, "values": {"share": share}} for step, share in enumerate(shares, start=1)]
-    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert message.is_success, message.error_message
+    log_share(training, shares)
     page = visit.go(f"/runs/{training.uid}/?log=1")
     chart(page, "share").scroll_into_view_if_needed()
     expect(chart(page, "share").locator("i")).to_have_text("0.82")
@@ -267,6 +298,50 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     theirs.wait_for_url("**chart=actor/down**")
     theirs.keyboard.press("Escape")
     expect(chart(theirs, "actor/down")).to_be_focused()
+
+
+def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: Training) -> None:
+    log(training, 1.0)
+    page = visit.go(f"/runs/{training.uid}/?chart=actor/up&zoom=5..10")
+    frame = page.locator("#large .zoom-frame")
+    size = frame.bounding_box()
+    assert size
+    page.mouse.move(size["x"] + 10, size["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(size["x"] + 10 + size["width"], size["y"] + 12, steps=20)
+    page.wait_for_timeout(50)
+    moved = frame.bounding_box()
+    assert moved and moved["x"] == pytest.approx(size["x"] + size["width"], abs=1) and "zoom=5..10" in page.url
+    page.mouse.up()
+    page.wait_for_url(lambda url: "zoom=5..10" not in url)
+    low, high = map(float, re.findall(r"zoom=([\d.]+)\.\.([\d.]+)", page.url)[0])
+    assert (low, high) == pytest.approx((10, 15), abs=0.1)
+    page.keyboard.press("x")
+    page.wait_for_url("**x=time*")
+    assert "zoom=" not in page.url  # it was in steps
+
+
+def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:
+    log(training, 1.0, steps=700)
+    held: list[Route] = []
+    visit.page.route(re.compile("/metrics/.max_points"), lambda route: held.append(route))
+    page = visit.go(f"/runs/{training.uid}/?chart=actor/spike")
+    here, last = page.locator("#large aside header b"), page.locator("#large tbody td")
+    expect(last).to_have_text(["1", "0 – 100"])
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    expect(here).to_contain_text("step 6")
+    step = here.inner_text()
+    with page.expect_response(re.compile("/metrics/.max_points")):
+        held[0].continue_()
+    page.unroute_all()
+    page.wait_for_timeout(300)
+    expect(here).to_have_text(step)
+    log(training, 1.0, steps=704)
+    expect(last.nth(1)).to_have_text("2")
+    expect(here).to_have_text(step)
+    page.keyboard.press("ArrowRight")
+    expect(here).to_have_text(f"step {int(step.split()[1]) + 1}")  # all points
 
 
 def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(

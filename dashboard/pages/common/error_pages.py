@@ -1,11 +1,12 @@
 """Error pages for people. The API answers the same errors as JSON."""
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from dashboard import permissions
+from dashboard.pages.common.responses import is_script_request
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run
 
@@ -43,8 +44,10 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Most often the user has signed in again in another tab."""
+    """Most often the user has signed in again in another tab. The page's script sends the form again later."""
     message = _("This form is out of date. Reload the page and try again.")
+    if is_script_request(request):
+        return JsonResponse({"message": message, "code": "session_expired"}, status=403)
     return render_error_page(request, 403, _("Session expired"), message)
 
 

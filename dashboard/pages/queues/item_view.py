@@ -173,9 +173,11 @@ def list_options(question: Question) -> list[tuple[str, str]]:
             return [(option.key, _(option.title)) for option in question.options]
 
 
-def parse_answers(item: QueueItem, user: User, form: QueryDict) -> dict[str, dict[str, Any]]:
+def parse_answers(
+    item: QueueItem, user: User, form: QueryDict, *, drops_refused_marks: bool = False
+) -> dict[str, dict[str, Any]]:
     """The answers of a form, {question: {value, rationale, start, end}}, without empty ones. `submit_answers` checks
-    them. Raises InvalidInputError."""
+    them. Raises InvalidInputError for a mark that is not in the response, unless it is dropped."""
     answers: dict[str, dict[str, Any]] = {}
     for question in queues.list_questions(item.queue):
         name = FIELD_PREFIX + question.key
@@ -185,7 +187,12 @@ def parse_answers(item: QueueItem, user: User, form: QueryDict) -> dict[str, dic
         answer: dict[str, Any] = {"value": parse_value(question, values)}
         if rationale := form.get(f"{name}.rationale"):
             answer["rationale"] = rationale
-        answers[question.key] = answer | parse_marked_range(item, user, form, name)
+        try:
+            answer |= parse_marked_range(item, user, form, name)
+        except InvalidInputError:
+            if not drops_refused_marks:
+                raise
+        answers[question.key] = answer
     if form.get("has_correction") and (text := form.get("correction", "").replace("\r\n", "\n")).strip():
         answers[CORRECTION_QUESTION.key] = {"value": text}
     if form.get("cannot_judge"):

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -23,7 +23,7 @@ from dashboard.pages.queues import item_view
 from dashboard.pages.queues.create_form import FIELD_LABELS
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
-from rollouts.models import Queue, QueueSlot
+from rollouts.models import Queue, QueueItem, QueueSlot
 
 LEAD_ROLE = "maintainer"
 PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
@@ -245,10 +245,10 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
                 return JsonResponse({"message": ""})
             queues.store_order(row, user, order, rationale=form.get("rationale", ""), seconds=seconds)
         elif form.get("draft"):
-            queues.save_draft(row, user, item_view.parse_answers(row, user, form))
+            save_draft_form(row, user, form)
             return JsonResponse({"message": ""})
         else:
-            queues.submit_answers(row, user, item_view.parse_answers(row, user, form), seconds=seconds)
+            queues.submit_answers(row, user, parse_or_keep_answers(row, user, form), seconds=seconds)
     except RolloutError as error:
         if common.is_script_request(request):
             field = error.field if isinstance(error, InvalidInputError) else ""
@@ -256,6 +256,20 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
         messages.error(request, str(error))
         return common.redirect_see_other(reverse("queue-review", args=[pk]) + f"?item={item}")
     return respond_progress(request, queue, _("Saved."))
+
+
+def save_draft_form(item: QueueItem, user: User, form: QueryDict) -> None:
+    """Without marks that are refused: the other answers stay."""
+    queues.save_draft(item, user, item_view.parse_answers(item, user, form, drops_refused_marks=True))
+
+
+def parse_or_keep_answers(item: QueueItem, user: User, form: QueryDict) -> dict[str, dict[str, Any]]:
+    """The answers to submit. Raises InvalidInputError for a refused mark. Then the answers are a draft."""
+    try:
+        return item_view.parse_answers(item, user, form)
+    except InvalidInputError:
+        save_draft_form(item, user, form)
+        raise
 
 
 @login_required

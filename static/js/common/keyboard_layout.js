@@ -22,6 +22,9 @@ export function keyOf(event) {
   return (types && !(/^Digit/.test(code) && !shiftKey && !third)) || !there ? key : there;
 }
 
+// A person can turn off the keys that are single characters.
+export const isTurnedOff = (key) => key.length === 1 && document.body.dataset.keys === "off";
+
 // During the composition of a word, all keys belong to the input method.
 export const isIgnored = (event) =>
   event.isComposing || event.keyCode === 229 || ["Process", "Dead"].includes(event.key) || event.defaultPrevented;

@@ -122,7 +122,7 @@ function connect() {
     notify(JSON.parse(event.data));
   };
   socket.onclose = (event) => {
-    if (event.code === 4401) return location.reload();
+    if (event.code === 4401 && !document.querySelector("dialog[open]")) return location.reload(); // a dialog may have typed text
     const wait = Math.min(MAX_RETRY, MIN_RETRY * 2 ** failures) * (0.75 + Math.random() / 2);
     failures += 1;
     setConnected(false, wait);

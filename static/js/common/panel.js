@@ -103,7 +103,7 @@ document.addEventListener("htmx:beforeSend", ({ detail: { elt, target, xhr } }) 
   const requests = requestsFor(target);
   const answer = new Promise((resolve) => xhr.addEventListener("loadend", resolve));
   requests.count += 1;
-  requests.answered = Promise.all([requests.answered, answer]);
+  requests.answered = Promise.all([requests.answered, answer]).then(() => {}); // else each keeps the requests before
 });
 
 export const countUserRequests = (panel) => requestsFor(panel).count;

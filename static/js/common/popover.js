@@ -1,4 +1,5 @@
 // Popovers: a click outside or Esc closes them. A text field in one filters its list.
+import { isIgnored } from "./keyboard_layout.js";
 
 document.addEventListener("input", (event) => {
   const among = event.target.dataset?.narrow;
@@ -9,7 +10,7 @@ document.addEventListener("input", (event) => {
 
 document.addEventListener("keydown", (event) => {
   const open = document.querySelector("details.popover[open]");
-  if (event.key !== "Escape" || !open) return;
+  if (event.key !== "Escape" || !open || isIgnored(event)) return;
   open.open = false;
   open.querySelector("summary").focus();
   event.preventDefault();
@@ -23,7 +24,7 @@ document.addEventListener("click", (event) => {
 // Enter in the field selects the first match instead of sending the form.
 document.addEventListener("keydown", (event) => {
   const among = event.target.dataset?.narrow;
-  if (!among || event.key !== "Enter" || event.isComposing) return;
+  if (!among || event.key !== "Enter" || isIgnored(event)) return;
   event.preventDefault();
   [...document.querySelectorAll(among)].find((item) => !item.hidden)?.querySelector("a, input")?.click();
 });

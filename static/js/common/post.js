@@ -11,12 +11,15 @@ export function postForm(form, changes = {}, submitter = null) {
 }
 
 // The token of the session: the page has the one of before, if one has signed in again.
-const readToken = () => document.cookie.match(/(?:^|; )rolloutdeck_csrf=([^;]*)/)?.[1];
+export const readToken = () => document.cookie.match(/(?:^|; )rolloutdeck_csrf=([^;]*)/)?.[1]
+  ?? JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+
+// Whether an answer with `json` is that of the sign-in page, or of a session that ended meanwhile.
+export const isSignedOut = (response, json) => response.redirected || json?.code === "session_expired";
 
 // Same as `postForm`, for the fields of a form that may have left the page.
 export async function postData(url, data) {
-  const token = readToken();
-  if (token && data.has("csrfmiddlewaretoken")) data.set("csrfmiddlewaretoken", token);
+  if (data.has("csrfmiddlewaretoken")) data.set("csrfmiddlewaretoken", readToken());
   const headers = { Accept: "application/json" };
   let response;
   try {
@@ -24,8 +27,8 @@ export async function postData(url, data) {
   } catch {
     throw new Error(gettext("Server unreachable. Not saved; try again."));
   }
-  if (response.redirected) throw Object.assign(new Error(SIGNED_OUT), { status: 401 }); // to the sign-in page
   const result = await response.json().catch(() => ({}));
+  if (isSignedOut(response, result)) throw Object.assign(new Error(SIGNED_OUT), { status: 401 });
   if (response.ok) return result;
   const unknown = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
   throw Object.assign(new Error(result.message ?? unknown), { status: response.status, code: result.code });

@@ -3,6 +3,7 @@
 // The box is an <input> in a form with `data-choices` (the URL of the completions). The list is the element that
 // `aria-controls` names.
 import { gettext } from "./i18n.js";
+import { isIgnored } from "./keyboard_layout.js";
 
 const WAIT = 90; // ms between the last key and the request
 
@@ -142,7 +143,7 @@ export function attachCompletion(box) {
   box.addEventListener("blur", close);
 
   box.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isIgnored(event) || event.ctrlKey || event.metaKey || event.altKey) return;
     const { key } = event;
     const isArrow = key === "ArrowDown" || key === "ArrowUp", isTab = key === "Tab" && !event.shiftKey;
     const isWaiting = completed !== box.value && (keys.length > 0 || isArrow || (isTab && open()));

@@ -1,5 +1,5 @@
 // A key clicks the element with the same data-key. The server has the table of all keys.
-import { isIgnored, keyOf } from "./keyboard_layout.js";
+import { isIgnored, isTurnedOff, keyOf } from "./keyboard_layout.js";
 
 const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";
 const TYPING = `input:not(${BUTTONS}), textarea, select, [contenteditable]`;
@@ -94,6 +94,6 @@ document.addEventListener("keydown", (event) => {
   if (!key || key === "Shift" || key === "AltGraph") return;
   const typing = event.target.matches?.(TYPING);
   if (key === "Escape") return handleEscape(typing, event);
-  if (typing || (key.length === 1 && document.body.dataset.keys === "off")) return;
+  if (typing || isTurnedOff(key)) return;
   if (handleKey(key, event)) event.preventDefault();
 });

@@ -1,6 +1,7 @@
 // Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
 import { countRequests } from "./panel.js";
+import { SIGNED_OUT } from "./post.js";
 
 const UNITS = [
   [60, 1, gettext("{n} s ago")],
@@ -34,6 +35,29 @@ document.addEventListener("htmx:sendError", ({ detail }) => {
   const isRead = detail.requestConfig?.verb === "get";
   const text = isRead ? gettext("Server unreachable.") : gettext("Server unreachable. Not saved; try again.");
   showMessage(text, MESSAGE_OF_ERROR);
+  stopSearch(detail.elt);
+});
+document.addEventListener("htmx:responseError", ({ detail: { elt, xhr } }) => {
+  showMessage(fill(gettext("The server returned status {status}."), xhr), MESSAGE_OF_ERROR);
+  stopSearch(elt);
+});
+// A search in parts that ends early says so. Its button requests the same part again.
+function stopSearch(part) {
+  if (!part.matches(".searching")) return;
+  const fresh = part.cloneNode(true);
+  const button = { type: "button", className: "plain small", textContent: gettext("Try now") };
+  const again = Object.assign(document.createElement("button"), button);
+  again.addEventListener("click", () => (part.replaceWith(fresh), window.htmx.process(fresh)));
+  part.querySelector("button")?.replaceWith(`· ${gettext("stopped")} `, again);
+}
+// The session ended, and the answer is the sign-in page.
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  const pathOf = (url) => new URL(url, location.href).pathname;
+  const { pathInfo: { finalRequestPath, responsePath }, requestConfig } = detail;
+  if (!responsePath || pathOf(responsePath) === pathOf(finalRequestPath)) return;
+  detail.shouldSwap = false;
+  if (requestConfig.verb === "get") location.reload();
+  else showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
 });
 
 // A message of the server, with the text between backticks as code.

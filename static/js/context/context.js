@@ -58,7 +58,7 @@ document.addEventListener("click", async (event) => {
     event.preventDefault();
     try {
       const response = await fetch(copy.href, { credentials: "same-origin" });
-      if (!response.ok) throw new Error(response.status);
+      if (!response.ok || response.redirected) throw new Error(response.status);
       await copyText(await response.text());
       showMessage(gettext("Copied"));
     } catch {

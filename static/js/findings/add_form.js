@@ -5,6 +5,7 @@ import { dropKeys } from "../common/key_queue.js";
 import { requestPanel } from "../common/panel.js";
 import { postForm } from "../common/post.js";
 
+let isSending = false;
 const ariaLabel = gettext("Add to a finding");
 const box = Object.assign(document.createElement("dialog"), { id: "adding", className: "adding", ariaLabel });
 document.body.append(box);
@@ -55,6 +56,8 @@ function addQuote({ text, near }) {
 
 box.addEventListener("submit", async (event) => {
   event.preventDefault();
+  if (isSending) return; // a second one would create a second finding
+  isSending = true;
   const message = box.querySelector("[data-message]");
   message.textContent = "";
   try {
@@ -63,12 +66,14 @@ box.addEventListener("submit", async (event) => {
     showMessage(result.message);
   } catch (error) {
     writeMessage(message, error.message);
+  } finally {
+    isSending = false;
   }
 });
 
 // Enter in a text field starts a new line. Ctrl+Enter sends the form.
 box.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) box.querySelector("form").requestSubmit();
+  if (event.key === "Enter" && !event.repeat && (event.ctrlKey || event.metaKey)) box.querySelector("form").requestSubmit();
 });
 
 box.addEventListener("click", (event) => {

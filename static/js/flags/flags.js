@@ -3,6 +3,7 @@
 import { listUnsaved, resume, save } from "./outbox.js";
 import { forget } from "../sample/prefetch.js";
 import { holdKeys } from "../common/key_queue.js";
+import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
@@ -53,8 +54,8 @@ document.addEventListener(
   "keydown",
   (event) => {
     const details = box();
-    if (!details?.open || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.matches("input, textarea, select")) return;
+    if (!details?.open || event.ctrlKey || event.metaKey || event.altKey || isIgnored(event) || isTurnedOff(event.key)) return;
+    if (event.target.matches("input, textarea, select") || document.querySelector("dialog[open]")) return;
     const reason = details.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
     if (reason) moveOn = details.id === "flag-box";
     if (reason) reason.click();
@@ -79,6 +80,7 @@ async function flag(form, submitter) {
   const id = openId();
   form.closest("details").open = false;
   const saved = save(form, { sample: id }, submitter);
+  const comment = form.elements.text.value;
   form.reset();
   if (moveOn) move(1);
   moveOn = false;
@@ -86,7 +88,11 @@ async function flag(form, submitter) {
     await saved;
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
-    if (document.getElementById("step-page")) show(id);
+    if (document.getElementById("step-page")) await show(id);
+    const again = document.querySelector("#flag-box [name=text]");
+    if (!comment || !again || openId() !== id) return;
+    again.value ||= comment;
+    again.closest("details").open = true;
   }
 }
 

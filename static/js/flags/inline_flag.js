@@ -1,5 +1,6 @@
 // Flagging and undo on pages that list responses: a digit saves with that reason, Enter focuses the comment, Esc closes.
 import { showMessage } from "../common/ui.js";
+import { isTurnedOff } from "../common/keyboard_layout.js";
 import { isPlainClick } from "../common/panel.js";
 import { postForm } from "../common/post.js";
 
@@ -42,7 +43,7 @@ document.addEventListener("submit", (event) => {
 box.addEventListener("click", (event) => event.target.closest("[data-flag-close]") && box.close());
 
 box.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select") || isTurnedOff(event.key)) return;
   const reason = box.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
   if (reason) reason.click();
   else if (event.key === "Enter" && !event.target.closest("button")) form.elements.text.focus();

@@ -1,12 +1,14 @@
-// Saves flags and decisions in order. The page goes on while they are saved. If the server does not answer, they are kept in
-// this tab, also over a reload, the page says so, and they are sent again until they are saved.
+// Saves flags and decisions in order. The page goes on while they are saved. If the server does not answer or the user is
+// signed out, they are kept in this tab, also over a reload, the page says so, and they are sent again until they are saved.
 import { fill, gettext, ngettext } from "../common/i18n.js";
+import { SIGNED_OUT, isSignedOut, readToken } from "../common/post.js";
 
 const MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000, SLOW = 2000; // ms
 const who = document.querySelector(".who")?.textContent.trim() ?? "";
 const STORE = `unsaved ${who}`;
+const NOT_DONE = new Set([429, 503]); // any other failure of the server may come after the change
 const promises = new Map(); // item -> [resolve, reject] of its promise
-let items = [], sending = false, state = "";
+let items = [], sending = false, state = "", signedOut = false;
 
 // Sends the fields of a form. `item` has `sample` and `once`: an item that may not be sent twice, such as an undo. Returns a
 // promise of the server's JSON; it fails with the server's message if the server refuses.
@@ -65,19 +67,23 @@ async function send(item) {
   item.isSent = true;
   store();
   const slow = setTimeout(() => report(state || "slow"), SLOW);
-  const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers"));
-  const headers = { Accept: "application/json", "X-CSRFToken": token };
+  const unclear = item.once ? { error: new Error(gettext("The undo may have been done. Look, then press u again.")) } : null;
+  const headers = { Accept: "application/json", "X-CSRFToken": readToken() };
+  signedOut = false;
   try {
     const body = new URLSearchParams(item.fields);
     const signal = AbortSignal.timeout(TIMEOUT);
     const response = await fetch(item.url, { method: "POST", body, headers, signal, credentials: "same-origin" });
-    if (response.status >= 500 || response.status === 429) return null;
-    const json = response.redirected ? null : await response.json().catch(() => null);
+    if (NOT_DONE.has(response.status)) return null;
+    if (response.status >= 500) return unclear;
+    const json = await response.json().catch(() => null);
+    signedOut = isSignedOut(response, json);
+    if (signedOut) return null;
     if (response.ok && json) return { json };
     const status = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
-    return { error: new Error(json?.message ?? (response.redirected ? gettext("Not saved: you are signed out.") : status)) };
+    return { error: new Error(json?.message ?? status) };
   } catch {
-    return null;
+    return unclear;
   } finally {
     clearTimeout(slow);
   }
@@ -115,7 +121,8 @@ function report(now, wait = 0) {
       "{count} changes are not saved, retrying in {seconds} s",
       count,
     );
-    box.firstChild.textContent = fill(state === "slow" ? saving : failed, { count, seconds: Math.ceil(wait / 1000) });
+    const text = fill(state === "slow" ? saving : failed, { count, seconds: Math.ceil(wait / 1000) });
+    box.firstChild.textContent = signedOut ? `${SIGNED_OUT} ${text}` : text;
     box.lastChild.hidden = state === "slow";
   }
   if (changed) document.dispatchEvent(new CustomEvent("deck:unsaved"));

@@ -20,7 +20,7 @@ export async function renderDiffsAgainst(base, columns, root) {
     return true;
   };
   try {
-    for (const text of columns.map(textOf).filter(Boolean)) { // in sequence, because they share one worker
+    for (const text of columns.map(textOf).filter(Boolean)) { // in sequence: each long one has a worker
       if (!(await show(text))) return;
     }
   } catch {

@@ -6,6 +6,7 @@ import { holdKeys } from "../common/key_queue.js";
 import { buildUrl, isPlainClick, requestPanel, swapPanel } from "../common/panel.js";
 
 const board = document.getElementById("board");
+let latest = 0;
 const chosen = () => (new URLSearchParams(location.search).get("whole") ?? "").split(",").filter(Boolean);
 
 function toggled(name) {
@@ -18,10 +19,11 @@ function toggled(name) {
 const swap = (href) => holdKeys(load(href));
 
 async function load(href) {
+  const request = ++latest;
   history.replaceState(null, "", href);
   try {
     const html = await requestPanel(board, location.href);
-    if (html !== null) swapPanel(board, html);
+    if (html !== null && request === latest) swapPanel(board, html);
   } catch {
     showMessage(gettext("Could not load the responses. Server unreachable."));
   }

@@ -7,6 +7,7 @@ const feed = document.querySelector("[data-feed-cards]");
 const bar = document.querySelector("[data-feed-new]");
 const pause = document.querySelector("[data-feed-pause]");
 const main = document.getElementById("main");
+const TIMEOUT = 30000; // ms
 let waiting = "", loading = false, again = false;
 
 const cards = (root) => [...root.querySelectorAll("article[id]")];
@@ -18,7 +19,7 @@ async function refresh() {
   if (loading) return void (again = true);
   loading = true;
   try {
-    const html = await requestPanel(feed, location.href, { quiet: true });
+    const html = await requestPanel(feed, location.href, { signal: AbortSignal.timeout(TIMEOUT), quiet: true });
     if (html !== null) receive(html);
   } catch {
     // The next notification requests it again.

@@ -1,4 +1,5 @@
 // The lines of a plan: j and k move, x selects, Ctrl+Enter saves.
+import { isIgnored } from "../common/keyboard_layout.js";
 import { waitForUserRequests } from "../common/panel.js";
 
 const form = () => document.getElementById("plan-form");
@@ -32,7 +33,7 @@ document.addEventListener("click", (event) => {
 // Ctrl+Enter saves what is typed and chosen. A field that is left after a change asks for a new preview, and the button is
 // enabled only with its answer.
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || isIgnored(event) || document.querySelector("dialog[open]")) return;
   const field = document.activeElement;
   if (!form() || (field.form && field.form !== form())) return;
   event.preventDefault();

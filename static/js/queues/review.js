@@ -2,6 +2,7 @@
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
+import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
 import { SIGNED_OUT, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
@@ -22,6 +23,7 @@ let opening = null; // of the next item, a promise
 let order = null; // of the responses of a group
 let pairs = null; // of them
 let progress = ""; // after the last answer: an item that was loaded before has an older one
+let selection = null; // the last one in the response: a click on the button clears it
 
 const article = () => panel.querySelector("article[data-item]");
 const form = () => panel.querySelector("form[data-answers]");
@@ -41,7 +43,7 @@ function showItem(html) {
   panel.innerHTML = html;
   startComparing();
   openedAt = performance.now();
-  ahead = null;
+  ahead = selection = null;
   focusQuestion(questions().find((question) => !hasAnswer(question)) ?? questions()[0]);
   panel.querySelector(".queue-texts")?.scrollTo(0, 0);
   document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
@@ -273,7 +275,8 @@ panel.addEventListener("focusin", ({ target }) => {
 document.addEventListener(
   "keydown",
   (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !article()) return;
+    if (isIgnored(event) || isTurnedOff(event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]") || !article()) return;
     const isTyping = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
     if (event.key === "Enter" && event.shiftKey) return; // a new line in a text
     let used = false;
@@ -290,10 +293,10 @@ document.addEventListener(
   true,
 );
 
-let selection = null; // the last selection in the response: a click on the button clears it
 document.addEventListener("selectionchange", () => {
   const range = getSelection().rangeCount && getSelection().getRangeAt(0);
-  const text = range && !range.collapsed && range.commonAncestorContainer.parentElement?.closest("[data-text]");
+  const node = range && !range.collapsed && range.commonAncestorContainer;
+  const text = node && (node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement)?.closest("[data-text]");
   if (text && panel.contains(text)) selection = buildQuote({ text, selected: range });
 });
 function markRange(question) {

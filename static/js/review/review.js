@@ -12,7 +12,23 @@ const list = document.getElementById("queue");
 const sending = new Set();
 
 const openId = () => document.querySelector("#sample article")?.dataset.id;
+const readDraft = () => [form.elements.text.value, form.elements.label.value];
 const rows = () => [...list.querySelectorAll("tr[data-id]")];
+
+// A comment and label that are not sent belong to their sample.
+const drafts = new Map(); // id -> [comment, label]
+let shown = openId();
+function restoreDraft(id) {
+  if (drafts.has(id)) [form.elements.text.value, form.elements.label.value] = drafts.get(id);
+}
+document.addEventListener("deck:settled", () => {
+  const id = openId();
+  if (!id || id === shown) return;
+  drafts.set(shown, readDraft());
+  form.reset();
+  restoreDraft(id);
+  shown = id;
+});
 
 // The next undecided row after the open one, then from the start of the list.
 function nextRow(id) {
@@ -38,7 +54,7 @@ async function saveDecision(fields, submitter) {
   openReasons(false);
   form.action = form.dataset.decisionUrl.replace("ID", id);
   const request = save(form, { sample: id }, submitter, fields);
-  const comment = form.elements.text.value;
+  const draft = readDraft();
   form.reset();
   done(id, true);
   const row = nextRow(id);
@@ -50,8 +66,9 @@ async function saveDecision(fields, submitter) {
   } catch (error) {
     done(id, false);
     showMessage(error.message, MESSAGE_OF_ERROR);
+    drafts.set(id, draft);
     await show(id);
-    form.elements.text.value ||= comment;
+    if (openId() === id && !form.elements.text.value) restoreDraft(id);
   }
   forget(id);
   sending.delete(id);

@@ -1,6 +1,7 @@
 // The run list: the query box, j and k move, x and shift-click select, arrows fold groups. The selection survives each
 // refresh; the box of a group selects its runs, also those that are folded.
 import { fill, gettext } from "../common/i18n.js";
+import { isIgnored } from "../common/keyboard_layout.js";
 import "../common/popover.js";
 import { buildUrl } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
@@ -88,7 +89,7 @@ bar.addEventListener("formdata", (event) => {
 
 // Enter in the tag field adds the tag. Without this, Enter would press the first button, which compares.
 document.getElementById("tag")?.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.isComposing) return;
+  if (event.key !== "Enter" || isIgnored(event)) return;
   event.preventDefault();
   bar.requestSubmit(bar.querySelector("[value=tag]"));
 });

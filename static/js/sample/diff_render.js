@@ -10,19 +10,17 @@ const MAX_INLINE_CHARS = 20_000;
 const BLOCK_CHARS = 20_000;
 const MAX_UNSPLIT_CHARS = 40_000;
 
-let worker;
-
-// What `compute` returns; rejects if the browser cannot compare the texts.
-export function differences(there, here, always = false) {
-  worker?.terminate();
-  worker = null;
+// What `compute` returns; rejects if the browser cannot compare the texts, or on the abort of `signal`.
+export function differences(there, here, always = false, signal = null) {
   if (isShort(there) && isShort(here)) return compute(there, here, always);
-  return new Promise((done, failed) => {
-    worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
+  const worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
+  const answer = new Promise((done, failed) => {
     worker.onmessage = ({ data }) => done(data);
     worker.onerror = (event) => failed(new Error(event.message));
+    signal?.addEventListener("abort", () => failed(signal.reason));
     worker.postMessage({ there, here, always });
   });
+  return answer.finally(() => worker.terminate());
 }
 
 const isShort = (text) => text.length <= MAX_INLINE_CHARS && words(text) <= MAX_INLINE;

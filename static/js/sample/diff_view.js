@@ -2,7 +2,7 @@
 import { fill, gettext } from "../common/i18n.js";
 import { describeUnlike, differences, renderDiff } from "./diff_render.js";
 
-let latest = 0;
+let running = null; // the AbortController of the latest diff
 
 const count = (parts, side) => parts.filter((part) => part.side === side).length;
 
@@ -10,13 +10,14 @@ export async function renderDiffView(pane, always = false) {
   const box = pane.querySelector("[data-diff]:not([data-done])");
   if (!box) return;
   box.dataset.done = "";
-  const request = ++latest;
+  running?.abort();
+  const { signal } = (running = new AbortController());
   const text = (name) => box.querySelector(`[data-${name}]`).textContent;
   const showStatus = (...content) => box.querySelector("[data-diff-status]").replaceChildren(...content);
   const slow = setTimeout(() => showStatus(gettext("Comparing…")), 150);
   try {
-    const { likeness, parts } = await differences(text("there"), text("here"), always);
-    if (request !== latest) return;
+    const { likeness, parts } = await differences(text("there"), text("here"), always, signal);
+    if (signal.aborted) return;
     if (!parts) return showStatus(`${describeUnlike(likeness)} `, createButton(box, pane));
     const out = box.querySelector("[data-diff-out]");
     renderDiff(out, parts);
@@ -24,6 +25,7 @@ export async function renderDiffView(pane, always = false) {
     box.querySelector(".sides").hidden = true;
     showStatus(summarize(parts));
   } catch (error) {
+    if (signal.aborted) return;
     const text = gettext("Could not compare the texts ({error}). Showing them side by side.");
     showStatus(fill(text, { error: error.message }));
   } finally {

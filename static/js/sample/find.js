@@ -1,5 +1,6 @@
 // Find in the sample: counts the hits, marks them as CSS highlights (no DOM changes) and draws them on a map.
 import { fill, gettext } from "../common/i18n.js";
+import { isIgnored } from "../common/keyboard_layout.js";
 import { buildUrl } from "../common/panel.js";
 import { onEscape } from "../common/shortcuts.js";
 import { reveal } from "./dom.js";
@@ -147,7 +148,7 @@ document.addEventListener("input", (event) => {
   waiting = setTimeout(() => search(0), 80);
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target !== bar()?.querySelector("input") || event.key !== "Enter" || event.isComposing) return;
+  if (event.target !== bar()?.querySelector("input") || event.key !== "Enter" || isIgnored(event)) return;
   event.preventDefault();
   moveBy(event.shiftKey ? -1 : 1);
 });

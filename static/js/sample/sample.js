@@ -42,7 +42,7 @@ const CLICKS = {
 async function copyFile(url) {
   try {
     const response = await fetch(url, { credentials: "same-origin" });
-    if (!response.ok) throw new Error();
+    if (!response.ok || response.redirected) throw new Error();
     await copyText(await response.text());
     showMessage(gettext("Copied"));
   } catch {

@@ -16,7 +16,7 @@ const flagsUrl = () => location.pathname.replace(/steps\/[^/]+\/$/, "flags/");
 // Loads the bar from the server, which knows the project's reasons.
 function openBar() {
   return (opening ??= fetch(flagsUrl(), { credentials: "same-origin" })
-    .then((response) => (response.ok ? response.text() : Promise.reject(response.status)))
+    .then((response) => (response.ok && !response.redirected ? response.text() : Promise.reject(response.status)))
     .then((html) => {
       bar = Object.assign(document.createElement("div"), { id: "picked", innerHTML: html });
       document.querySelector(".left").append(bar);

@@ -1,8 +1,9 @@
 // How the project arranges its charts, for everybody: pinned charts, their order, wide ones, charts of queries. Maintainers
 // change it: by keys, with the buttons of the large view, or by dragging the title of a chart.
 import { root } from "./page.js";
-import { showMessage } from "../../common/ui.js";
+import { MESSAGE_OF_ERROR, showMessage } from "../../common/ui.js";
 import { fill, gettext } from "../../common/i18n.js";
+import { readToken } from "../../common/post.js";
 
 export const mayArrange = root.dataset.mayArrange === "true";
 const url = `${document.body.dataset.root}api/v1/projects/${encodeURIComponent(root.dataset.project)}/charts/`;
@@ -41,13 +42,12 @@ export class Board {
   change(changes) {
     Object.assign(this, changes);
     this.onChange();
-    this.saving = this.saving.then(() => this.save(changes)).catch((error) => showMessage(error.message));
+    this.saving = this.saving.then(() => this.save(changes)).catch((error) => showMessage(error.message, MESSAGE_OF_ERROR));
     return this.saving;
   }
 
   async save(changes) {
-    const token = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
-    const headers = { "Content-Type": "application/json", "X-CSRFToken": token };
+    const headers = { "Content-Type": "application/json", "X-CSRFToken": readToken() };
     const body = JSON.stringify({ ...changes, version: this.version });
     let response;
     try {

@@ -44,11 +44,12 @@ export class Chart {
   paint(width) {
     if (this.chart.query) this.page.count(this);
     this.lines = buildLines(this.chart, this.page);
-    this.plotted = buildPlotData(this.chart, this.lines, this.page);
+    const plotted = buildPlotData(this.chart, this.lines, this.page), shape = shapeOf(plotted);
+    const isSame = this.plot && shape === this.shape;
+    this.plotted = isSame ? Object.assign(this.plotted, plotted) : plotted; // what draws the plot reads it
     this.updatePicker();
     if (!this.chart.query) this.showNote(describeUnplaced(this.plotted));
-    const shape = shapeOf(this.plotted);
-    if (this.plot && shape === this.shape) this.plot.setData(this.plotted.data);
+    if (isSame) this.plot.setData(this.plotted.data);
     else {
       this.plot?.destroy();
       this.plot = new window.uPlot(this.options(width), this.plotted.data, this.box);

@@ -104,5 +104,5 @@ export function findNearest(line, x) {
   return low > 0 && x - line.x[low - 1] <= line.x[low] - x ? low - 1 : low;
 }
 
-// The newest value that is not a gap.
-export const findLast = (values) => values.findLast((value) => value != null);
+// The newest value, null if that is NaN.
+export const findLast = (values) => values.findLast((value) => value !== undefined);

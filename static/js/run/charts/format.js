@@ -1,7 +1,8 @@
 // Numbers, hours and names as charts show them.
 
+// A point whose value is NaN has null, a missing one undefined.
 export const formatShort = (value) => {
-  if (value == null) return "–";
+  if (value == null) return value === null ? "NaN" : "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");

@@ -1,5 +1,5 @@
 // All points of the curves of one chart: the small charts have at most 500 points of each.
-const MIN_POINTS = 300; // a curve with fewer points was not downsampled
+const MIN_POINTS = 60; // a curve with fewer points was not downsampled: the server keeps points of 63 to 125 buckets
 const MAX_POINTS = 20000;
 const MAX_REQUESTS = 8; // at once
 

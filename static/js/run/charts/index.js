@@ -14,6 +14,7 @@ const counted = document.getElementById("chart-count");
 const problem = document.getElementById("metrics-error");
 const charts = new Map(); // key -> Chart
 const board = new Board(() => renderLayout());
+const TIMEOUT = 30000; // ms
 let layout, etag, reading, again, pattern, large;
 
 // --- layout -------------------------------------------------------------------------------------------------------------
@@ -212,7 +213,8 @@ async function load() {
   reading = true;
   again = false;
   try {
-    const response = await fetch(root.dataset.charts, etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {});
+    const options = etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {};
+    const response = await fetch(root.dataset.charts, { ...options, signal: AbortSignal.timeout(TIMEOUT) });
     if (response.ok) {
       etag = response.headers.get("ETag");
       await render(await response.json());

@@ -1,5 +1,5 @@
 // The large view of one chart: y range, zoom, all lines at a step, downloads. The URL contains chart, zoom and y.
-import { buildLines, needsSwitch } from "./data.js";
+import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
@@ -16,9 +16,9 @@ const TYPING = "input, select, textarea";
 
 export class LargeChart {
   constructor(box, page, { find, keys, onClose, board, onRemove }) {
-    Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null });
+    Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null, x: null, isLoading: false });
     this.part = (name) => box.querySelector(`[data-large="${name}"]`);
-    this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.setZoom(range));
+    this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.setZoom(range), (range) => this.draw(range));
     this.abort = new AbortController();
     const { signal } = this.abort;
     const on = (name, act) => this.part(name)?.addEventListener("click", act, { signal });
@@ -46,19 +46,25 @@ export class LargeChart {
 
   open(key) {
     this.chart = this.find(key);
-    this.full = null;
-    this.at = null;
+    this.full = this.loaded = null;
+    this.at = this.x = null;
     write({ chart: key });
     this.box.hidden = false;
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: this.box } })); // the footer shows other keys
     this.update();
     this.part("plot").focus();
-    const { chart } = this;
-    loadFullCurves(this.page, chart).then((curves) => {
-      if (!curves || this.chart !== chart) return;
-      this.full = curves;
-      this.update();
-    });
+  }
+
+  // Until all points of newer curves are there, those of the last ones are drawn.
+  async loadFull() {
+    const { full, page, chart: { key } } = this;
+    this.isLoading = true;
+    this.loaded = page.runs;
+    const curves = await loadFullCurves(page, this.chart);
+    this.isLoading = false;
+    if (this.abort.signal.aborted) return;
+    if (this.shows(key)) this.full = curves;
+    if (this.full !== full || this.loaded !== page.runs) this.update();
   }
 
   shows(key) {
@@ -95,6 +101,7 @@ export class LargeChart {
     this.updatePicker();
     this.updateButtons();
     this.draw();
+    if (!this.isLoading && this.loaded !== this.page.runs) this.loadFull();
   }
 
   updatePicker() {
@@ -115,10 +122,12 @@ export class LargeChart {
     return params().get("y") ?? "";
   }
 
-  draw() {
-    const whole = this.page.span();
-    this.xRange = parseRange(params().get("zoom")) ?? whole;
+  // The range is that of the URL, except while the frame is dragged.
+  draw(range = parseRange(params().get("zoom"))) {
+    this.xRange = range ?? this.page.span();
     this.yRange = findRange(this.mode, this.plotted, this.xRange);
+    const [axis] = this.plotted.data;
+    this.at = this.x == null || !axis.length ? null : findNearest({ x: axis }, this.x); // other curves have other points
     this.plot?.destroy();
     const holder = this.part("plot"), width = holder.clientWidth;
     const height = Math.max(220, Math.min(innerHeight - holder.getBoundingClientRect().top - 150, 640));
@@ -144,7 +153,7 @@ export class LargeChart {
     this.showOutside();
     this.showShareLink();
     const { lines, raw } = this.plotted;
-    const values = lines.map((line, n) => `${line.title} ${formatShort(raw[n].findLast((value) => value != null))}`);
+    const values = lines.map((line, n) => `${line.title} ${formatShort(findLast(raw[n]))}`);
     const label = gettext("{chart}: {values}. The arrow keys move between steps, Shift with an arrow key moves the zoom.");
     this.part("plot").setAttribute("aria-label", fill(label, { chart: this.chart.title, values: values.join(", ") }));
   }
@@ -186,6 +195,7 @@ export class LargeChart {
   point(index) {
     if (index == null || index === this.at || !this.plot) return; // the last step stays when the pointer leaves
     this.at = index;
+    this.x = this.plotted.data[0][index];
     this.showSide();
   }
 

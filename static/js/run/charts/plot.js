@@ -90,29 +90,29 @@ export function buildOptions(plotted, page, { width, height, dense = true, scale
     hooks: {
       ...hooks,
       draw: [
-        (plot) => drawTicks(plot, page, lines),
-        (plot) => named && drawLabels(plot, lines, colours, plotted.first, labels),
+        (plot) => drawTicks(plot, page, plotted.lines), // a chart that gets new data changes `plotted`
+        (plot) => named && drawLabels(plot, plotted.lines, colours, plotted.first, labels),
         ...(hooks.draw ?? []),
       ],
     },
   };
 }
 
-function buildSeries(line, page, { lines, log }, faint, scale) {
+function buildSeries(line, page, { lines }, faint, scale) {
   const isNewer = (other) => other.run === line.run && other.name === line.name && other.number > line.number;
   const older = page.all && lines.some(isNewer);
   return {
     stroke: page.colours.lines[line.colour - 1],
     width: (faint ? 1 : lineWidth()) * (scale > 1 ? 1.5 * scale : 1), alpha: faint ? 0.22 : older ? 0.35 : 1,
     dash: DASHES[Math.floor((line.run.dash ?? line.run.at) / COLOURS) % DASHES.length],
-    // A line across the values that a log axis cannot show would say that they are between their neighbours.
-    spanGaps: !log, points: { show: !faint && line.x.length < 2, size: 4, ...(log && { filter: findIsolated }) },
+    // A line across NaN, or values that a log axis cannot show, would say that they are between their neighbours.
+    spanGaps: false, points: { show: !faint && line.x.length < 2, size: 4, filter: findIsolated },
   };
 }
 
 // The points without a neighbour that a line could join them to. Null (all) if the points are shown anyway.
 function findIsolated(plot, series, areShown) {
-  if (areShown) return null;
+  if (areShown || !plot.data[series].includes(null)) return null;
   const values = plot.data[series].map((value, at) => [value, at]).filter(([value]) => value !== undefined);
   const isGap = (entry) => !entry || entry[0] === null;
   const found = values.filter((entry, n) => !isGap(entry) && isGap(values[n - 1]) && isGap(values[n + 1]));

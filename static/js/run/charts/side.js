@@ -1,5 +1,5 @@
 // At the right of the large chart: all lines at one step, and the events in view.
-import { findNearest } from "./data.js";
+import { findLast, findNearest } from "./data.js";
 import { readEvents } from "./events.js";
 import { formatHours, formatShort } from "./format.js";
 import { makeElement } from "./page.js";
@@ -12,10 +12,11 @@ const MAX_EVENTS = 12;
 export function listRows(plotted, at, [from, to]) {
   const axis = plotted.data[0];
   return plotted.lines.map((line, n) => {
-    const values = plotted.raw[n].filter((value, i) => value != null && axis[i] >= from && axis[i] <= to);
+    const inside = plotted.raw[n].filter((_, i) => axis[i] >= from && axis[i] <= to);
+    const values = inside.filter((value) => value != null);
     const edge = (choose, own) => (own?.length ? own : values).reduce((a, b) => choose(a, b), choose === Math.min ? Infinity : -Infinity);
     return {
-      line, value: at == null ? null : plotted.raw[n][at], last: values.at(-1),
+      line, value: at == null ? null : plotted.raw[n][at], last: findLast(inside),
       low: values.length ? edge(Math.min) : null, high: values.length ? edge(Math.max) : null,
     };
   });

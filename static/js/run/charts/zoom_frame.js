@@ -5,12 +5,14 @@ import { buildOptions } from "./plot.js";
 const HEIGHT = 58;
 
 export class ZoomFrame {
-  constructor(box, page, onZoom) {
-    Object.assign(this, { box, page, onZoom, plot: null });
+  constructor(box, page, onZoom, onDrag) {
+    Object.assign(this, { box, page, onZoom, onDrag, plot: null, isDragged: false });
     this.frame = Object.assign(document.createElement("div"), { className: "zoom-frame" });
   }
 
+  // A plot that has the pointer stays.
   draw(plotted, width, zoom, right) {
+    if (this.isDragged) return this.show(zoom, this.plot);
     this.plot?.destroy();
     const hooks = { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.show(zoom, plot)] };
     const cursor = { show: true, x: false, points: { show: false }, drag: { x: true, y: false, setScale: false } };
@@ -25,6 +27,7 @@ export class ZoomFrame {
   }
 
   show([from, to], plot) {
+    this.zoom = [from, to];
     const left = plot.valToPos(from, "x"), right = plot.valToPos(to, "x");
     this.frame.style.left = `${Math.max(0, left)}px`;
     this.frame.style.width = `${Math.max(6, Math.min(right, plot.over.clientWidth) - Math.max(0, left))}px`;
@@ -39,13 +42,22 @@ export class ZoomFrame {
   grab(event) {
     event.stopPropagation();
     event.preventDefault();
-    const { plot, frame } = this, start = frame.offsetLeft, width = frame.offsetWidth;
+    const { plot, frame, zoom: [from, to] } = this, { min, max } = plot.scales.x;
+    let range, waiting;
+    this.isDragged = true;
     frame.setPointerCapture(event.pointerId);
     frame.onpointermove = (move) => {
-      const left = Math.min(Math.max(0, start + move.clientX - event.clientX), plot.over.clientWidth - width);
-      this.onZoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+      const by = plot.posToVal(move.clientX - event.clientX, "x") - min;
+      const inside = Math.min(Math.max(by, min - from), max - to);
+      range = [from + inside, to + inside];
+      waiting ??= requestAnimationFrame(() => ((waiting = null), this.plot && this.onDrag(range)));
     };
-    frame.onpointerup = () => (frame.onpointermove = null);
+    frame.onlostpointercapture = () => { // also after a cancelled drag
+      cancelAnimationFrame(waiting);
+      this.isDragged = false;
+      frame.onpointermove = frame.onlostpointercapture = null;
+      if (range && this.plot) this.onZoom(range);
+    };
   }
 
   destroy() {

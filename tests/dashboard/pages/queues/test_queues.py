@@ -124,6 +124,23 @@ def test_a_marked_part_is_stored_in_characters_of_the_response(
     assert refused.status_code == 400 and "does not contain the selected text" in refused.json()["message"]
 
 
+@pytest.mark.parametrize("draft", ["", "1"])
+def test_what_was_typed_stays_although_a_mark_is_refused(run: Run, lead: User, ann: Client, draft: str) -> None:
+    save_rubric(run.project, lead, [{"key": "where", "title": "Where?", "kind": "yes-no", "range": True}], "")
+    queue = create(run, lead)
+    item = open_item(ann, queue)[0]
+    answers = {
+        "q.where": "true",
+        "q.where.quote": "not there",
+        "has_correction": "1",
+        "correction": "Four",
+        "draft": draft,
+    }
+    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", answers)
+    opened, html = open_item(ann, queue)
+    assert opened == item and "Four</textarea>" in html and 'name="q.where.end" value=""' in html
+
+
 def test_who_is_done_is_sent_to_a_queue_with_items(run: Run, lead: User, ann: Client) -> None:
     done, finished, waiting = (create(run, lead, name=name) for name in ("done", "finished", "waiting"))
     for queue in (finished, done):

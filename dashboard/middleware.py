@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.contrib.auth import logout
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import OperationalError
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed, JsonResponse
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -126,6 +126,21 @@ class ExternalSignInMiddleware(MiddlewareMixin):
             messages.error(request, reason)
             return None
         return render_error_page(request, 403, _("Sign-in refused"), reason)
+
+
+class PageUserMiddleware:
+    """Refuses what the script of a page sends after another person has signed in in the same browser: it would be saved
+    as theirs. `X-Rolloutdeck-User` is the id of the user of the page."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        named = request.headers.get("X-Rolloutdeck-User", "")
+        if named and request.user.is_authenticated and named != str(request.user.pk):
+            message = _("Another person has signed in in this browser. Nothing was saved as theirs.")
+            return JsonResponse({"message": message, "code": "other_user"}, status=403)
+        return self.get_response(request)
 
 
 class LastProjectMiddleware(MiddlewareMixin):

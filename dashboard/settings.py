@@ -130,6 +130,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "dashboard.middleware.ExternalSignInMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "dashboard.middleware.PageUserMiddleware",
     "dashboard.middleware.LastProjectMiddleware",
     "dashboard.middleware.FormAddressMiddleware",
     "dashboard.middleware.SearchLimitMiddleware",

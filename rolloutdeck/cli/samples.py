@@ -7,6 +7,7 @@ import json
 import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -75,11 +76,13 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
 def _load_similar_runs(server: ServerClient, query: JsonObject) -> list[dict[str, Any]]:
     """Returns the runs whose names contain a text: the server has no filter for the exact name."""
     runs: list[dict[str, Any]] = []
-    page, response = 1, {"next": True}
-    while response["next"]:
-        response = send_request(server, "GET", "runs/", query={**query, "page": page}).json()
-        runs += response["results"]
-        page += 1
+    page, response = 1, send_request(server, "GET", "runs/", query=query).json()
+    runs += response["results"]
+    with suppress(MissingError):  # a page that went because a run was deleted meanwhile
+        while response["next"]:
+            page += 1
+            response = send_request(server, "GET", "runs/", query={**query, "page": page}).json()
+            runs += response["results"]
     return runs
 
 

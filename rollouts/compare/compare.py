@@ -112,7 +112,7 @@ class Comparison:
 def compare_steps(targets: Sequence[ComparisonTarget]) -> Comparison:
     """Returns the comparison, computed once per version of the steps. Raises TooLargeError, NotFoundError and
     StorageUnavailableError."""
-    total = sum(target.step.samples for target in targets)
+    total = sum(target.samples for target in targets)
     if total > MAX_SAMPLES:
         message = _("These steps have {count} samples. You can compare at most {limit} at once.")
         raise TooLargeError(message.format(count=f"{total:,}", limit=f"{MAX_SAMPLES:,}"), "of")

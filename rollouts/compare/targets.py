@@ -25,12 +25,23 @@ TARGET_LETTERS = "ABCDEF"
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTarget:
-    """`requested_step` is the step as the URL names it, so that links keep `latest`."""
+    """`requested_step` is the step as the URL names it, so that links keep `latest`. `rows` are its own row and those
+    of attempts that ran at the same time."""
 
     letter: str
     run: Run
     step: Step
     requested_step: str
+    rows: Sequence[Step]
+
+    @property
+    def samples(self) -> int:
+        """Also those that the retention policy dropped."""
+        return sum(row.samples for row in self.rows)
+
+    @property
+    def dropped(self) -> int:
+        return sum(row.dropped for row in self.rows)
 
 
 def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list[ComparisonTarget]:
@@ -57,10 +68,15 @@ def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list
 
 
 def build_targets(requests: Sequence[tuple[Run, str]], split: str) -> list[ComparisonTarget]:
-    return [
-        ComparisonTarget(letter, run, find_step(run, split, requested_step), requested_step)
-        for letter, (run, requested_step) in zip(TARGET_LETTERS, requests, strict=False)
-    ]
+    targets = []
+    for letter, (run, requested_step) in zip(TARGET_LETTERS, requests, strict=False):
+        step = find_step(run, split, requested_step)
+        target = ComparisonTarget(letter, run, step, requested_step, join_concurrent_steps([step])[step.pk])
+        if target.dropped >= target.samples:
+            message = _("The samples of {run}, {split} step {step}, were dropped by the retention policy.")
+            raise NotFoundError(message.format(run=run.name, split=split, step=step.step), "of")
+        targets.append(target)
+    return targets
 
 
 def find_run(runs: RunQuerySet, name: str) -> Run:
@@ -92,10 +108,7 @@ def find_step(run: Run, split: str, requested_step: str) -> Step:
     if requested_step != "latest":
         steps = steps.filter(step=parse_step_number(requested_step))
         message = _("{run} has no {split} step {step}.")
-    step: Step | None = steps.order_by("-step", "-attempt__number").first()
-    if step and step.dropped >= step.samples:
-        message = _("The samples of {run}, {split} step {step}, were dropped by the retention policy.")
-        raise NotFoundError(message.format(run=run.name, split=split, step=step.step), "of")
+    step: Step | None = steps.select_related("attempt").order_by("-step", "-attempt__number").first()
     if step is None:
         raise NotFoundError(message.format(run=run.name, split=split, step=requested_step), "of")
     return step

@@ -86,7 +86,8 @@ def build_dump_context(dump: Dump) -> DumpContext:
     key, _, path = dump.source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
     artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
     if artifact is None:
-        raise StorageUnavailableError(f"The artifact {key[:12]} of dump {dump.pk} does not exist any more.")
+        message = f"The artifact {key[:12]} of dump {dump.pk} does not exist any more."
+        raise StorageUnavailableError(message) from FileNotFoundError(key)
     project, folder = dump.run.project_id, PurePosixPath(path).parent
     siblings = {
         PurePosixPath(other).name: file["sha256"]

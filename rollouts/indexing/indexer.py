@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import zstandard
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from rolloutdeck.watch import remove_compression_ending
@@ -81,8 +81,14 @@ def try_to_index(dump: Dump) -> bool:
     except MemoryError:
         log.warning("Dump %s needs more memory than a worker may use", dump.pk)
         store_failure(dump, UnreadableDumpError(OUT_OF_MEMORY.format(megabytes=settings.MAX_WORKER_MEMORY_MB)))
-    except (DatabaseError, OSError) as error:
-        store_failure_patiently(dump, StorageUnavailableError(f"The disk or the database failed: {error}"))
+    except (OperationalError, InterfaceError, OSError) as error:
+        failure = StorageUnavailableError(f"The disk or the database failed: {error}")
+        failure.__cause__ = error
+        store_failure_patiently(dump, failure)
+        raise
+    except DatabaseError as error:
+        log.exception("Dump %s could not be stored", dump.pk)
+        store_failure_patiently(dump, IndexingError(f"The database refuses the rows: {error}"))
         raise
     except Exception as error:
         log.exception("Dump %s could not be indexed", dump.pk)

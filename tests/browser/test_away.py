@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Page, Route, expect
 
+from tests.browser.conftest import Members
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
@@ -48,7 +49,7 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
     visit.forgive()
 
 
-def test_a_flag_waits_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
+def test_a_flag_waits_until_its_person_has_signed_in_again(visit: Visit, members: Members, training: Training) -> None:
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     first, second = rows(page)[:2]
@@ -61,9 +62,17 @@ def test_a_flag_waits_until_a_person_has_signed_in_again(visit: Visit, training:
     page.keyboard.press("Enter")
     expect(page.locator("#unsaved")).to_contain_text("You are signed out.")
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved")
-    visit.context.add_cookies(session)  # type: ignore[arg-type]
+    visit.context.add_cookies(members.add(training.project, "zoe")["cookies"])
     other = visit.context.new_page()
-    other.goto(page.url.split("/runs/")[0])  # the session has another token for forms now
+    home = page.url.split("/runs/")[0]
+    with page.expect_response(lambda response: response.url.endswith("/flags/") and response.status == 403):
+        other.goto(home)
+        page.locator("#unsaved button").first.click()
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved")
+    assert flagged(training) == [], "it is not saved as a flag of another person"
+    visit.context.clear_cookies()
+    visit.context.add_cookies(session)  # type: ignore[arg-type]
+    other.goto(home)  # the session has another token for forms now
     expect(page.locator("#unsaved")).to_be_hidden(timeout=20_000)
     assert flagged(training) == [first]
     page.keyboard.press("f")

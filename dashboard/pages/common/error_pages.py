@@ -44,10 +44,12 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Most often the user has signed in again in another tab. The page's script sends the form again later."""
+    """Most often the user has signed in again in another tab. The page's script sends the form again later, except if
+    the page has another address than the server: that does not end."""
     message = _("This form is out of date. Reload the page and try again.")
     if is_script_request(request):
-        return JsonResponse({"message": message, "code": "session_expired"}, status=403)
+        code = "other_address" if reason.startswith(("Origin", "Referer")) else "session_expired"
+        return JsonResponse({"message": message, "code": code}, status=403)
     return render_error_page(request, 403, _("Session expired"), message)
 
 

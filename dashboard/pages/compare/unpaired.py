@@ -72,9 +72,7 @@ def build_unpaired_context(
             if counted < total
         ],
         "thinned": [
-            (target.letter, target.step.samples - target.step.dropped, target.step.samples)
-            for target in targets
-            if target.step.dropped
+            (target.letter, target.samples - target.dropped, target.samples) for target in targets if target.dropped
         ],
         "min_source_prompts": compare.MIN_SOURCE_PROMPTS,
         "same_mix": view == compare.SAME_MIX,

@@ -14,13 +14,17 @@ export function postForm(form, changes = {}, submitter = null) {
 export const readToken = () => document.cookie.match(/(?:^|; )rolloutdeck_csrf=([^;]*)/)?.[1]
   ?? JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
 
-// Whether an answer with `json` is that of the sign-in page, or of a session that ended meanwhile.
-export const isSignedOut = (response, json) => response.redirected || json?.code === "session_expired";
+// The token, and whose page it is: if another person has signed in meanwhile, the server refuses to save it as theirs.
+export const buildHeaders = () => ({ "X-CSRFToken": readToken(), "X-Rolloutdeck-User": document.body.dataset.user ?? "" });
+
+// Whether an answer with `json` is that of the sign-in page, or of a session that ended or became another person's.
+const SIGNED_OUT_CODES = ["session_expired", "other_user"];
+export const isSignedOut = (response, json) => response.redirected || SIGNED_OUT_CODES.includes(json?.code);
 
 // Same as `postForm`, for the fields of a form that may have left the page.
 export async function postData(url, data) {
-  if (data.has("csrfmiddlewaretoken")) data.set("csrfmiddlewaretoken", readToken());
-  const headers = { Accept: "application/json" };
+  data.delete("csrfmiddlewaretoken");
+  const headers = { Accept: "application/json", ...buildHeaders() };
   let response;
   try {
     response = await fetch(url, { method: "POST", body: data, headers, credentials: "same-origin" });

@@ -1,6 +1,6 @@
 // Imports labels of a file: sends its rows in parts, shows the counts, and lists the rows that were not imported.
 import { fill, gettext, ngettext } from "../common/i18n.js";
-import { readToken } from "../common/post.js";
+import { buildHeaders } from "../common/post.js";
 import { writeMessage } from "../common/ui.js";
 
 const MAX_ROWS = 1000; // of one request
@@ -50,7 +50,7 @@ function parse(text) {
 }
 
 async function send(body) {
-  const headers = { "Content-Type": "application/json", "X-CSRFToken": readToken() };
+  const headers = { "Content-Type": "application/json", ...buildHeaders() };
   const response = await fetch(box.dataset.importLabels, { method: "POST", headers, body: JSON.stringify(body) });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.error?.message ?? gettext("The server does not answer."));

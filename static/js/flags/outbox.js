@@ -1,7 +1,7 @@
 // Saves flags and decisions in order. The page goes on while they are saved. If the server does not answer or the user is
 // signed out, they are kept in this tab, also over a reload, the page says so, and they are sent again until they are saved.
 import { fill, gettext, ngettext } from "../common/i18n.js";
-import { SIGNED_OUT, isSignedOut, readToken } from "../common/post.js";
+import { SIGNED_OUT, buildHeaders, isSignedOut } from "../common/post.js";
 
 const MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000, SLOW = 2000; // ms
 const who = document.querySelector(".who")?.textContent.trim() ?? "";
@@ -68,17 +68,17 @@ async function send(item) {
   store();
   const slow = setTimeout(() => report(state || "slow"), SLOW);
   const unclear = item.once ? { error: new Error(gettext("The undo may have been done. Look, then press u again.")) } : null;
-  const headers = { Accept: "application/json", "X-CSRFToken": readToken() };
+  const headers = { Accept: "application/json", ...buildHeaders() };
   signedOut = false;
   try {
     const body = new URLSearchParams(item.fields);
     const signal = AbortSignal.timeout(TIMEOUT);
     const response = await fetch(item.url, { method: "POST", body, headers, signal, credentials: "same-origin" });
-    if (NOT_DONE.has(response.status)) return null;
+    if (NOT_DONE.has(response.status)) return keep(item);
     if (response.status >= 500) return unclear;
     const json = await response.json().catch(() => null);
     signedOut = isSignedOut(response, json);
-    if (signedOut) return null;
+    if (signedOut) return keep(item);
     if (response.ok && json) return { json };
     const status = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
     return { error: new Error(json?.message ?? status) };
@@ -87,6 +87,13 @@ async function send(item) {
   } finally {
     clearTimeout(slow);
   }
+}
+
+// The server has certainly not done it: after a reload it is sent again.
+function keep(item) {
+  item.isSent = false;
+  store();
+  return null;
 }
 
 function pause(wait) {

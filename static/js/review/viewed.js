@@ -1,6 +1,6 @@
 // A sample that is open for one second counts as viewed. Viewed ids are sent in batches to save requests.
 import { gettext } from "../common/i18n.js";
-import { readToken } from "../common/post.js";
+import { buildHeaders } from "../common/post.js";
 
 const DWELL = 1000, BATCH_DELAY = 3000; // ms
 const MAX_BATCH = 500; // the server's limit
@@ -39,7 +39,7 @@ async function send() {
   if (!waiting.size) return;
   const ids = [...waiting].slice(0, MAX_BATCH);
   for (const id of ids) waiting.delete(id);
-  const headers = { "X-CSRFToken": readToken() };
+  const headers = buildHeaders();
   const body = new URLSearchParams({ samples: ids.join() });
   try {
     const response = await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });

@@ -49,7 +49,7 @@ def test_a_run_is_found_behind_many_with_a_similar_name(
 
     def send(server: Any, method: str, path: str, body: Any = None, **options: Any) -> Any:
         if path == "runs/":
-            return SimpleNamespace(json=lambda: pages[options["query"]["page"]])
+            return SimpleNamespace(json=lambda: pages[options["query"].get("page", 1)])
         return real(server, method, path, body, **options)
 
     monkeypatch.setattr(samples, "send_request", send)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
@@ -179,6 +179,23 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
         dump.refresh_from_db()
         assert dump.state == state
     assert dump.due_at > timezone.now() + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("error", [DataError("value too long"), FileNotFoundError("x")])
+def test_a_fault_that_is_no_outage_is_given_up_after_five_tries(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    dump = push(run, lines(generation()))
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(indexer, "index_claimed_dump", fail)
+    for _ in range(Dump.MAX_TRIES):
+        with pytest.raises(type(error)):
+            indexer.index_dump(dump.pk)
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.FAILED and str(error) in dump.message
 
 
 def test_a_dump_waits_a_day_for_a_storage_that_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import { root } from "./page.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../../common/ui.js";
 import { fill, gettext } from "../../common/i18n.js";
-import { readToken } from "../../common/post.js";
+import { buildHeaders } from "../../common/post.js";
 
 export const mayArrange = root.dataset.mayArrange === "true";
 const url = `${document.body.dataset.root}api/v1/projects/${encodeURIComponent(root.dataset.project)}/charts/`;
@@ -47,7 +47,7 @@ export class Board {
   }
 
   async save(changes) {
-    const headers = { "Content-Type": "application/json", "X-CSRFToken": readToken() };
+    const headers = { "Content-Type": "application/json", ...buildHeaders() };
     const body = JSON.stringify({ ...changes, version: this.version });
     let response;
     try {

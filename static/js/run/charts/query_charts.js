@@ -84,7 +84,8 @@ export async function countSteps(chart, spec, runs, redraw) {
         result = await request(uid, spec, maxPoints);
         if (now !== version) return; // newer runs are counted by another call
         const { step_kind, steps, values, done, total, complete } = result;
-        curves.set(id, { curve: { attempt: "", number: 0, step_kind, steps, values }, complete, version: now });
+        const known = values.map((value) => value ?? undefined); // null would be a NaN that the trainer logged
+        curves.set(id, { curve: { attempt: "", number: 0, step_kind, steps, values: known }, complete, version: now });
         attachCurves(runs, [spec]);
         const counts = { done: done.toLocaleString("en"), total: total.toLocaleString("en") };
         chart.showNote(complete ? "" : fill(gettext("counting: {done} of {total} steps"), counts));

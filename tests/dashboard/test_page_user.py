@@ -1,0 +1,35 @@
+"""What the script of a page sends after another person, or nobody, has signed in in the same browser."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Project
+
+
+def test_what_a_page_sends_is_not_saved_as_another_persons(project: Project, owner: User, mate: User) -> None:
+    """Another person has signed in in the same browser, and a flag of the page before still waits."""
+    client = Client()
+    client.force_login(owner)
+    form = {"reasons": "new reason"}
+    refused = client.post("/settings/math/reasons/", form, headers={"X-Rolloutdeck-User": str(mate.pk)})
+    assert (refused.status_code, refused.json()["code"]) == (403, "other_user")
+    project.refresh_from_db()
+    assert "new reason" not in str(project.reasons)
+    assert f'data-user="{owner.pk}"' in client.get("/").content.decode()
+    client.post("/settings/math/reasons/", form, headers={"X-Rolloutdeck-User": str(owner.pk)})
+    project.refresh_from_db()
+    assert "new reason" in str(project.reasons)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [({}, "session_expired"), ({"Origin": "http://elsewhere.example"}, "other_address")],
+)
+def test_a_script_learns_whether_sending_again_may_help(owner: User, headers: dict[str, str], code: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(owner)
+    refused = client.post("/settings/math/reasons/", {}, headers={"Accept": "application/json", **headers})
+    assert (refused.status_code, refused.json()["code"]) == (403, code)

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.trainers
 
 # Script and its words, for each process of a training that is one after the other; the hooks of ours that it reaches.
 TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
-    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.prepare_padded"]),
-    "v1": ([["v1.py", ""]], ["trainer_v1.log_batch", "metrics.add_backend", "guidance.prepare_jagged"]),
+    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.match_padded"]),
+    "v1": ([["v1.py", ""]], ["trainer_v1.log_batch", "metrics.add_backend", "guidance.match_jagged"]),
     "one step off": (
         [["one_step_off.py", ""]],
-        ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.prepare_padded"],
+        ["trainer_v0.log_trained_batch", "metrics.add_backend", "guidance.match_padded"],
     ),
     "fully async": (
         [["fully_async.py", "rollouter", ""], ["fully_async.py", "trainer", ""]],

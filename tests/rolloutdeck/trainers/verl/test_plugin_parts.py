@@ -7,16 +7,18 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
-from rolloutdeck.trainers.verl.plugin import evictions, masks, rows
+from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, rows
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
@@ -143,3 +145,23 @@ def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> Non
     evictions.count_evictions(buffer, keys, ["x"])
     assert evictions.take_eviction_counts(buffer) == {"stale": 2, "filtered": 2, "surplus": 2}
     assert evictions.take_eviction_counts(buffer) == {}
+
+
+class PaddedBatch:
+    def __init__(self) -> None:
+        self.batch = {"prompts": [[1], [2]], "responses": [[3], [4]]}
+        self.non_tensor_batch = {masks.MARK: np.array([False, True], dtype=object)}
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_the_rows_that_a_plan_masks_stay_masked_if_the_rules_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("the tokenizer cannot decode")
+
+    session = SimpleNamespace(measure_blocking=nullcontext)
+    monkeypatch.setattr(guidance, "find_guidance", lambda trainer: (session, SimpleNamespace()))
+    monkeypatch.setattr(guidance, "match_token_rows", fail)
+    batch = guidance.prepare_padded(SimpleNamespace(global_steps=3), PaddedBatch())
+    assert batch and set(batch.masked) == {1}

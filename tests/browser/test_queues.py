@@ -188,6 +188,7 @@ def test_a_marked_part_is_the_text_that_the_person_selected(visit: Visit, traini
     expect(text).to_contain_text("one")
     for key in ("1", "4"):
         page.keyboard.press(key)
+    expect(page.locator("article[data-item] input:checked")).to_have_count(2)  # the script of the page is there
     select = "node => { const r = document.createRange(), last = node.lastChild; r.setStart(last, last.length - 3);"
     select += " r.setEnd(last, last.length); getSelection().removeAllRanges(); getSelection().addRange(r); }"
     text.evaluate(select)
@@ -206,6 +207,7 @@ def test_a_selection_is_only_for_its_own_response(visit: Visit, training: Traini
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     for key in ("1", "4"):
         page.keyboard.press(key)
+    expect(page.locator("article[data-item] input:checked")).to_have_count(2)  # the script of the page is there
     page.locator("[data-text]").last.evaluate("node => getSelection().selectAllChildren(node)")
     mark = page.get_by_role("button", name="Mark the selected text")
     mark.click()

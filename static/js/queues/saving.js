@@ -6,6 +6,7 @@ import { writeMessage } from "../common/ui.js";
 const RETRY_DELAYS = [1000, 2000, 5000, 10000]; // ms
 const PASSING = new Set([401, 403, 408, 425, 429]); // signed out for a moment, or too many requests: the answers stay here
 const pending = new Map(); // item -> promise
+let last = null; // the promise of the answers before
 const failing = new Set(); // items whose answers were sent at least once in vain
 
 // Returns { result } when the answers are saved, or { error } with which the server refuses them.
@@ -22,8 +23,9 @@ async function sendUntilAnswered(item, url, data) {
   }
 }
 
+// One after the other: each result has the progress, and the last one is shown.
 export function saveAnswers(item, url, data, before) {
-  const saving = Promise.resolve(before)
+  const saving = Promise.all([before, last])
     .then(() => sendUntilAnswered(item, url, data))
     .finally(() => {
       pending.delete(item);
@@ -31,6 +33,8 @@ export function saveAnswers(item, url, data, before) {
       drawBanner();
     });
   pending.set(item, saving);
+  last = saving;
+  if (failing.size) drawBanner();
   return saving;
 }
 
@@ -41,7 +45,7 @@ function drawBanner(error = null) {
   const banner = document.getElementById("unsaved-answers");
   banner.hidden = !failing.size;
   const text = gettext("{count} answered items are not saved yet. Trying again; keep this page open.");
-  writeMessage(banner, [fill(text, { count: failing.size }), error?.status ? error.message : ""].join(" ").trim());
+  writeMessage(banner, [fill(text, { count: pending.size }), error?.status ? error.message : ""].join(" ").trim());
 }
 
 window.addEventListener("beforeunload", (event) => {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 import time
-from multiprocessing import Value
 from typing import Final
 
 MAX_DRIFT_SECONDS: Final = 60.0
@@ -15,14 +16,15 @@ class ClockWatch:
     """Compares the clock with a steady one. Processes that are forked from its process share what it has seen."""
 
     def __init__(self) -> None:
-        self.offset = Value("d", measure_offset())
+        self.memory = mmap.mmap(-1, struct.calcsize("d"))  # shared, and without a lock that a killed process could keep
+        struct.pack_into("d", self.memory, 0, measure_offset())
 
     def has_jumped(self) -> bool:
         """Whether the clock was changed by more than a minute since the last call in any of these processes, or since
         the start."""
-        with self.offset:
-            before, self.offset.value = self.offset.value, measure_offset()
-            return bool(abs(self.offset.value - before) > MAX_DRIFT_SECONDS)
+        now, (before,) = measure_offset(), struct.unpack_from("d", self.memory)
+        struct.pack_into("d", self.memory, 0, now)
+        return bool(abs(now - before) > MAX_DRIFT_SECONDS)
 
 
 def measure_offset() -> float:

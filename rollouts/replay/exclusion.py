@@ -179,12 +179,8 @@ class SelectedRowIndex:
         group, index = self.groups.get(sample, ""), self.indices.get(sample)
         answers, rows = (artifact.facts.get(name) for name in ("samples_per_prompt", "rows"))
         files = sorted(artifact.files, key=lambda name: (len(name), name))
-        if (
-            not (group.isascii() and group.isdigit() and len(group) < 16)
-            or index is None
-            or not isinstance(answers, int)
-            or not isinstance(rows, int)
-        ):
+        is_number = group.isascii() and group.isdigit() and len(group) < 16
+        if not is_number or index is None or not isinstance(answers, int) or not isinstance(rows, int):
             return None
         row, rows_per_file = int(group) * answers + index, rows // max(1, len(files))
         return (files[row // rows_per_file], row % rows_per_file) if rows_per_file and row < rows else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html import unescape
 from typing import Any
 
 import pytest
@@ -15,51 +14,14 @@ from django.test import Client
 from dashboard.sign_in_links import create_sign_in_link
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import AuditEntry, Label, Project, Queue, Run, Sample
+from rollouts.models import AuditEntry, Label, Project, Run, Sample
 from rollouts.runs import load_run_sizes
 from rollouts.samples import SampleBody, load_bodies
+from tests.dashboard.pages.queues.conftest import create, open_item
 from tests.dashboard.support.sign_in import by_link
-from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 from tests.support.images import IMAGES, PNG, data_url
-
-
-@pytest.fixture
-def run(project: Project) -> Run:
-    run = builders.run(project, "secret-run")
-    rows = [
-        {"prompt": "Why?", "response": f"text {n}", "group": "secret-group", "index": n, "score": 0.7654321,
-         "ground_truth": "secret-truth", "data_source": "secret-source"}
-        for n in range(3)
-    ]  # fmt: skip
-    push(run, rows, step=770077)
-    return run
-
-
-@pytest.fixture
-def lead(project: Project) -> User:
-    user = builders.member(project, "lena", "maintainer")
-    save_rubric(project, user, QUESTIONS, "Look at the **last** line.")
-    return user
-
-
-@pytest.fixture
-def ann(project: Project) -> Client:
-    client = Client()
-    client.force_login(builders.member(project, "ann", "annotator"))
-    return client
-
-
-def create(run: Run, lead: User, **settings: object) -> Queue:
-    return queues.create_queue(run.project, lead, {"name": "check", "runs": [run], **settings})
-
-
-def open_item(client: Client, queue: Queue, query: str = "") -> tuple[int, str]:
-    """The id of the open item, 0 if nothing is left, and the page."""
-    html = client.get(f"/queues/{queue.pk}/review/{query}").content.decode()
-    item = re.search(r'data-item="(\d+)"', html)
-    return (int(item[1]) if item else 0), html
 
 
 def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, ann: Client) -> None:
@@ -240,108 +202,6 @@ def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, 
 def list_places(html: str) -> list[str]:
     """The places of the responses of a group, in the order of their numbers."""
     return re.findall(r'name="place.\d" form="answers-form"\s+value="(.*?)"', html)
-
-
-def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Client) -> None:
-    client = Client()
-    client.force_login(lead)
-    html = client.get(f"/queues/new/?run={run.uid}&selection=random&count=2").content.decode()
-    assert "Is the answer correct?" in html
-    wrong = client.post("/queues/new/", {"project": "math", "runs": run.uid, "name": "c", "q": "score<"})
-    assert wrong.status_code == 400 and 'id="form-error"' in wrong.content.decode()
-    form = {"project": "math", "runs": run.uid, "name": "check", "selection": "random", "count": "2",
-            "num_reviewers_per_item": "1", "reviewers": "ann", "due_at": "2026-12-01T18:00"}  # fmt: skip
-    response = client.post("/queues/new/", form)
-    queue = Queue.objects.get()
-    assert response["Location"] == f"/queues/{queue.pk}/" and queue.items.count() == 2
-    assert "ann" in client.get(f"/queues/{queue.pk}/").content.decode()
-    assert ann.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
-    assert "check" in ann.get("/queues/").content.decode()
-    assert client.get(f"/queues/{queue.pk}/review/").status_code == 403
-    form = {"do": "save", "name": "second check", "due_at": "30 November", "reservation_minutes": "5"}
-    refused = client.post(f"/queues/{queue.pk}/update/", form)
-    html = refused.content.decode()
-    assert refused.status_code == 400 and "“Due” must be a time such as 2026-11-30T18:00." in html
-    assert 'value="second check"' in html and 'value="30 November"' in html, "what was typed stays"
-    assert 'value="ann" checked' not in html and "<b>check</b>" in html
-    client.post(f"/queues/{queue.pk}/update/", {**form, "due_at": "2026-11-30 18:00", "reviewers": "ann"})
-    queue.refresh_from_db()
-    assert (queue.name, queue.reservation_minutes) == ("second check", 5) and queue.reviewers.get().username == "ann"
-    client.post(f"/queues/{queue.pk}/update/", {"do": "close"})
-    _item, html = open_item(ann, queue)
-    assert "This queue is closed." in html
-    assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
-
-
-def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead, reviewers=["ann"], due_at="2026-12-01T18:00")
-    builders.member(run.project, "bob", "annotator")
-    client = Client()
-    client.force_login(lead)
-    url, update = f"/queues/{queue.pk}/", f"/queues/{queue.pk}/update/"
-    shown = read_fields(client.get(url).content.decode())
-    assert shown["seen_reviewers"] == shown["reviewers"] == ["ann"] and shown["seen_name"] == ["check"]
-    client.post(update, {**shown, "do": "save", "reviewers": ["ann", "bob"]})
-    client.post(update, {**shown, "do": "save", "due_at": "2026-12-02 18:00"})
-    queue.refresh_from_db()
-    assert sorted(user.username for user in queue.reviewers.all()) == ["ann", "bob"]
-    assert queue.due_at is not None and queue.due_at.day == 2
-    refused = client.post(update, {**shown, "do": "save", "reviewers": [], "due_at": "soon"})
-    again = read_fields(refused.content.decode())
-    assert refused.status_code == 400 and again["seen_due_at"] == shown["seen_due_at"]
-    client.post(update, {**again, "do": "save", "due_at": "2026-12-03 18:00"})
-    assert queue.reviewers.get().username == "bob", "the other lead's reviewer stays"
-    client.post(update, {**shown, "do": "save", "due_at": "", "seen_due_at": ""})
-    queue.refresh_from_db()
-    assert queue.due_at is not None and queue.due_at.day == 3, "what nobody edited stays"
-
-
-def read_fields(html: str) -> dict[str, list[str]]:
-    """The fields of the form of a queue's settings as a browser sends them."""
-    (form,) = re.findall(r'<form class="stack".*?</form>', html, re.S)
-    fields: dict[str, list[str]] = {}
-    for tag in re.findall(r"<input[^>]*>", form):
-        parts = dict(re.findall(r'(\w+)="(.*?)"', tag))
-        if parts.get("type") != "checkbox" or " checked" in tag:
-            fields.setdefault(parts["name"], []).append(unescape(parts["value"]))
-    return fields
-
-
-def test_the_preview_keeps_the_token_of_the_form_out_of_the_url(run: Run, lead: User) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(lead)
-    (form,) = re.findall(r'<form class="new-queue".*?</form>', client.get("/queues/new/").content.decode(), re.S)
-    (button,) = re.findall(r"<button[^>]*>Update the preview", form)
-    assert "formmethod" not in button  # else a browser sends all fields in the URL
-    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
-    assert token
-    fields = {"csrfmiddlewaretoken": token[1], "do": "preview", "project": "math", "runs": run.uid, "q": "n<2"}
-    response = client.post("/queues/new/", fields)
-    assert response.status_code == 303 and "token" not in response["Location"]
-    assert "2 items of 2 that match" in client.get(response["Location"]).content.decode()
-    assert not Queue.objects.exists()
-
-
-def test_the_form_of_a_new_queue_does_not_wait_for_its_preview(
-    run: Run, lead: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = Client()
-    client.force_login(lead)
-    here = f"/queues/new/?run={run.uid}&selection=random&count=2"
-    with monkeypatch.context() as patch:
-        patch.setattr(queues, "preview_queue", lambda *_args: pytest.fail("the form waits for the draw"))
-        html = client.get(here).content.decode()
-    (url,) = re.findall(r'id="queue-preview" hx-get="(.+?)"', html)
-    assert unescape(url) == here and "Counting the samples that match" in html
-    headers = {"HX-Request": "true", "HX-Target": "queue-preview"}
-    part = client.get(here, headers=headers).content.decode()
-    assert "2 items of 3 that match" in part and "<form" not in part
-    assert "2 items of 3 that match" in client.get(f"{here}&do=preview").content.decode()  # without JavaScript
-    push(run, [{"prompt": "p", "response": "x", "score": 0.5}], step=770077, split="eval")
-    parts = client.get(here.replace("count=2", "count=2&per=step"), headers=headers).content.decode()
-    assert "eval, step 770077" in parts and ">step 770077" in parts.replace("\n", "").replace(" >", ">")
-    run.delete()
-    assert "has no run" in client.get("/queues/new/", headers=headers).content.decode()
 
 
 def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, ann: Client) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import PADDING_KEY
@@ -59,20 +59,21 @@ def sniff(filename: str, head: bytes) -> bool:
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     keys = KeyClassifier()
     order = DatasetOrder() if context.split == "eval" else None
-    for window in split_windows(read_jsonl_rows(stream), stream):
+    for window, is_last in split_windows(read_jsonl_rows(stream), stream):
         generations = [row for row in window if isinstance(row, dict)]
         keys.learn(generations)
         if order:
-            order.learn([row["input"] for row in generations if not isinstance(row.get("uid"), str)])
+            prompts = [row["input"] for row in generations if not isinstance(row.get("uid"), str)]
+            order.learn(prompts, is_complete=is_last)
         for row in window:
             yield build_record(row, context, keys, order) if isinstance(row, dict) else row
 
 
 def split_windows(
     rows: Iterator[NumberedRow], stream: BinaryIO
-) -> Iterator[list[JsonObject | LineProblem | SkippedRow]]:
-    """Yields rows of `stream` in bounded lists, because the meaning of a key depends on its neighbours. Replaces
-    padding and lines of another form by `SkippedRow` and `LineProblem`."""
+) -> Iterator[tuple[list[JsonObject | LineProblem | SkippedRow], bool]]:
+    """Yields rows of `stream` in bounded lists, because the meaning of a key depends on its neighbours, and whether the
+    list is the last. Replaces padding and lines of another form by `SkippedRow` and `LineProblem`."""
     window: list[JsonObject | LineProblem | SkippedRow] = []
     start = stream.tell()
     for row in rows:
@@ -84,10 +85,10 @@ def split_windows(
             if isinstance(checked, dict):
                 window += check_numbers(row[0], checked, TRAINER_NUMBERS)
         if len(window) >= WINDOW_ROWS or stream.tell() - start >= WINDOW_BYTES:
-            yield window
+            yield window, False
             window, start = [], stream.tell()
     if window:
-        yield window
+        yield window, True
 
 
 def check_row(line: int, row: JsonObject) -> JsonObject | LineProblem | SkippedRow:
@@ -182,29 +183,34 @@ def assign_position(record: Record, uid: Any, order: DatasetOrder | None) -> Non
 class DatasetOrder:
     """Assigns the groups of a validation file without uids: n consecutive responses per prompt, in dataset order.
 
-    n is the shortest run of equal prompts seen in the first window; a run of 2n is two entries of the dataset with
-    the same text. If the responses to a prompt are not consecutive, no group is set, and equal prompts form a group.
+    n is the most frequent length of a run of equal prompts: a run of 2n is two entries of the dataset with the same
+    text, and a run is shorter if one of its lines cannot be read. If the responses to a prompt are not consecutive, no
+    group is set, and equal prompts form a group.
     """
 
     def __init__(self) -> None:
-        self.n = 0
+        self.n = 0  # unknown
         self.is_scattered = False
         self.group = -1
         self.index = 0
         self.last: str | None = None
 
-    def learn(self, prompts: list[str]) -> None:
+    def learn(self, prompts: list[str], *, is_complete: bool) -> None:
+        """Learns n from the next rows of the file. The last run is not complete if more rows follow."""
         if self.n or not prompts:
             return
-        starts = [0, *(index for index, (a, b) in enumerate(pairwise(prompts), 1) if a != b)]
-        runs = [end - start for start, end in pairwise([*starts, len(prompts)])]
-        self.n = min(runs)
-        self.is_scattered = self.n == 1 and len(starts) > 1 and min(Counter(prompts).values()) > 1
+        runs = [len(list(run)) for _, run in groupby(prompts)]
+        if prompts[0] == self.last:
+            runs[0] += self.index + 1
+        complete = Counter(runs if is_complete else runs[:-1])
+        if complete:
+            self.n = min(complete, key=lambda length: (-complete[length], length))
+            self.is_scattered = min(complete) == 1 and len(runs) > 1 and min(Counter(prompts).values()) > 1
 
     def assign(self, prompt: str) -> tuple[str | None, int | None]:
         if self.is_scattered:
             return None, None
-        if prompt != self.last or self.index + 1 >= self.n:
+        if prompt != self.last or 0 < self.n <= self.index + 1:
             self.group, self.index, self.last = self.group + 1, 0, prompt
         else:
             self.index += 1

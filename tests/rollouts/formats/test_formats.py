@@ -106,6 +106,25 @@ def test_responses_that_do_not_stand_together_are_left_to_be_grouped_by_prompt()
     assert [record.group for record in records] == [None] * 4
 
 
+def read_groups(prompts: list[str]) -> list[str | None]:
+    records = read(verl_jsonl, lines(*(generation(prompt) for prompt in prompts)), split="eval")
+    return [record.group for record in records]
+
+
+def test_a_large_validation_file_is_grouped_by_its_whole_prompts() -> None:
+    prompts = [f"q{row // 3}" for row in range(3 * 700)]  # the first 2,048 rows, read together, end within q682
+    assert read_groups(prompts) == [str(row // 3) for row in range(len(prompts))]
+    prompts = [f"q{row // 3000}" for row in range(6000)]
+    assert read_groups(prompts) == [str(row // 3000) for row in range(len(prompts))]
+
+
+def test_a_line_that_cannot_be_read_does_not_split_the_groups_of_a_validation_file() -> None:
+    good = [lines(generation(f"q{row // 4}")) for row in range(12)]
+    items = read(verl_jsonl, b"".join([*good[:5], b'{"input": "torn\n', *good[6:]]), split="eval")
+    groups = [item.group for item in items if isinstance(item, Record)]
+    assert groups == ["0"] * 4 + ["1"] * 3 + ["2"] * 4
+
+
 def test_the_rows_of_a_shuffled_rollout_are_left_to_be_grouped_by_prompt() -> None:
     records = read(verl_jsonl, lines(*(generation(prompt) for prompt in "aabb")))
     assert [record.group for record in records] == [None] * 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
 from rolloutdeck.errors import MissingError, UsageError
@@ -148,6 +150,27 @@ def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:
         yield from file
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a text file in UTF-8.") from None
+
+
+@contextlib.contextmanager
+def open_replacement(path: Path) -> Iterator[IO[str]]:
+    """Opens a text file that replaces `path` when the block ends without an error, so `path` may be read meanwhile."""
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/null, can't be replaced
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    final = path.resolve()  # a link stays a link
+    temporary = final.with_name(f".{final.name}.{os.getpid()}")
+    with temporary.open("x", encoding="utf-8") as file:
+        try:
+            if final.exists():
+                temporary.chmod(final.stat().st_mode & 0o777)
+            yield file
+            file.flush()
+            temporary.replace(final)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def format_sentence(message: object) -> str:

@@ -19,7 +19,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from rolloutdeck.cli.common import connect, end_sentence, format_count, print_message, require_project
+from rolloutdeck.cli.common import (
+    connect,
+    end_sentence,
+    format_count,
+    open_replacement,
+    print_message,
+    require_project,
+)
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError
@@ -125,6 +132,7 @@ class Progress:
 def import_labels(args: argparse.Namespace) -> int:
     settings, server = connect(args)
     path: Path = args.file
+    check_unmatched_file(args)
     common = {
         "project": require_project(args, settings),
         "run": args.run,
@@ -141,7 +149,7 @@ def import_labels(args: argparse.Namespace) -> int:
             raise UsageError(f"{path} has no rows.")
         if first.row is None:
             raise UsageError(f"{path}, line {first.number}, {first.problem}. The file must be one of {WRITTEN_BY}.")
-        written = stack.enter_context(args.unmatched.open("w", encoding="utf-8")) if args.unmatched else None
+        written = stack.enter_context(open_replacement(args.unmatched)) if args.unmatched else None
         problems, progress = Problems(written), Progress(size)
         for part in split_parts(first, lines):
             send_part(server, common, part, summary, problems, progress)
@@ -153,6 +161,20 @@ def import_labels(args: argparse.Namespace) -> int:
     else:
         print_summary(summary, dry_run=args.dry_run)
     return 1 if summary.failed else 0
+
+
+def check_unmatched_file(args: argparse.Namespace) -> None:
+    """Raises UsageError if --unmatched names the imported file, and rows would be lost by replacing it."""
+    path, written = args.file, args.unmatched
+    if not written or not written.exists():
+        return
+    inputs = find_data_files(path) if path.is_dir() else [path]
+    if not any(file.exists() and file.samefile(written) for file in inputs):
+        return
+    if args.dry_run:
+        raise UsageError(f"--dry-run imports nothing, so --unmatched must not replace {written}. Name another file.")
+    if path.suffix == ".gz" or zipfile.is_zipfile(written):
+        raise UsageError(f"--unmatched writes JSONL, so it can't replace the packed file {written}. Name another file.")
 
 
 def read_file_time(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,76 @@ from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.review import label_import
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, Project, Sample
+from tests.rolloutdeck.support.commands import Command
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def labels_import(
+    node: Path, owner: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """`labels import` into a project with one sample of the prompt `p`, with the response `a`."""
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "annotate"))
+    project = Project.objects.get()
+    save_rubric(project, owner, [{"key": "correct", "kind": "yes-no"}])
+    indexed(builders.run(project), lines({"prompt": "p", "group": "g", "index": 0, "response": "a"}), 1)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        return main(["labels", "import", *map(str, words)]), *capsys.readouterr()
+
+    return run
+
+
+def write_answers(path: Path, *responses: str) -> list[dict[str, Any]]:
+    """Writes one answer for each response of the prompt `p`, and returns the rows."""
+    rows = [{"prompt": "p", "response": text, "name": "correct", "value": True} for text in responses]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows
+
+
+def test_the_imported_file_may_be_replaced_by_the_rows_that_were_not_imported(
+    node: Path, labels_import: Command
+) -> None:
+    left, link = node / "left.jsonl", node / "link.jsonl"
+    rows = write_answers(left, *["z" * 2000] * 100, "a")  # more than one buffer, the good row at the end
+    left.chmod(0o640)
+    link.symlink_to(left)
+    status, printed, _ = labels_import(left, "--unmatched", link)
+    assert status == 1 and printed.startswith("101 rows: 1 new, 0 changed, 0 unchanged, 100 without a sample.")
+    written = [json.loads(line) for line in left.read_text().splitlines()]
+    assert [{**row, "problem": ""} for row in written] == [{**row, "problem": ""} for row in rows[:-1]]
+    assert link.is_symlink() and left.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in node.iterdir()) == ["left.jsonl", "link.jsonl"]
+
+
+def test_an_import_that_fails_leaves_the_file_of_unmatched_rows_as_it_was(
+    node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", "wrong")
+    left = node / "left.jsonl"
+    write_answers(left, "a")
+    before = left.read_bytes()
+    assert labels_import(left, "--unmatched", left)[0] == 2
+    assert left.read_bytes() == before and [path.name for path in node.iterdir()] == ["left.jsonl"]
+
+
+def test_unmatched_does_not_replace_a_file_whose_rows_were_not_imported(node: Path, labels_import: Command) -> None:
+    left, packed = node / "left.jsonl", node / "left.jsonl.gz"
+    write_answers(left, "a")
+    packed.write_bytes(gzip.compress(left.read_bytes()))
+    for words, says in (([left, "--dry-run"], "--dry-run imports nothing"), ([packed], "can't replace the packed")):
+        before = words[0].read_bytes()
+        status, _, printed = labels_import(*words, "--unmatched", words[0])
+        assert status == 2 and says in printed and words[0].read_bytes() == before
+    assert labels_import(left, "--dry-run", "--unmatched", node / "new.jsonl")[0] == 0
+    pipe = node / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert labels_import(left, "--unmatched", pipe)[0] == 0 and pipe.is_fifo()
+    os.close(reader)
 
 
 def test_an_export_is_imported_again_and_problems_are_written(

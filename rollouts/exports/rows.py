@@ -102,18 +102,22 @@ class TrainingRows:
             for batch in next_batches:
                 found = [sample for sample in batch if sample.step_id in known.places]  # not deleted a moment ago
                 self.counts.add_samples(found, known)
-                yield [sample for sample in found if self.is_training_prompt(sample, known)], known
+                yield self.select_training_prompts(found, known), known
 
     @property
     def is_table(self) -> bool:
         """Whether a row is the recorded text of a sample. Then texts stay columns."""
         return self.options.layout == "sft" and self.as_messages is False
 
-    def is_training_prompt(self, sample: GroupSample, known: KnownRows) -> bool:
-        if known.places[sample.step_id].split != "eval" and sample.prompt_key not in self.eval_prompts:
-            return True
-        self.counts.left_out[EVAL_PROMPT] += 1
-        return False
+    def select_training_prompts(self, samples: Sequence[GroupSample], known: KnownRows) -> list[GroupSample]:
+        eval_steps = {step for step, place in known.places.items() if place.split == "eval"}
+        chosen = [
+            sample
+            for sample in samples
+            if sample.step_id not in eval_steps and sample.prompt_key not in self.eval_prompts
+        ]
+        self.counts.left_out[EVAL_PROMPT] += len(samples) - len(chosen)
+        return chosen
 
     def read_bodies(self, batch: tuple[list[GroupSample], KnownRows]) -> Bodies:
         """Returns recorded texts. Messages are read if they are used. Another thread calls it."""
@@ -127,7 +131,7 @@ class TrainingRows:
         """Returns prompts and completions. A Python object for each text takes more than the rest of the export."""
         texts = batch.join_texts()
         self.counts.left_out[NO_TEXT] += len(batch.samples) - len(texts)
-        samples = [batch.samples[at] for at in texts["at"]]
+        samples = [batch.samples[at] for at in texts["at"].to_list()]
         places = [batch.known.places[sample.step_id] for sample in samples]
         corrections = load_corrections(samples, self.options, self.reader, labelled=batch.is_labelled)
         prompts, completions = texts["prompt"], texts["response"]

@@ -98,6 +98,7 @@ from rollouts.samples.sample_tables import (
     export_jsonl,
     export_parquet,
     iterate_sample_tables,
+    select_raw,
     to_arrow,
 )
 from rollouts.samples.timing import SampleTiming, read_timing
@@ -118,7 +119,7 @@ __all__ = [
     "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values", "load_results",
     "load_texts", "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_ahead", "read_bodies",
     "read_dump_columns", "read_ground_truth", "read_timing", "remove_missing_results", "rename_results",
-    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample",
+    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "select_raw", "serialize_full_sample",
     "serialize_index_row", "split_shared_images", "store_results", "text_to_float", "to_arrow", "to_float",
     "to_integer", "to_json", "to_text",
 ]  # fmt: skip

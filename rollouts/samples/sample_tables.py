@@ -4,7 +4,7 @@ JSONL or Parquet."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple
@@ -38,7 +38,6 @@ BATCH_ROWS: Final = 1024
 BATCH_CHARS: Final = 8 << 20  # of responses: long texts make smaller batches
 INDEX_FIELDS: Final = ("pk", "dump_id", "ordinal", "step_id", *SAMPLE_FIELDS, "facets", "data_source", "rescores")
 PK, DUMP, ORDINAL, STEP, CHARS, RESCORES = 0, 1, 2, 3, INDEX_FIELDS.index("chars"), -1  # positions in them
-# Django converts these values one by one, which takes a third of the time of the query. A text field does not.
 RAW_FIELDS: Final = frozenset({"final", "correct", "truncated", "rescores"})
 BODY_COLUMNS: Final = ("prompt", "response", "ground_truth", "finish_reason", "turn", "policy_version", *JSONS, *ARRAYS)
 # The index rows have these values.
@@ -95,8 +94,7 @@ def iterate_sample_tables(
 ) -> Iterator[tuple[pl.DataFrame, Labels]]:
     """Yields tables with the columns of `EXPORT_SCHEMA` in the order of the query, with the labels that the reader may
     read, by sample. Samples whose text is gone are left out. Raises StorageUnavailableError."""
-    fields = [ExpressionWrapper(F(name), TextField()) if name in RAW_FIELDS else name for name in INDEX_FIELDS]
-    rows = samples.select_related(None).values_list(*fields).iterator(chunk_size=BATCH_ROWS)
+    rows = samples.select_related(None).values_list(*select_raw(INDEX_FIELDS)).iterator(chunk_size=BATCH_ROWS)
     bodies = BodyReader(without=UNREAD_COLUMNS)
 
     def iterate_batches() -> Iterator[tuple[Sequence[IndexRow], KnownRows]]:
@@ -119,6 +117,12 @@ def iterate_sample_tables(
             yield build_merged_table([row[PK] for row in batch], labels, reader), labels
         else:
             yield build_table(name_rescores(batch, reader), found, labels, known), labels
+
+
+def select_raw(names: Iterable[str]) -> list[Any]:
+    """Returns what `values_list` takes for these fields of samples, with booleans and JSON as the database has them: 0
+    and 1 on SQLite. Django converts them one by one, which takes a third of the time of the query."""
+    return [ExpressionWrapper(F(name), TextField()) if name in RAW_FIELDS else name for name in names]
 
 
 def split_batches(rows: Sequence[IndexRow]) -> Iterator[Sequence[IndexRow]]:

@@ -68,8 +68,9 @@ class PromptEffect:
 
     @property
     def has_lost_difference(self) -> bool:
-        """Whether masks leave no different scores."""
-        return self.action == "mask" and self.had_difference and not self.has_difference
+        """Whether masks leave no different scores. Unknown scores may differ."""
+        is_known = self.remaining_mean is not None or not self.remaining
+        return self.action == "mask" and self.had_difference and not self.has_difference and is_known
 
     @property
     def note(self) -> str:
@@ -78,6 +79,8 @@ class PromptEffect:
             return ""
         if not self.remaining:
             return _("nothing remains")
+        if self.mean is None or self.remaining_mean is None:  # a score is unknown
+            return ""
         if not self.had_difference:
             return _("equal scores, before and after")
         return "" if self.has_difference else _("the remaining scores are equal")
@@ -145,7 +148,9 @@ def describe_entry(entry: EntryCompatibility, limit: int) -> EntryEffect:
     counts: Counter[tuple[int, str, str]] = Counter((row.step_id, row.group, row.prompt_key) for row in selected)
     keys = sorted(counts, key=lambda key: (key[0], natural_key(key[1]), key[2]))[:limit]
     prompts = [
-        build_prompt_effect(key, rows, excluded.samples, entry.action) for key, rows in load_prompt_rows(keys).items()
+        build_prompt_effect(key, rows, excluded.samples, entry.action)
+        for key, rows in load_prompt_rows(keys).items()
+        if rows  # none if a newer version of the step has other groups
     ]
     rules = Counter(rule for keys_of_sample in excluded.samples.values() for rule in keys_of_sample)
     return EntryEffect(
@@ -202,8 +207,8 @@ def build_prompt_effect(
         tuple(dict.fromkeys(rule for sample in samples for rule in sample.rules)),
         compute_mean(before),
         compute_mean(after),
-        len(set(before)) > 1,
-        len(set(after)) > 1,
+        len(set(before) - {None}) > 1,
+        len(set(after) - {None}) > 1,
         len(after),
         action,
     )

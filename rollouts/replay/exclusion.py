@@ -101,7 +101,8 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
         own = {sample: rules for sample, rules in found.items() if sample not in filtered}
         if own or selection.version is not None:
             result = build_exclusion(own, artifacts[pin], index, selector.on_selected)
-            exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
+            if result.flagged or selection.version is not None:
+                exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
     return exclusions
 
 
@@ -135,19 +136,24 @@ def find_filtered_samples(index: SelectedRowIndex, samples: set[str]) -> set[str
 class SelectedRowIndex:
     """The rows of selected samples in the files of artifacts, and the `groups` of the samples.
 
-    `masked` artifacts count all records of their files, also unreadable ones. Their files may be dumps themselves.
+    `hidden` samples are of an older version of their step: only files that have their rows replay them. `masked`
+    artifacts count all records of their files, also unreadable ones. Their files may be dumps themselves.
     """
 
     def __init__(self, samples: Iterable[str], masked: Iterable[Artifact] = ()) -> None:
         self.groups: dict[str, str] = {}
         self.indices: dict[str, int | None] = {}  # in the group
         self.prompts: dict[str, str] = {}
+        self.hidden: set[str] = set()
         self._rows: list[tuple[str, int, int]] = []  # (sample, dump, ordinal)
-        columns = ("pk", "dump", "ordinal", "group", "index", "prompt_key")
+        columns = ("pk", "dump", "ordinal", "group", "index", "prompt_key", "visible")
         for ids in chunk(samples):
-            for sample, dump, ordinal, group, number, key in Sample.objects.filter(pk__in=ids).values_list(*columns):
+            rows = Sample.objects.filter(pk__in=ids).values_list(*columns)
+            for sample, dump, ordinal, group, number, key, visible in rows:
                 self._rows.append((sample, dump, ordinal))
                 self.groups[sample], self.indices[sample], self.prompts[sample] = group, number, group or key
+                if not visible:
+                    self.hidden.add(sample)
             duplicates = DuplicateSource.objects.filter(sample__in=ids)
             self._rows += duplicates.values_list("sample", "dump", "ordinal")
         complete = Dump.objects.filter(pk__in={dump for _, dump, _ in self._rows}, samples_dropped_at=None)
@@ -196,7 +202,9 @@ def chunk(ids: Iterable[str]) -> Iterator[list[str]]:
 def build_exclusion(
     samples: SelectedSamples, artifacts: Iterable[Artifact], index: SelectedRowIndex, on_selected: str
 ) -> PinExclusion:
-    """Returns what the plan selects of a pin with these selected samples."""
+    """Returns what the plan selects of a pin with these selected samples. Those of an older version of the step count
+    only if a file of the pin has them."""
+    shown = samples.keys() - index.hidden
     by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     prompts: dict[int, set[str]] = defaultdict(set)
@@ -208,13 +216,13 @@ def build_exclusion(
             prompts[artifact.pk].add(get_prompt_id(artifact, index.groups[sample], path, record))
     for artifact in by_key.values():
         if numbers_rows(artifact):
-            for sample in samples:
+            for sample in shown:
                 if place := index.find_numbered_row(sample, artifact):
                     located.add(sample)
                     records[artifact.pk][place[0]].add(place[1])
                     prompts[artifact.pk].add(index.groups[sample])
         if artifact.role == PER_PROMPT_ROLE:
-            own = {sample for sample in samples if is_of_prompt(index.groups.get(sample), artifact)}
+            own = {sample for sample in shown if is_of_prompt(index.groups.get(sample), artifact)}
             if own:
                 located |= own
                 prompts[artifact.pk].add("")
@@ -225,8 +233,9 @@ def build_exclusion(
         for artifact in by_key.values()
         if artifact.pk in prompts
     }
-    prompt_count = len({index.prompts[sample] for sample in samples if sample in index.prompts})
-    return PinExclusion(len(samples), len(samples.keys() - located), excluded, samples, prompt_count)
+    counted = {sample: rules for sample, rules in samples.items() if sample in shown or sample in located}
+    prompt_count = len({index.prompts[sample] for sample in counted if sample in index.prompts})
+    return PinExclusion(len(counted), len(counted.keys() - located), excluded, counted, prompt_count)
 
 
 def numbers_rows(artifact: Artifact) -> bool:

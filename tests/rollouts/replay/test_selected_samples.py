@@ -106,6 +106,31 @@ def test_a_step_of_several_generations_has_its_rows_in_several_files(run: Run, o
     assert rows.records == {"rollout-0.json": (2,), "rollout-1.json": (1,)}
 
 
+def test_a_flag_on_an_older_version_of_a_step_selects_no_row_of_the_new_one(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    old = sample(run, 5)
+    builders.flag_row(old, owner)
+    kept(run, owner, response="other {at} of {step}")
+    old.refresh_from_db()
+    assert not old.visible
+    assert exclusion.find_exclusions([pin], PlanSelector("mask", "flags", owner)) == {}
+    builders.flag_row(Sample.objects.visible().get(group="0", index=2), owner)
+    found = select(pin, owner, selected_by="flags")
+    assert (found.flagged, found.not_found) == (1, 0)
+    assert next(iter(found.artifacts.values())).records == {"rollout-0.json": (2,)}
+
+
+def test_a_flagged_row_of_a_pinned_file_is_described_after_the_step_got_other_groups(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    old = sample(run, 5)
+    builders.flag_row(old, owner)
+    Sample.objects.filter(pk=old.pk).update(visible=False, group="gone")
+    found = exclusion.PinExclusion(1, 0, samples={old.pk: ("flagged bad",)}, prompts=1)
+    entry = compatibility.check_entry_compatibility(Entry(pin=pin, target_step=3), {}, (), found, "mask")
+    effect = effects.describe_effects([entry])[3]
+    assert (effect.samples, effect.prompt_count, effect.prompts) == (1, 1, ())
+
+
 def describe(pin: Pin, by: User, on_selected: str, limit: int = 200) -> effects.EntryEffect:
     found = select(Pin.objects.prefetch_related("artifacts").get(pk=pin.pk), by, on_selected, "flags")
     entry = compatibility.check_entry_compatibility(Entry(pin=pin, target_step=3), {}, (), found, on_selected)
@@ -132,6 +157,14 @@ def test_the_effect_says_what_remains_of_each_prompt(run: Run, owner: User) -> N
     cut = describe(pin, owner, "drop", limit=1)
     assert (cut.text, cut.left_off, cut.without_difference) == ("dropped: 2 prompts with 5 samples selected", 1, 0)
     assert (cut.prompts[0].text, cut.prompts[0].note) == ("dropped: 1 of 4 selected", "")
+
+
+def test_nothing_is_said_about_scores_that_are_unknown(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    Sample.objects.filter(group="1").update(score=None)
+    builders.flag_row(sample(run, 5), owner)
+    (prompt,) = describe(pin, owner, "mask").prompts
+    assert (prompt.text, prompt.note, prompt.mean) == ("1 of 4 masked", "", None)
 
 
 def test_a_plan_that_regenerates_does_not_replay_a_step_with_a_selected_sample(run: Run, owner: User) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -52,10 +53,16 @@ class FileHead:
         return any(key in row for row in self.rows) or self.first_key == key
 
     def list_csv_columns(self) -> list[str]:
-        """Returns the columns in the first line, which are separated by commas, semicolons or tabs."""
+        """Returns the columns in the first line, which are separated by commas, semicolons or tabs.
+
+        Its end may be a carriage return alone. Empty if it is no line of a CSV file.
+        """
         first = self.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
         separator = max(",;\t", key=first.count)
-        return next(csv.reader([first], delimiter=separator), [])
+        try:
+            return next(csv.reader(io.StringIO(first, newline=""), delimiter=separator), [])
+        except csv.Error:
+            return []
 
     def list_table_columns(self, suffix: str) -> list[str]:
         """Returns the columns in the first line of a table, `.csv`, `.tsv` or `.jsonl`; empty for other files."""

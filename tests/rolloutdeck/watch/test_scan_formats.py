@@ -151,6 +151,27 @@ def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) 
     assert result == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
 
 
+ODD_TABLES = [
+    b"frage,antwort\r1+1?,2\r",  # old line ends
+    "frage,antwort\r\n1+1?,2\r\n".encode("utf-16"),
+    b'"' + b"long " * 40_000 + b'",antwort\n',
+]
+
+
+@pytest.mark.parametrize("body", ODD_TABLES, ids=["line-ends", "utf-16", "long-name"])
+def test_an_odd_table_does_not_stop_the_scan_of_the_others(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "odd.csv").write_bytes(body)
+    (tmp_path / "step_4.csv").write_text("prompt,response\n1+1?,2\n")
+    result = survey(tmp_path)
+    assert [file.source for file in result.files] == ["step_4.csv"]
+    assert "odd.csv" in {name for names in result.skipped.values() for name in names}
+
+
+def test_a_table_with_old_line_ends_is_known_by_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "step_4.csv").write_bytes(b"prompt,response\r1+1?,2\r")
+    assert [file.step for file in survey(tmp_path).files] == [4]
+
+
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("frage,antwort\n1+1?,2\n")
     form, columns = resolve_table_format("prompt=frage,response=antwort", "")

@@ -120,10 +120,10 @@ class RunFollower:
 
     def _open(self) -> None:
         self.target.open_run()
-        self.is_open = True
         self.response_count += 1
         if self.state.is_new and not self.target.created:
             watch.recover_state(self.follower, self.target)
+        self.is_open = True  # not before: a recovery that failed is repeated
         self.state.is_new = False
         self.target.attempt = self.state.attempt
         print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())

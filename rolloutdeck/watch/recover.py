@@ -21,27 +21,30 @@ MAX_PROBED_FILES = 20  # files to search an attempt by, if the token must not li
 
 
 def recover_state(follower: Follower, target: UploadTarget) -> None:
-    """Fills the follower's state. Raises RetryLaterError or ActionRequiredError."""
-    base = follower.state.attempt
+    """Fills the follower's state. Raises RetryLaterError or ActionRequiredError; the next call then continues."""
+    state, base = follower.state, follower.state.attempt
     numbers = _list_attempt_numbers(target, base)
     if numbers is not None and max(numbers, default=1) == 1:
         return  # one attempt only: the server knows what is sent again
     parts = list(_list_complete_parts(follower, base))
     if numbers is None:
         numbers = _probe_attempt_numbers(target, base, parts)
-    latest = max(numbers, default=1)
-    state = follower.state
-    state.number, state.attempt = latest, _build_attempt_key(base, latest)
+    attempts = [_build_attempt_key(base, number) for number in sorted(numbers, reverse=True)]
     for part in parts:
-        file = part.file
-        for number in sorted(numbers, reverse=True):
-            attempt = _build_attempt_key(base, number)
-            if target.has_part(replace(part, attempt=attempt)):
-                state.files[file.source] = SentFile(part.stamp, attempt, part.sha256, file.step)
-                if number == latest and file.step is not None:
-                    axis = build_step_axis(file)
-                    state.last_steps[axis] = max(file.step, state.last_steps.get(axis, 0))
-                break
+        if part.file.source not in state.files and (attempt := _find_attempt(target, part, attempts)):
+            state.files[part.file.source] = SentFile(part.stamp, attempt, part.sha256, part.file.step)
+    # Set at the end: if a request fails, the next call builds the keys of all attempts from the first one's again.
+    state.number, state.attempt = max(numbers), attempts[0]
+    for part in parts:
+        step, sent = part.file.step, state.files.get(part.file.source)
+        if sent and sent.attempt == state.attempt and step is not None:
+            axis = build_step_axis(part.file)
+            state.last_steps[axis] = max(step, state.last_steps.get(axis, 0))
+
+
+def _find_attempt(target: UploadTarget, part: FilePart, attempts: Sequence[str]) -> str:
+    """Returns the first of the attempts under which the server has the part, else ""."""
+    return next((attempt for attempt in attempts if target.has_part(replace(part, attempt=attempt))), "")
 
 
 def _build_attempt_key(base: str, number: int) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from rolloutdeck.watch import follower
+from rolloutdeck.watch.upload import RetryLaterError
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, metric, text, turns
 
@@ -133,3 +138,36 @@ def test_the_last_step_before_a_restart_stays_in_its_attempt_when_metrics_tell_o
     trainer.step(2, launch=2)
     turns(follow)
     assert deck.steps() == [("files", 1), ("files", 2), ("files", 3), ("files-2", 2)]
+
+
+def test_a_lost_state_is_recovered_even_if_the_server_fails_meanwhile(
+    deck: Deck, watching: Watching, trainer: Trainer, tmp_path: Path
+) -> None:
+    follow = watching()
+    for step in (1, 2, 3, 4):
+        trainer.step(step)
+    turns(follow)
+    for step in (2, 3):
+        trainer.step(step, launch=2)
+        turns(follow)
+    before = deck.steps()
+    assert before[4:] == [("files-2", 2), ("files-2", 3)]
+    shutil.rmtree(tmp_path / "home")
+    follow = watching()
+    has_part, requests = follow.target.has_part, []
+
+    def fail_twice(part: Any) -> bool:
+        requests.append(part)
+        if len(requests) in (2, 5):
+            raise RetryLaterError("the server responded with 503")
+        return has_part(part)
+
+    follow.target.has_part = fail_twice  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(RetryLaterError):
+            follow.send_ready()
+    turns(follow)
+    assert deck.steps() == before
+    trainer.step(4, launch=2)
+    turns(follow)
+    assert deck.steps() == [*before, ("files-2", 4)]

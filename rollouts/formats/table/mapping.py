@@ -73,8 +73,8 @@ class TableMapping:
         record = native.build_native_record(self.to_native_row(row))
         record.textless = protocol.has_only_tokens(self.columns)
         if record.textless and context.decode_tokens:
-            record.prompt, record.response = context.decode_tokens([record.prompt_ids or [], record.response_ids or []])
-            record.textless = False
+            prompt, record.response = context.decode_tokens([record.prompt_ids or [], record.response_ids or []])
+            record.prompt, record.textless = record.prompt or prompt, False
         self.set_rewards_and_extras(record, row)
         if record.ground_truth is None:
             record.ground_truth = to_text(find_ground_truth(record.extras))

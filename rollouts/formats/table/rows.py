@@ -43,6 +43,7 @@ BINARY_MAGICS = (PARQUET_MAGIC, ARROW_STREAM_MAGIC)
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 LOGGED_TABLE = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
 NEXT_VALUE = re.compile(r"\s*[\[,]\s*(?=[^\s\]])")  # before a value of a list
+MAX_BLANK_BYTES = 1 << 12  # between the first lines
 OPEN_ENDS = (b"{", b"[", b",")  # ends of the first line of an object with several lines
 
 
@@ -96,17 +97,18 @@ class ChainedStream(io.RawIOBase):
 
 def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Yields the rows of a file that is separated by comma, semicolon or tab and starts with the column names."""
-    lines = decode_lines(stream)
+    lines = DecodedLines(stream)
     csv.field_size_limit(MAX_LINE_BYTES)
     first = next(lines, "")
     separator = max(",;\t", key=first.count)
     try:
         names = number_repeated_names(next(csv.reader([first], delimiter=separator), []))
+        lines.take_damage()
         for cells in (reader := csv.reader(lines, delimiter=separator)):
             if not any(cells):  # spreadsheets write such lines
                 continue
             number = reader.line_num + 1
-            if any("\ufffd" in cell for cell in cells):
+            if lines.take_damage():
                 yield LineProblem(number, BROKEN_UTF8, repaired=True)
             if len(cells) == len(names):
                 yield number, {name: cell or None for name, cell in zip(names, cells, strict=True)}
@@ -117,14 +119,33 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
         raise UnreadableDumpError(f"It is not a readable CSV file: {error}.") from None
 
 
-def decode_lines(stream: BinaryIO) -> Iterator[str]:
-    """Yields lines with their ends. Raises UnreadableDumpError if one is too long."""
-    is_first = True
-    while line := stream.readline(MAX_LINE_BYTES + 1):
+class DecodedLines:
+    """The lines of a stream with their ends. Raises UnreadableDumpError if one is too long."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.is_first, self.is_damaged = True, False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self.stream.readline(MAX_LINE_BYTES + 1)
+        if not line:
+            raise StopIteration
         if len(line) > MAX_LINE_BYTES:
             raise UnreadableDumpError(f"It is not a readable CSV file: a line is over {MAX_LINE_BYTES >> 20} MiB long.")
-        yield (line.removeprefix(BOM) if is_first else line).decode("utf-8", "replace")
-        is_first = False
+        line, self.is_first = line.removeprefix(BOM) if self.is_first else line, False
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            self.is_damaged = True
+            return line.decode("utf-8", "replace")
+
+    def take_damage(self) -> bool:
+        """Returns whether a line since the last call was not UTF-8."""
+        is_damaged, self.is_damaged = self.is_damaged, False
+        return is_damaged
 
 
 def read_parquet_table(stream: BinaryIO, context: DumpContext) -> Iterator[NumberedRow]:
@@ -148,13 +169,23 @@ def read_arrow_table(stream: BinaryIO, context: DumpContext) -> Iterator[Numbere
 
 def read_json_objects(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Yields the rows of a file with one object per line, or with one object."""
-    first = stream.readline(MAX_LINE_BYTES + 1)
-    second = stream.readline(1 << 16)
-    rewound = io.BufferedReader(ChainedStream(first + second, stream))
-    has_more_lines = second.strip() and not first.rstrip().endswith(OPEN_ENDS)
+    start, first = read_filled_line(stream, MAX_LINE_BYTES + 1)
+    between, second = read_filled_line(stream, 1 << 16)
+    rewound = io.BufferedReader(ChainedStream(start + first + between + second, stream))
+    has_more_lines = second and not first.rstrip().endswith(OPEN_ENDS)
     if has_more_lines or (not second and not is_json_object(first)):
         return read_jsonl_rows(rewound)
     return read_json_object(read_json_document(rewound)[0])
+
+
+def read_filled_line(stream: BinaryIO, limit: int) -> tuple[bytes, bytes]:
+    """Returns the next line that is not blank, and the blank ones before it. Empty at the end, or after many."""
+    blank = b""
+    while (line := stream.readline(limit)).isspace():
+        blank += line
+        if len(blank) > MAX_BLANK_BYTES:
+            return blank, b""
+    return blank, line
 
 
 def is_json_object(line: bytes) -> bool:

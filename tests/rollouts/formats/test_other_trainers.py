@@ -144,6 +144,38 @@ def test_text_that_is_not_utf8_is_told() -> None:
         read(FORMS["table"], table.encode("utf-16"))
 
 
+def test_a_replacement_character_that_somebody_wrote_is_no_damage() -> None:
+    """A model writes one if its tokens end within a character."""
+    text = "question,response,score\nq,half \ufffd,1\nq,whole,0\n"
+    assert [item.response for item in records(text.encode(), "a.csv")] == ["half \ufffd", "whole"]
+    damaged = text.encode().replace(b"whole", b'"caf\xe9\nol\xe9"')
+    first, problem, second = read(FORMS["table"], damaged)
+    assert (first.response, second.response) == ("half \ufffd", "caf\ufffd\nol\ufffd")
+    assert problem.repaired and problem.line == 4
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n  \n", "\r\n\r\n"])
+def test_blank_lines_between_rows_are_no_rows(blank: str) -> None:
+    rows = [json.dumps({"question": "q", "response": answer, "score": 1}) for answer in "ab"]
+    for body in (f"{rows[0]}\n{blank}{rows[1]}\n", f"{blank}{rows[0]}\n{rows[1]}\n"):
+        assert [item.response for item in records(body.encode())] == ["a", "b"]
+    document = json.dumps({"question": "q", "response": "a", "score": 1}, indent=1)
+    for body in (f"{blank}{document}\n", document.replace("\n", f"\n{blank}"), f"{rows[0]}\n{blank}"):
+        assert [item.response for item in records(body.encode())] == ["a"]
+
+
+def test_a_recorded_prompt_remains_when_a_tokenizer_arrives() -> None:
+    def decode(rows: Any) -> list[str]:
+        return [" ".join(map(str, row)) for row in rows]
+
+    body = json.dumps({"prompt": "2+2?", "response_ids": [4, 5], "score": 1}).encode()
+    (record,) = read(FORMS["token-table"], body, decode_tokens=decode)
+    assert (record.prompt, record.response, record.textless) == ("2+2?", "4 5", False)
+    body = json.dumps({"prompt_ids": [1, 2], "response_ids": [4, 5], "score": 1}).encode()
+    (record,) = read(FORMS["token-table"], body, decode_tokens=decode)
+    assert (record.prompt, record.response) == ("1 2", "4 5")
+
+
 @pytest.mark.parametrize(
     "body",
     [

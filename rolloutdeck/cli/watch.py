@@ -60,6 +60,9 @@ class WatchLoop:
                 print_message(f"{identity.project}/{identity.run} is skipped: {error}")
                 del self.run_followers[identity]
                 continue
+            except OSError as error:
+                self._log_read_error(follower, error)
+                continue
             sent += parts
         return sent
 
@@ -70,6 +73,7 @@ class WatchLoop:
         """
         started, responses = time.monotonic(), follower.response_count
         parts = follower.send_ready()
+        follower.read_error = ""
         now = time.monotonic()
         if parts or follower.pending_count:
             follower.quiet_since = now
@@ -80,6 +84,14 @@ class WatchLoop:
                 print_message("The server answers again.")
             self.last_error, self.failures, follower.action_required = "", 0, ""
         return parts
+
+    def _log_read_error(self, follower: RunFollower, error: OSError) -> None:
+        """Prints the error once and sets the next try. The other runs are not affected."""
+        message = f"{error.filename or follower.base}: {error.strerror or error}."
+        if follower.read_error != message:
+            print_message(f"{follower.target.name}: {message} Trying again every 30 s.")
+        follower.read_error = message
+        follower.due = time.monotonic() + MAX_IDLE_SECONDS
 
     def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError) -> None:
         """Prints the error once and sets the next try. No data is lost, since the files remain."""
@@ -173,6 +185,8 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
         sent = loop.run_once()
         stop.raise_pending()
         if args.once and _is_done(loop, sent):
+            if read_error := next((run.read_error for run in loop.run_followers.values() if run.read_error), ""):
+                raise UsageError(read_error)
             return max(map(report_run, loop.run_followers.values()), default=0)
         messages = (follower.action_required for follower in loop.run_followers.values())
         action_required = next(filter(None, messages), "")
@@ -185,8 +199,9 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
 
 
 def _is_done(loop: WatchLoop, sent: int) -> bool:
-    followers = loop.run_followers.values()
-    return not sent and not loop.last_error and all(not follower.pending_count for follower in followers)
+    """Whether all that can be read is sent."""
+    readable = (follower for follower in loop.run_followers.values() if not follower.read_error)
+    return not sent and not loop.last_error and all(not follower.pending_count for follower in readable)
 
 
 def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOptions) -> None:

@@ -10,6 +10,7 @@ from rolloutdeck import watch
 from rolloutdeck.cli.common import format_sentence, print_message
 from rolloutdeck.cli.import_report import print_skipped
 from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.lib import get_path_type
 
 INDEX_SECONDS = 5.0  # how long the end of the command waits for the index
 POLL_SECONDS = 0.1
@@ -20,7 +21,7 @@ def report_run(follower: RunFollower) -> int:
 
     Raises UsageError if a file can't be read.
     """
-    folders = [root.path for root in follower.roots if root.deep and root.path.exists()]
+    folders = [root.path for root in follower.roots if root.deep and get_path_type(root.path)]
     if folders:
         print_skipped(watch.scan_folders(folders, follower.follower.options))
     try:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rolloutdeck import watch
 from rolloutdeck.cli.common import format_count, print_message
-from rolloutdeck.lib import find_home_folder
+from rolloutdeck.lib import find_home_folder, get_path_type
 from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
 
 PruneMode = Literal["never", "dry-run", "delete"]
@@ -49,15 +49,17 @@ class RunFollower:
         self.sent_sources: set[str] = set()
         self.refused_count = 0  # parts that the server will never accept
         self.action_required = ""  # the message of the last ActionRequiredError
+        self.read_error = ""  # the message of the last OSError
         self.heartbeat_at = self.saved_at = self.due = 0.0
         self.quiet_since = time.monotonic()
 
     def send_ready(self) -> int:
         """Uploads the parts that are ready and returns their number.
 
-        Raises RetryLaterError, ActionRequiredError; while the run is not open, also UploadRejectedError.
+        Raises RetryLaterError, ActionRequiredError, and OSError if a folder can't be read; while the run is not open,
+        also UploadRejectedError.
         """
-        if not any(root.path.exists() for root in self.roots):
+        if not any(get_path_type(root.path) for root in self.roots):
             if not self.has_waited:
                 print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
             self.has_waited = True

@@ -15,7 +15,7 @@ from typing import Any
 
 from rolloutdeck import client
 from rolloutdeck.client import ArtifactUploadQueue, FileChangedError, FileStamp, LocalArtifact
-from rolloutdeck.lib import ServerResponse, is_safe_to_follow
+from rolloutdeck.lib import ServerResponse, get_path_type, is_safe_to_follow
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import LoadableStep, StepLocation, find_steps, read_step
 from rolloutdeck.watch.upload import RetryLaterError, UploadRejectedError, UploadTarget, parse_response
@@ -78,7 +78,7 @@ class ArtifactCollector:
         if self.options.mode == "never":
             return []
         new_steps, self.incomplete_count = [], 0
-        folders = [folder for folder in self.get_folders() if folder.exists()]
+        folders = [folder for folder in self.get_folders() if get_path_type(folder)]
         for location in dict.fromkeys(location for folder in folders for location in find_steps(folder)):
             stamps = _read_stamps(location)
             step_folder = location.path.parent if location.path.is_file() else location.path

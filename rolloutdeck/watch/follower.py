@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.lib import is_safe_to_follow
+from rolloutdeck.lib import get_path_type, is_safe_to_follow
 from rolloutdeck.trainer_api import FileKind, list_kinds
 from rolloutdeck.watch import file_endings
 from rolloutdeck.watch.compression import remove_compression_ending
@@ -266,8 +266,9 @@ def _build_writing_order(changed: ChangedFile) -> tuple[int, int, str]:
 
 
 def _list_files_in(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    if get_path_type(folder) == "folder":
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        yield from (path for path in paths if get_path_type(path) == "file")
 
 
 def find_closed_files(files: Sequence[tuple[Path, FileKind]]) -> set[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 
 from rolloutdeck import trainer_api
 from rolloutdeck.errors import UsageError
+from rolloutdeck.lib import get_path_type
 from rolloutdeck.trainer_api import FileHead, FileKind, LoadableStep
 from rolloutdeck.watch import compression, file_endings, scan_warnings
 from rolloutdeck.watch.types import DumpFile, ScanOptions, ScanResult
@@ -52,7 +53,7 @@ def find_files(path: Path) -> Iterator[Path]:
 
     Hidden folders that a trainer writes are searched.
     """
-    if path.is_file():
+    if get_path_type(path) == "file":
         yield path
         return
     searched = trainer_api.list_hidden_folders()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import is_safe_to_follow
+from rolloutdeck.lib import get_path_type, is_safe_to_follow
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.scan import get_absolute_path, parse_split
 
@@ -77,7 +77,7 @@ class TreePattern:
         folders. A file next to the run's folder that has its name belongs to the run too.
         """
         run_file = folder.with_name(f"{folder.name}.jsonl")
-        if run_file.is_file() and is_safe_to_follow(run_file):
+        if get_path_type(run_file) == "file" and is_safe_to_follow(run_file):
             yield WatchedFolder(run_file)
         if "split" not in self.names:
             tails = self._match_folders(folder, self.run_depth + 1, len(self.parts) - 1, values)
@@ -96,7 +96,7 @@ class TreePattern:
             return
         part = self.parts[depth]
         if "{" not in part:
-            if (folder / part).is_dir() and is_safe_to_follow(folder / part):
+            if get_path_type(folder / part) == "folder" and is_safe_to_follow(folder / part):
                 yield from self._match_folders(folder / part, depth + 1, last, values)
             return
         pattern = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(part)) + r"\Z")
@@ -112,7 +112,13 @@ def _find_depth_before_split(parts: tuple[str, ...]) -> int:
 def _list_subfolders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            folders = [entry for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+            return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
     except OSError:
         return []
-    return sorted(entry.name for entry in folders if not entry.is_symlink() or is_safe_to_follow(Path(entry.path)))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and (not entry.is_symlink() or is_safe_to_follow(Path(entry.path)))
+    except OSError:  # a link in a circle, or to a folder that can't be read
+        return False

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.errors import UsageError
 from rolloutdeck.watch import follower
+from rolloutdeck.watch.follower import Follower
 from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
 from tests.rolloutdeck.support.deck import Deck
 
@@ -86,6 +90,54 @@ def test_folders_without_dumps_and_of_no_split_are_no_runs(deck: Deck, tmp_path:
     sample(tmp_path / "math" / "a" / "checkpoints")
     follow(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
     assert deck.posts == [] and deck.dumps == []
+
+
+def refuse_access(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """What `chmod 700` by its owner does to other users than root."""
+    stat = os.stat
+
+    def stat_others(path: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, (str, Path)) and folder in Path(path).parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat_others)
+
+
+@pytest.mark.parametrize("pattern", ["{user}/runs/{run}/rollout", "{user}/runs/{run}/{split}", "{user}/runs/{run}"])
+def test_a_folder_that_can_t_be_read_does_not_end_the_watch_of_others(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    for user in ("ana", "bob"):
+        sample(tmp_path / user / "runs" / user / "rollout")
+    refuse_access(monkeypatch, tmp_path / "bob")
+    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    assert [name for _, name in opened(deck).values()] == ["ana"]
+
+
+def test_a_link_that_leads_nowhere_hides_no_other_run(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "b").symlink_to(tmp_path / "runs" / "b")
+    assert [run.run for run in TreePattern.parse(f"{tmp_path}/runs/{{run}}", project="math").find_runs()] == ["a"]
+
+
+def test_a_run_that_can_t_be_read_any_more_does_not_stop_the_others(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("a", "b"):
+        sample(tmp_path / run)
+    find_changed = Follower.find_changed
+
+    def fail_for_a(self: Follower) -> Any:
+        if self.base.name == "a":
+            raise OSError(errno.EIO, "Input/output error", str(self.base))
+        return find_changed(self)
+
+    monkeypatch.setattr(Follower, "find_changed", fail_for_a)
+    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
+    assert [name for _, name in opened(deck).values()] == ["b"] and len(deck.dumps) == 1
+    message = capsys.readouterr().err
+    assert message.count(f"a: {tmp_path}/a: Input/output error. Trying again every 30 s.") == 1
 
 
 def test_once_fails_if_no_folder_matches_the_pattern(

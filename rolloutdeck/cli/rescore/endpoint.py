@@ -65,8 +65,11 @@ class Endpoint:
             raise UsageError(f"--endpoint {self.url} is not an http:// or https:// address.")
         self._opener = urllib.request.build_opener(NoRedirects)
 
-    def ask(self, messages: list[dict[str, str]], before: Callable[[], None], refused: Callable[[], None]) -> str:
-        """Returns the text of the answer. `before` is called before each try, `refused` after one that was not taken.
+    def ask(
+        self, messages: list[dict[str, str]], before: Callable[[], None], refused: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Returns the answer as `read_answer` does. `before` is called before each try, `refused` after one that was
+        not taken.
 
         Raises LostAnswerError, CallFailedError, RefusedError after the last try, and UsageError if no call can work.
         """
@@ -84,7 +87,7 @@ class Endpoint:
                 self.stopped.wait(pause * random.uniform(0.75, 1.25))
         raise AssertionError("the last try raises")
 
-    def _send(self, data: bytes) -> str:
+    def _send(self, data: bytes) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         address = f"{self.url.rstrip('/')}/chat/completions"
@@ -115,16 +118,17 @@ def read_body(response: Any, deadline: float) -> bytes:
     return b"".join(chunks)
 
 
-def read_answer(body: bytes) -> str:
-    """Returns the text of the first choice. Raises CallFailedError if there is none."""
+def read_answer(body: bytes) -> dict[str, Any]:
+    """Returns the `text` of the first choice, and `is_cut` if the model reached its limit of tokens. Raises
+    CallFailedError if there is no text."""
     try:
-        message = json.loads(body)["choices"][0]["message"]
-        text = message.get("content")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        text = None
-    if not isinstance(text, str):
-        raise CallFailedError(f"the endpoint's answer has no text: {shorten(body)}")
-    return text
+        choice = json.loads(body)["choices"][0]
+        text, is_cut = choice["message"].get("content"), choice.get("finish_reason") == "length"
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        text, is_cut = None, False
+    if isinstance(text, str) or is_cut:  # a model that was cut off while it thought has no text
+        return {"text": text if isinstance(text, str) else "", **({"is_cut": True} if is_cut else {})}
+    raise CallFailedError(f"the endpoint's answer has no text: {shorten(body)}")
 
 
 def build_status_error(error: urllib.error.HTTPError) -> Exception:

@@ -200,12 +200,11 @@ class Judge:
     def _ask(self, sample: JsonObject) -> dict[str, Any]:
         name = sample["id"]
         try:
-            text = self.endpoint.ask(
+            answer: dict[str, Any] = self.endpoint.ask(
                 self.instructions.build_messages(sample),
                 before=lambda: self.journal.write("sent", name),
                 refused=lambda: self.journal.write("refused", name),
             )
-            answer: dict[str, Any] = {"text": text}
         except UnreachableError as error:
             raise UsageError(f"The endpoint does not answer: {error}.") from error
         except RefusedError as error:
@@ -224,9 +223,11 @@ class Judge:
         if "error" in answer:
             return {"sample": sample, "error": answer["error"]}
         try:
-            verdict: Verdict = self.instructions.read(answer["text"])
+            verdict: Verdict = self.instructions.read(answer["text"], is_cut=answer.get("is_cut", False))
         except InvalidAnswerError as error:
             return {"sample": sample, "error": str(error)}
+        except (ValueError, OverflowError, RecursionError) as error:  # one answer must not end the command
+            return {"sample": sample, "error": f"the model's answer cannot be read: {type(error).__name__}"}
         result: dict[str, Any] = {"sample": sample, "value": verdict.value, "rationale": verdict.rationale}
         return result | ({"answers": verdict.answers} if verdict.answers else {})
 

@@ -46,6 +46,8 @@ class Endpoint:
         self.refuse: list[int] = []  # statuses of the next calls
         self.seconds = 0.0
         self.text = '{"correct": %s, "quality": 4, "rationale": "checked"}'
+        self.message: dict[str, Any] = {}  # fields that replace those of the answer
+        self.finish_reason = "stop"
         self.requests: list[dict[str, Any]] = []
         self.keys: set[str] = set()
         self.lock = threading.Lock()
@@ -62,7 +64,9 @@ class Endpoint:
                     endpoint.keys.add(self.headers.get("Authorization", ""))
                 time.sleep(endpoint.seconds)
                 text = endpoint.text % str(int(sample) % 2 == 0).lower() if "%s" in endpoint.text else endpoint.text
-                data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+                message = {"content": text, **endpoint.message}
+                choice = {"message": message, "finish_reason": endpoint.finish_reason}
+                data = json.dumps({"choices": [choice]}).encode()
                 self.send_response(status)
                 self.send_header("Retry-After", "0")
                 self.send_header("Content-Length", str(len(data)))
@@ -166,6 +170,43 @@ def test_errors_of_the_endpoint_and_of_the_model(
     endpoint.server.shutdown()
     endpoint.server.server_close()
     assert main([*words, "--limit", "6", "--tries", "1"]) == 2 and "does not answer" in capsys.readouterr().err
+
+
+def test_answers_that_the_server_would_refuse(
+    run: Run, endpoint: Endpoint, owner: User, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of them is in each batch, so none may stop the others."""
+    notes = {"key": "notes", "title": "Notes", "kind": "text"}
+    save_rubric(run.project, owner, [*QUESTIONS, notes, {**notes, "key": "more"}], "")
+    endpoint.text = '{"correct": %s, "notes": "", "more": "a\\u0000b", "rationale": "\\ud800so\\u0000"}'
+    assert main(build_words(endpoint, "--rubric")) == 0
+    labels = Label.objects.filter(source="model")
+    assert set(labels.values_list("name", "value", "rationale")) == {
+        ("correct", True, "so"), ("correct", False, "so"), ("more", "ab", "so")}  # fmt: skip
+    (node / "ask.txt").write_text("Rate {response} as JSON with score")
+    words = build_words(endpoint, "--prompt", str(node / "ask.txt"), "--limit", "2", "--name")
+    for name, score in (("score.inf", "Infinity"), ("score.big", "1e120"), ("score.huge", "1" * 400)):
+        endpoint.text = f'{{"score": {score}}}'
+        assert main([*words, name]) == 1
+        assert f"{name}: 0 results, 2 errors" in (err := capsys.readouterr().err) and "answered no score" in err
+
+
+def test_an_answer_that_was_cut_off_is_an_error_that_names_the_option(
+    run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "ask.txt").write_text("Rate {response} as JSON with score")
+    words = build_words(endpoint, "--prompt", str(node / "ask.txt"), "--limit", "3", "--journal", str(node / "calls"))
+    endpoint.text, endpoint.finish_reason = 'First {"score": 0}, but then', "length"
+    assert main(words) == 1
+    assert "3 × the model's answer is cut off: it needs more --max-tokens" in capsys.readouterr().err
+    Rescore.objects.all().delete()
+    assert main(words) == 1 and endpoint.calls.total() == 3, "the journal knows that it was cut off"
+    endpoint.message = {"content": None, "reasoning_content": "First"}
+    assert main([*words, "--retry"]) == 1 and "it needs more --max-tokens" in capsys.readouterr().err
+    endpoint.message, endpoint.finish_reason = {}, "stop"
+    endpoint.text = 'First {"score": 0}</think>{"score": 1}'
+    assert main([*words, "--retry"]) == 0
+    assert find_samples(run, q="score.judge=1").total == 3
 
 
 def test_what_a_model_answers_is_checked_against_the_questions() -> None:

@@ -130,7 +130,9 @@ def record_experiences(owner: Any, experiences: Sequence[Any], step: int | None,
     rows = sum(len(batch["sequences"]) for batch in batches)
     if step is None:
         return session.count_lost("samples whose step is not known", rows)
-    decoder = vars(session).setdefault("decoder", copy_tokenizer(owner.tokenizer))
+    if "decoder" not in vars(session):  # a copy takes long, so it is made once
+        vars(session)["decoder"] = copy_tokenizer(owner.tokenizer)
+    decoder = vars(session)["decoder"]
 
     def decode(ids: Sequence[int]) -> str:
         return str(decoder.decode(ids, skip_special_tokens=True))

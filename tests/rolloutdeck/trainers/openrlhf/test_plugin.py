@@ -132,6 +132,22 @@ def test_an_eval_has_the_step_of_the_caller(openrlhf: SimpleNamespace, recorded:
     assert recorded.metrics(20) == {"eval/eval_math_pass1": 0.5}
 
 
+def test_the_tokenizer_is_copied_once(openrlhf: SimpleNamespace, recorded: Recorded) -> None:
+    copies: list[Tokenizer] = []
+
+    class CountingTokenizer(Tokenizer):
+        def __deepcopy__(self, memo: Any) -> Tokenizer:
+            copies.append(Tokenizer())
+            return copies[-1]
+
+    args, tokenizer = arguments(), CountingTokenizer()
+    trainer = openrlhf.Trainer(args, openrlhf.Maker(args, tokenizer, [experience()]))
+    for step in range(3):
+        trainer.train_step([], step)
+    recorded.finish()
+    assert sorted(recorded.rows()) == [1, 2, 3] and len(copies) == 1
+
+
 def test_the_run_has_openrlhfs_names_and_arguments_without_the_key(
     openrlhf: SimpleNamespace, recorded: Recorded
 ) -> None:

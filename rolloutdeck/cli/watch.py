@@ -218,7 +218,7 @@ def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOpti
             run_follower.roots += [root for root in roots if root.path not in known]
             run_follower.follower.roots = run_follower.roots
             continue
-        base = pattern.find_run_folder(roots[-1].path)
+        base = pattern.build_run_folder(identity)
         uid = "tree-" + hashlib.sha256(str(base).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         names = [(other.project, other.run) for other in runs]
         is_ambiguous = names.count((identity.project, identity.run)) > 1

@@ -251,7 +251,8 @@ def _assign_split(
 
 def detect_split(folder: Path, base: Path, samples: Sequence[ReadFile], options: ScanOptions) -> tuple[str, str]:
     """Returns the split of a folder's files, and a reason if neither the user nor a folder's name determines it."""
-    known_split = options.split or parse_split(folder.relative_to(base).parts, base.name)
+    parts = folder.relative_to(base).parts if folder.is_relative_to(base) else ()  # a file next to a run's folder
+    known_split = options.split or parse_split(parts, base.name)
     if known_split:
         return known_split, ""
     trainer = trainer_api.find_writer(samples[0][0].kind.format)

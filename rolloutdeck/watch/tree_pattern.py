@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rolloutdeck.errors import UsageError
@@ -66,9 +67,11 @@ class TreePattern:
             folders_by_run.setdefault(tree_run, []).extend(self._find_folders(folder, values))
         return {tree_run: folders for tree_run, folders in folders_by_run.items() if folders}
 
-    def find_run_folder(self, path: Path) -> Path:
-        """Returns the run's own folder, for a folder in it."""
-        return Path("/", *path.parts[1 : self.run_depth + 2])
+    def build_run_folder(self, tree_run: TreeRun) -> Path:
+        """Returns the run's own folder. The files of the run are in it, or next to it."""
+        values = {"user": tree_run.user, "project": tree_run.project, "run": tree_run.run}
+        parts = (re.sub(r"\{(\w+)\}", lambda match: values[match[1]], part) for part in self.parts)
+        return Path("/", *islice(parts, self.run_depth + 1))
 
     def _find_folders(self, folder: Path, values: Mapping[str, str]) -> Iterator[WatchedFolder]:
         """Yields the run's folders.

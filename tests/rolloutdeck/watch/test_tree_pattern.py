@@ -70,6 +70,22 @@ def test_metrics_in_the_runs_folder_and_beside_it_are_the_runs(deck: Deck, tmp_p
     assert sorted(query["source"] for _, query, _ in deck.dumps if "offset" in query) == ["a.jsonl", "metrics.jsonl"]
 
 
+@pytest.mark.parametrize("pattern", ["{project}/{run}", "{project}/{run}/{split}", "{project}/{run}/dumps"])
+def test_a_file_of_samples_beside_the_run_s_folder_is_the_run_s(
+    deck: Deck, tmp_path: Path, command: Command, pattern: str
+) -> None:
+    run = tmp_path / "math" / "7"
+    run.mkdir(parents=True)
+    sample(tmp_path / "math", 7)  # 7.jsonl
+    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    assert [(query["source"], query["split"]) for _, query, _ in deck.dumps] == [("7.jsonl", "train")]
+    sample(run / "dumps" / "val")
+    sample(run / "val")
+    before = opened(deck)
+    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    assert opened(deck) == before and len(deck.dumps) > 1
+
+
 def test_two_people_s_runs_of_one_name_are_two_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
     for user in ("ana", "bo"):
         sample(tmp_path / user / "math" / "grpo" / "rollout")

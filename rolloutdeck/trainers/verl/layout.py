@@ -8,7 +8,6 @@ step that is not found under exactly these names, and writes it there, without a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,17 +16,19 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile, RunRequirements, write_without_prompts
 from rolloutdeck.trainer_api import TrainerSettings
-from rolloutdeck.trainer_config import parse_scalar
 from rolloutdeck.trainers.verl import facts
 from rolloutdeck.trainers.verl.facts import BATCH, EXPERIMENT, GEN_BATCH, PROJECT, PROMPT, RESPONSE, SAMPLES_PER_PROMPT
-from rolloutdeck.trainers.verl.settings_check import SKIP_ROLE_BY_TRAINER, detect_verl_trainer, format_override
+from rolloutdeck.trainers.verl.settings_check import (
+    SKIP_ROLE_BY_TRAINER,
+    detect_verl_trainer,
+    format_override,
+    quote_hydra_value,
+)
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 # A new_batch has the prompts: verl writes no tensors into it, older trainers may.
 FORMATS = {GEN: ("gen_batch",), TQ: ("tq_batch",), NEW: ("new_batch", "gen_batch")}
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./@%+:-]+\Z")
-_ESCAPED_PART = re.compile(r'(\\*)("|\Z)')
 _READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_rollout": "the fully async trainer"}
 
 
@@ -187,12 +188,3 @@ def _read_name(settings: TrainerSettings, name: str) -> str:
     if "***" in value:
         raise UsageError(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
     return value
-
-
-def quote_hydra_value(value: object) -> str:
-    """Returns a value for Hydra's grammar, in quotes if Hydra would parse the text differently or not at all."""
-    text = str(value)
-    if not isinstance(value, str) or (_PLAIN.match(text) and isinstance(parse_scalar(text), str)):
-        return text
-    escaped = _ESCAPED_PART.sub(lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
-    return '"' + escaped.replace("${", "\\${") + '"'

@@ -6,11 +6,12 @@ Source: verl 0.9.1: `trainer/config/`, `utils/tracking.py` (FileLogger, Validati
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings, build_undetermined_issue
-from rolloutdeck.trainer_config import is_unresolved, may_be_empty
+from rolloutdeck.trainer_config import is_unresolved, may_be_empty, parse_scalar
 
 ROLLOUT_DIR, VAL_DIR = "trainer.rollout_data_dir", "trainer.validation_data_dir"
 RUN_FOLDER = "/shared/rl/${trainer.project_name}/${trainer.experiment_name}"
@@ -31,10 +32,22 @@ SFT_GROUPS = ("checkpoint", "engine", "model", "optim")
 # The skip role that each trainer reads; the others are ignored without a message.
 SKIP_ROLE_BY_TRAINER = {"V1": "rollout_tq", "V0": "rollout", "fully async": "async_rollout", "one step off": ""}
 
+_PLAIN = re.compile(r"[A-Za-z0-9_./@%+:-]+\Z")
+_ESCAPED_PART = re.compile(r'(\\*)("|\Z)')
+
 
 def format_override(setting: str, value: object) -> str:
     """Returns one Hydra override, quoted for a shell."""
     return shlex.quote(f"{setting}={value}")
+
+
+def quote_hydra_value(value: object) -> str:
+    """Returns a value for Hydra's grammar, in quotes if Hydra would parse the text differently or not at all."""
+    text = str(value)
+    if not isinstance(value, str) or (_PLAIN.match(text) and isinstance(parse_scalar(text), str)):
+        return text
+    escaped = _ESCAPED_PART.sub(lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
+    return '"' + escaped.replace("${", "\\${") + '"'
 
 
 def detect_verl_trainer(settings: TrainerSettings, *, complete: bool) -> str:
@@ -250,4 +263,4 @@ def environment_lines(values: Mapping[str, str]) -> list[str]:
 
     A token is passed as the name of a file, so that no configuration or log shows it.
     """
-    return [shlex.quote(f"{RAY_ENV_PREFIX}{name}={value}") for name, value in values.items()]
+    return [format_override(f"{RAY_ENV_PREFIX}{name}", quote_hydra_value(value)) for name, value in values.items()]

@@ -216,6 +216,25 @@ def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
     assert main(["check", "--trainer", "verl", *pasted]) == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "hydra_text"),
+    [
+        ("http://deck:8460", "http://deck:8460"),
+        ("2024", '"2024"'),  # Ray refuses a number
+        ("true", '"true"'),
+        ("数学", '"数学"'),  # Hydra cannot parse these without quotes
+        ("qwen (a)", '"qwen (a)"'),
+        ("it's", '"it\'s"'),
+    ],
+)
+def test_environment_variables_are_texts_for_hydra(value: str, hydra_text: str) -> None:
+    assert verl.environment_lines is not None
+    name = "ray_kwargs.ray_init.runtime_env.env_vars.ROLLOUTDECK_RUN"
+    words = [word for line in verl.environment_lines({"ROLLOUTDECK_RUN": value}) for word in shlex.split(line)]
+    assert words == [f"+{name}={hydra_text}"]
+    assert configuration.parse_overrides(words) == {name: value}
+
+
 @pytest.mark.parametrize("words", [["trainer.logger"], ["=x"], ["a b"]])
 def test_what_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--trainer", "verl", *words]) == 2

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainer_config import load
-from rolloutdeck.trainers.verl.layout import quote_hydra_value, read_requirements
+from rolloutdeck.trainers.verl.layout import read_requirements
+from rolloutdeck.trainers.verl.settings_check import quote_hydra_value
 from tests.support.server import Product
 from tests.trainers.interpreter import python, run_script
 

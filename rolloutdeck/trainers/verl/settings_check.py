@@ -126,8 +126,9 @@ def _check_folders(settings: TrainerSettings) -> list[SettingsIssue]:
             findings.append(build_undetermined_issue(setting, f"If the run validates: {name} is not set. {lost}", fix))
         elif may_be_empty(path):
             findings.append(build_undetermined_issue(f"{name}={path}", f"If it is empty: {lost}", fix))
-        if path and not str(path).startswith(("/", "~", "$")):
-            rule = "is a relative path: it counts from the working directory of a Ray actor, on its node"
+        if path and not str(path).startswith(("/", "$")):
+            reason = " (verl does not expand ~)" if str(path).startswith("~") else ""
+            rule = f"is a relative path{reason}: it counts from the working directory of a Ray actor, on its node"
             findings.append(SettingsIssue(f"{name}={path} {rule}", fix=fix))
     return findings
 

@@ -113,6 +113,13 @@ def test_what_is_only_doubtful_is_a_hint() -> None:
     assert not relative.lost_data and not unnamed.lost_data
 
 
+@pytest.mark.parametrize("setting", ["trainer__rollout_data_dir", "trainer__validation_data_dir"])
+def test_the_home_folder_is_not_expanded_by_verl(setting: str) -> None:
+    (finding,) = check(**{setting: "~/dumps"})
+    assert "is a relative path" in finding.title and "verl does not expand ~" in finding.title
+    assert mended(finding, **{setting: "~/dumps"}) == []
+
+
 def test_a_whole_configuration_without_the_switch_is_of_the_old_trainer() -> None:
     assert check(complete=True, skip__rollout__enable=True, skip__rollout__steps=[1]) == []
 

@@ -79,12 +79,13 @@ def send_rescore(server: ServerClient, body: dict[str, Any], args: argparse.Name
 
 
 def build_task(sample: JsonObject, args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the sample with the arguments of reward functions."""
+    """Returns the sample with the arguments of reward functions. `solution_str` is None if only token ids were
+    recorded."""
     return {
         "id": sample["id"],
         "arguments": {
             "data_source": sample.get("data_source") or args.data_source,
-            "solution_str": sample.get("response") or "",
+            "solution_str": sample.get("response"),
             "ground_truth": read_ground_truth(sample.get("ground_truth"), args.json_ground_truth),
             "extra_info": build_extra_info(sample),
         },

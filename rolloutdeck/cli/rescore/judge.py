@@ -40,6 +40,7 @@ from rolloutdeck.cli.rescore.instructions import (
 from rolloutdeck.cli.rescore.journal import Journal
 from rolloutdeck.cli.rescore.report import Progress
 from rolloutdeck.cli.rescore.transfer import PendingSamples, ResultUploader, build_query, count_samples
+from rolloutdeck.cli.rescore.worker import NO_TEXT
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
@@ -155,7 +156,7 @@ class Judge:
         running = 0
         try:
             for sample in samples:
-                known = self._find_known(sample["id"])
+                known = self._find_known(sample)
                 if known is not None:
                     yield known
                     continue
@@ -180,14 +181,17 @@ class Judge:
             for _number in range(concurrency):
                 tasks.put(None)
 
-    def _find_known(self, sample: str) -> dict[str, Any] | None:
-        """Returns the result of a sample that was sent before; None if it is sent now."""
-        answer = self.journal.find_answer(sample)
+    def _find_known(self, sample: JsonObject) -> dict[str, Any] | None:
+        """Returns the result of a sample that was sent before, or has no text; None if it is sent now."""
+        name = sample["id"]
+        if sample.get("response") is None:
+            return {"sample": name, "error": NO_TEXT}
+        answer = self.journal.find_answer(name)
         if answer is not None:
-            result = self._build_result(sample, answer)
+            result = self._build_result(name, answer)
             return None if self.retry and "error" in result else result
-        if self.journal.is_unanswered(sample) and not self.retry:
-            return {"sample": sample, "error": UNANSWERED}
+        if self.journal.is_unanswered(name) and not self.retry:
+            return {"sample": name, "error": UNANSWERED}
         return None
 
     def _work(self, tasks: queue.Queue[JsonObject | None], results: queue.Queue[dict[str, Any] | Exception]) -> None:

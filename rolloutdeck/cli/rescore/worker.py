@@ -21,13 +21,24 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
+
+from rolloutdeck.cli.rescore.limits import (
+    MAX_NUMBER,
+    MAX_PART_NAME_CHARS,
+    MAX_PART_TEXT_CHARS,
+    MAX_PARTS,
+    clean_text,
+    is_storable,
+)
 
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 BATCH_ARGUMENTS = tuple(f"{name}s" for name in ARGUMENTS)
 SIGNATURE = f"({', '.join(ARGUMENTS)}) or ({', '.join(BATCH_ARGUMENTS)})"
 MAX_ERROR_CHARS = 400
+NO_TEXT = "only token ids of the response were recorded; upload the run's tokenizer, then use --retry"
 PACKAGE_FOLDERS = frozenset(("site-packages", "dist-packages"))
 
 
@@ -126,6 +137,15 @@ def build_arguments(function: RewardFunction, samples: Sequence[dict[str, Any]])
     return {name: samples[0][name] for name in function.accepted}
 
 
+def score_samples(function: RewardFunction, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a result for each sample. One without a text is an error, and not passed to the function, if the
+    function takes the text."""
+    takes_text = any(name in function.accepted for name in ("solution_str", "solution_strs"))
+    is_scored = [not takes_text or sample["solution_str"] is not None for sample in samples]
+    results = iter(call_function(function, list(compress(samples, is_scored))) if any(is_scored) else ())
+    return [next(results) if scored else {"error": NO_TEXT} for scored in is_scored]
+
+
 def call_function(function: RewardFunction, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns a result for each sample. An exception of the function is the error of the result."""
     try:
@@ -163,13 +183,13 @@ def read_result(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         if "score" not in value:
             return {"error": f"it returned a dict without `score`: {', '.join(map(str, value))[:200]}"}
-        parts = {
-            str(name): part for name, own in value.items() if name != "score" and (part := read_part(own)) is not None
-        }
+        parts = read_parts(value)
         value = value["score"]
     number = read_number(value)
     if number is None:
         return {"error": f"it returned {describe_value(value)}, which is no finite number"}
+    if not is_storable(number):
+        return {"error": f"it returned {describe_value(value)}, which is not below {MAX_NUMBER:g}"}
     return {"value": number, "parts": parts} if parts else {"value": number}
 
 
@@ -179,13 +199,27 @@ def read_number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
+def read_parts(values: dict[Any, Any]) -> dict[str, Any]:
+    """Returns the numbers and texts next to the score, as far as the server keeps them."""
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        part = read_part(value)
+        if name != "score" and part is not None and len(parts) < MAX_PARTS:
+            parts[clean_text(str(name), MAX_PART_NAME_CHARS)] = part
+    return parts
+
+
 def read_part(value: Any) -> float | str | None:
-    return value if isinstance(value, str) else read_number(value)
+    """Returns a finite number, or the start of a text; None for what the server does not keep."""
+    if isinstance(value, str):
+        return clean_text(value, MAX_PART_TEXT_CHARS) or None
+    number = read_number(value)
+    return number if number is not None and is_storable(number) else None
 
 
 def describe_value(value: Any) -> str:
@@ -227,10 +261,10 @@ def main(text: str) -> None:
     for line in tasks:
         samples = json.loads(line)
         if function.is_batch:
-            send({"results": call_function(function, samples)})
+            send({"results": score_samples(function, samples)})
         else:
             for sample in samples:
-                send({"results": call_function(function, [sample])})
+                send({"results": score_samples(function, [sample])})
 
 
 if __name__ == "__main__":

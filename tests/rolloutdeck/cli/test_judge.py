@@ -191,6 +191,15 @@ def test_answers_that_the_server_would_refuse(
         assert f"{name}: 0 results, 2 errors" in (err := capsys.readouterr().err) and "answered no score" in err
 
 
+def test_a_response_without_a_text_is_not_judged(
+    run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(run, [{"response_ids": [n, 2], "score": 0.0} for n in range(3)], step=2, kind="token-table")
+    assert main(build_words(endpoint, "--rubric")) == 1 and endpoint.calls.total() == SAMPLES
+    assert "3 × only token ids of the response were recorded" in capsys.readouterr().err
+    assert main(build_words(endpoint, "--rubric", "--retry")) == 1 and endpoint.calls.total() == SAMPLES
+
+
 def test_an_answer_that_was_cut_off_is_an_error_that_names_the_option(
     run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

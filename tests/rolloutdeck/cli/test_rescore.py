@@ -108,6 +108,43 @@ def test_a_changed_module_of_the_same_folder_is_another_version(
     assert find_samples(run, q="s.help=0").total == 2
 
 
+@pytest.mark.parametrize(("name", "error"), [("answer_later", 2), ("score_batch", 2), ("by_source", 0)])
+def test_a_response_without_a_text_is_not_scored(
+    run: Run, node: Path, capsys: pytest.CaptureFixture[str], name: str, error: int
+) -> None:
+    (node / "my.py").write_text(FUNCTION + "\ndef by_source(data_source, extra_info):\n    return 1\n")
+    push(run, [{"response_ids": [n, 2], "score": 0.0} for n in range(2)], split="eval", kind="token-table")
+    push(run, [{"response": text, "score": 1.0} for text in ("", "4", "four")], split="eval", step=2)
+    words = ["rescore", "--fn", f"{node / 'my.py'}:{name}", "--workers", "1", "--split", "eval", "--name", "v"]
+    assert main(words) == bool(error)
+    rescore = Rescore.objects.get()
+    assert (rescore.results, rescore.errors) == (5 - error, error)
+    if error:
+        assert f"{error} × only token ids of the response were recorded" in capsys.readouterr().err
+
+
+def test_what_the_server_would_refuse_is_cut_or_an_error_of_its_sample(
+    run: Run, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "odd.py").write_text(
+        "def score(solution_str, extra_info):\n"
+        "    kind = extra_info['kind']\n"
+        "    if kind != 'parts':\n"
+        "        return {'big': -1e100, 'huge': 10**400}[kind]\n"
+        "    parts = {f'part {n}': n for n in range(20)}\n"
+        "    return {'score': 1, 'log': 'x' * 100_000, 'none': '', 'top': 1e120, 'n' * 50: 'a\\0b', **parts}\n"
+    )
+    push(run, [{"response": kind, "kind": kind} for kind in ("big", "huge")], step=2)
+    push(run, [{"response": f"parts {n}", "kind": "parts"} for n in range(198)], step=2, source="parts")
+    assert main(["rescore", "--fn", f"{node / 'odd.py'}:score", "--workers", "1", "--step", "2"]) == 1
+    rescore = Rescore.objects.get()
+    assert (rescore.results, rescore.errors) == (198, 2)
+    assert "which is not below 1e+100" in capsys.readouterr().err
+    sample = Sample.objects.get(tail="parts 7")
+    parts = load_results(sample.step, rescore)[sample.pk].parts
+    assert parts == {"log": "x" * 200, "n" * 40: "ab"} | {f"part {n}": float(n) for n in range(10)}
+
+
 @pytest.mark.parametrize(("name", "values"), [("answer_later", [0.5, 0.5]), ("score_batch", [4.0, 4.0])])
 def test_async_functions_and_lists_of_samples(run: Run, node: Path, name: str, values: list[float]) -> None:
     words = ["rescore", "--fn", f"{node / 'my.py'}:{name}", "--workers", "1", "--q", "so", "--name", "other.v1"]

@@ -24,13 +24,14 @@ ROWS: list[Row] = [
 
 
 def push(
-    run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files", source: str = "file"
-) -> Dump:
+    run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files", source: str = "file",
+    kind: str = "native",
+) -> Dump:  # fmt: skip
     values = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
     body = "\n".join(json.dumps(row, ensure_ascii=False) for row in values).encode()
     plain = files.create_incoming_path()
     plain.write_bytes(body)
-    header = dumps.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
+    header = dumps.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format=kind)
     dump, _ = dumps.accept_dump(run, header, sha256(body).hexdigest(), plain, len(body))
     index_dump(dump.pk)
     dump.refresh_from_db()

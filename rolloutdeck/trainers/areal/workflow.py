@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from areal import workflow_context
 from areal.api import RolloutWorkflow
@@ -19,6 +20,7 @@ from rolloutdeck.trainers.common import (
     EXIT_SECONDS,
     TokenSample,
     TrainerSession,
+    add_columns,
     catch_errors,
     copy_tokenizer,
     get_session,
@@ -56,11 +58,14 @@ class RecordingWorkflow(RolloutWorkflow):  # type: ignore[misc]
         context = workflow_context.get()
         values = list(result.values())
         trajectories = [result] if TENSORS[0] in result else [value.to_tensor_dict() for value in values]
+        row: dict[str, Any] = {"task_id": context.task_id}
+        add_columns(row, read_columns(data), SKIPPED_COLUMNS)
+        turns = {"trajectory": uuid4().hex} if len(trajectories) > 1 else {}  # the interactions of one episode
         for turn, trajectory in enumerate(trajectories):
-            self._record_trajectory(session, context, trajectory, data, turn if len(trajectories) > 1 else None)
+            self._record_trajectory(session, context, trajectory, {**row, **turns, **({"turn": turn} if turns else {})})
 
     def _record_trajectory(
-        self, session: TrainerSession, context: Any, trajectory: Mapping[str, Any], data: Mapping[str, Any], turn: Any
+        self, session: TrainerSession, context: Any, trajectory: Mapping[str, Any], row: Mapping[str, Any]
     ) -> None:
         decode = self._decode = self._decode or build_decoder(self.workflow)
         reason = NO_TOKENIZER if decode is None else OTHER_RESULT
@@ -70,7 +75,6 @@ class RecordingWorkflow(RolloutWorkflow):  # type: ignore[misc]
         step = 0 if versions is None else max(0, int(versions.max()))
         arrays = {name: value.tolist() for name, value in trajectory.items() if hasattr(value, "tolist")}
         rows = len(arrays["rewards"])
-        row = {**read_columns(data), "task_id": context.task_id, "turn": turn}
 
         def build() -> list[TokenSample]:
             return [build_sample(dict(iter_values(arrays, index)), decode, row) for index in range(rows)]
@@ -119,6 +123,5 @@ def build_sample(values: Mapping[str, Any], decode: Callable[[Any], str], row: M
 def read_columns(data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of the data set that are text or numbers, and the ground truth among them."""
     row = {str(name): value for name, value in data.items() if isinstance(value, (str, int, float))}
-    row = {name: value for name, value in row.items() if name not in SKIPPED_COLUMNS}
     truth = next((str(row[name]) for name in GROUND_TRUTH_COLUMNS if name in row), None)
     return row if truth is None else {**row, "ground_truth": truth}

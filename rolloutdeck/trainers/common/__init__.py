@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from rolloutdeck.trainers.common.dataset_columns import add_columns
     from rolloutdeck.trainers.common.guidance import GuidanceTally, MatchedRows, follows_guidance, match_rows
     from rolloutdeck.trainers.common.patching import (
         ReplayStoppedError,
@@ -30,19 +31,20 @@ if TYPE_CHECKING:
     )
     from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
     from rolloutdeck.trainers.common.step_files import is_pulled, mark_pulled, walk_folders
-    from rolloutdeck.trainers.common.token_rows import TokenSample, build_token_rows, copy_tokenizer
+    from rolloutdeck.trainers.common.token_rows import TokenSample, copy_tokenizer
     from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
     "EXIT_SECONDS", "GuidanceTally", "MatchedRows", "ReplayStoppedError", "TokenBudget", "TokenSample",
-    "TokenSelection", "TrainerSession", "bind_arguments", "build_token_rows", "catch_errors", "check_pinned_step",
+    "TokenSelection", "TrainerSession", "add_columns", "bind_arguments", "catch_errors", "check_pinned_step",
     "copy_tokenizer", "describe_selection", "download_pinned_file", "drop_none", "follows_guidance", "get_session",
     "is_pulled", "mark_pulled", "match_rows", "once_logger", "open_trainer_run", "parse_int", "patch_when_imported",
     "report_not_replayed", "step_downloads", "walk_folders", "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
+    "dataset_columns": ("add_columns",),
     "guidance": ("GuidanceTally", "MatchedRows", "follows_guidance", "match_rows"),
     "patching": (
         "ReplayStoppedError", "bind_arguments", "catch_errors", "once_logger", "patch_when_imported", "wrap_method",
@@ -52,7 +54,7 @@ __getattr__ = lazy_names(__name__, {
     ),
     "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),
     "step_files": ("is_pulled", "mark_pulled", "walk_folders"),
-    "token_rows": ("TokenSample", "build_token_rows", "copy_tokenizer"),
+    "token_rows": ("TokenSample", "copy_tokenizer"),
     "token_selection": ("TokenBudget", "TokenSelection"),
     "values": ("drop_none", "parse_int"),
 })  # fmt: skip

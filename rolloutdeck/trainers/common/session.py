@@ -8,13 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_rows import TokenSample, build_token_rows
+from rolloutdeck.trainers.common.token_rows import TokenRow, TokenSample, add_token_fields, build_text_rows
 from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
 
 MAX_WAITING_STEPS = 3  # steps whose rows are not built yet; each keeps its batch in memory
@@ -23,6 +24,7 @@ EXIT_SECONDS = 20.0
 LIVE_SECONDS = 5.0  # between two deliveries of samples that arrive one by one
 
 S = TypeVar("S", bound="TrainerSession")
+Collected = tuple[Callable[[], Sequence[TokenSample]], int]  # builds samples, and about how many
 _sessions: dict[Hashable, Any] = {}
 _opening = threading.Lock()
 
@@ -31,47 +33,62 @@ class TrainerSession:
     """A run in one process. `selection` decides which rows keep their token fields.
 
     A subclass can name its thread (`thread_name`), itself in the list of lost items (`log_name`), and what is lost if
-    too many jobs wait (`overload_reason`).
+    too many jobs wait (`overload_reason`): rows, or steps if its jobs have no number of rows.
     """
 
     thread_name = "rolloutdeck-rows"
     log_name = "plug-in"
     overload_reason = "rows of steps that could not be built in time"
+    failure_reason = "rows that could not be built"
 
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
         self.selection = TokenSelection.parse(Settings.from_environment().tokens, run.uid)
         self._budget = TokenBudget(self.selection)
-        self._collected: dict[Any, list[tuple[Callable[[], Sequence[TokenSample]], int]]] = {}
+        self._collected: dict[Any, list[Collected]] = {}
         self._collecting = threading.Lock()
         self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
         self._submitted_rows = self._finished_rows = 0  # each is written by one thread only
         self._thread: threading.Thread | None = None
         atexit.register(self.flush, EXIT_SECONDS)  # before the run's own handler, registered earlier
 
-    def submit(self, job: Callable[[], None], rows: int = MAX_WAITING_ROWS) -> None:
-        """Runs `job`, which builds `rows` rows, in the session's thread. Counts it as lost if too many rows wait."""
+    def submit(self, job: Callable[[], None], rows: int | None = None) -> None:
+        """Runs `job`, which builds `rows` rows, in the session's thread. None: a step of unknown size.
+
+        Counts the rows, or the step, as lost if too many rows wait.
+        """
         self._start_thread()
+        size = MAX_WAITING_ROWS if rows is None else rows
         waiting_rows = self._submitted_rows - self._finished_rows
-        if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + rows > MAX_WAITING_ROWS:
-            self.count_lost(self.overload_reason)
+        if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + size > MAX_WAITING_ROWS:
+            self.count_lost(self.overload_reason, 1 if rows is None else rows)
             return
-        self._submitted_rows += rows
-        self._jobs.put_nowait((job, rows))
+        self._submitted_rows += size
+        self._jobs.put_nowait((job, size))
 
     def submit_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
     ) -> None:
         """Records about `rows` samples, which `build_samples` returns in the session's thread.
 
-        `options` are those of `Run.log_samples`. May be called several times for a step.
+        `options` are those of `Run.log_samples`. May be called several times for a step. Counts samples as lost if
+        they cannot be built.
         """
+        self.submit(partial(self._log_rows, [(build_samples, rows)], step, split, options), rows)
 
-        def job() -> None:
-            if samples := build_samples():
-                self.run.log_samples(build_token_rows(samples, self._budget, split, step), step, split, **options)
-
-        self.submit(job, rows)
+    def _log_rows(self, calls: Sequence[Collected], step: int, split: str, options: dict[str, Any]) -> None:
+        samples: list[TokenSample] = []
+        rows: list[TokenRow] = []
+        for build_samples, count in calls:
+            built = patching.catch_errors(build_text_rows)(build_samples)
+            if built is None:
+                self.count_lost(self.failure_reason, count)
+                continue
+            samples += built[0]
+            rows += built[1]
+        if rows:
+            add_token_fields(rows, samples, self._budget, split, step)
+            self.run.log_samples(rows, step, split, **options)
 
     def collect_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
@@ -97,12 +114,8 @@ class TrainerSession:
         with self._collecting:
             collected, self._collected = self._collected, {}
         for (step, split, options), calls in collected.items():
-            builders = [patching.catch_errors(build_samples) for build_samples, _ in calls]
-
-            def build_all(builders: Any = builders) -> list[TokenSample]:
-                return [sample for build_samples in builders for sample in build_samples() or ()]
-
-            self.submit_samples(build_all, sum(rows for _, rows in calls), step, split, **dict(options))
+            job = partial(self._log_rows, calls, step, split, dict(options))
+            self.submit(job, sum(rows for _, rows in calls))
 
     def close(self, outcome: str) -> None:
         """Waits for the rows in memory and ends the run: `finished` or `failed`."""

@@ -42,13 +42,19 @@ class TokenSample:
         return row
 
 
-def build_token_rows(samples: Sequence[TokenSample], budget: TokenBudget, split: str, step: int) -> list[TokenRow]:
-    """Returns one row per sample. Without a group, samples with the same prompt are selected together."""
-    rows = [sample.build_row() for sample in samples]
+def build_text_rows(build_samples: Callable[[], Sequence[TokenSample]]) -> tuple[Sequence[TokenSample], list[TokenRow]]:
+    """Returns the samples, and one row without token fields for each."""
+    samples = build_samples()
+    return samples, [sample.build_row() for sample in samples]
+
+
+def add_token_fields(
+    rows: Sequence[TokenRow], samples: Sequence[TokenSample], budget: TokenBudget, split: str, step: int
+) -> None:
+    """Adds the token fields of the selected groups. Without a group, samples with the same prompt are one."""
     groups = [str(row.get("group", row["prompt"])) for row in rows]
     for index in budget.select_rows(groups, split, step):
-        rows[index] |= samples[index].build_token_fields()
-    return rows
+        rows[index].update(samples[index].build_token_fields())
 
 
 def copy_tokenizer(tokenizer: Any) -> Any:

@@ -21,9 +21,9 @@ from rolloutdeck.trainers.common import (
     EXIT_SECONDS,
     TokenSample,
     TrainerSession,
+    add_columns,
     catch_errors,
     copy_tokenizer,
-    drop_none,
     get_session,
     open_trainer_run,
 )
@@ -31,6 +31,7 @@ from rolloutdeck.trainers.common import (
 Experiment = TypeVar("Experiment")
 
 ENTRYPOINT_ARGUMENT = "trainer.override_entrypoint="
+SKIPPED_COLUMNS = ("prompt", "response")
 
 
 def main() -> None:
@@ -167,7 +168,8 @@ def build_samples(
             row |= {"group": str(trajectory.instance_id), "index": trajectory.repetition_id}
         if not row.get("turn") and source < len(prompts):
             row["prompt"] = prompts[source]
-        row |= read_extras(pick(batch, "env_extras", source), pick(batch, "env_classes", source))
+        row["env_class"] = pick(batch, "env_classes", source)
+        add_extras(row, pick(batch, "env_extras", source) or {})
         if reason := pick(output, "stop_reasons", index):
             row |= {"finish_reason": reason, "truncated": reason == "length"}
         row["metrics"] = pick(output, "env_metrics", index)
@@ -188,10 +190,10 @@ def compute_score(reward: Any) -> float | None:
     return float(sum(reward)) if isinstance(reward, (list, tuple)) else None if reward is None else float(reward)
 
 
-def read_extras(extras: Any, environment: str | None) -> dict[str, Any]:
-    """Returns the columns of the data set, and the ground truth of its `reward_spec` (or `reward_model`)."""
-    row = {str(name): value for name, value in dict(extras or {}).items() if name not in ("prompt", "response")}
-    specs = (row.get(name) for name in ("reward_spec", "reward_model"))
+def add_extras(row: dict[str, Any], extras: Mapping[str, Any]) -> None:
+    """Adds the columns of the data set, and the ground truth of its `reward_spec` (or `reward_model`)."""
+    add_columns(row, extras, SKIPPED_COLUMNS)
+    specs = (extras.get(name) for name in ("reward_spec", "reward_model"))
     truth = next((spec.get("ground_truth") for spec in specs if isinstance(spec, Mapping)), None)
-    text = truth if truth is None or isinstance(truth, str) else str(truth)
-    return drop_none({**row, "ground_truth": text, "env_class": environment})
+    if truth is not None:
+        row["ground_truth"] = truth if isinstance(truth, str) else str(truth)

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.protocol import SAMPLE_KEYS
+from rolloutdeck.trainers import common
 from rolloutdeck.trainers.common import TokenSelection
 
 TrlRow = dict[str, Any]
 
 GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns of data sets that contain it
-RESERVED_COLUMNS = frozenset(SAMPLE_KEYS) - {"ground_truth", "data_source", "tools"}
 SKIPPED_COLUMNS = ("prompt", "completion", "completion_ids", "image", "images", "environment")
 # Key of a row -> tensors of a generation; the first that exists is used.
 TOKEN_TENSORS = {
@@ -113,11 +112,8 @@ class CapturedGeneration:
 
 
 def add_columns(row: TrlRow, columns: Mapping[str, Any], prefix: str) -> None:
-    """Adds the columns of the data set, or of `log_extra`. One whose name has a meaning for a sample, or is in the row
-    already, gets the prefix: `dataset_index`, `extra_score`."""
-    for name, value in columns.items():
-        if name not in SKIPPED_COLUMNS and value is not None:
-            row[prefix + name if name in RESERVED_COLUMNS or name in row else name] = value
+    """Adds the columns of the data set, or of `log_extra`, and the ground truth among them."""
+    common.add_columns(row, columns, SKIPPED_COLUMNS, prefix)
     truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
     if truth is not None:
         row["ground_truth"] = truth if isinstance(truth, str) else str(truth)

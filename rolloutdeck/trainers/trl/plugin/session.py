@@ -12,7 +12,7 @@ from rolloutdeck.trainers.common import TrainerSession, open_trainer_run
 class TrlSession(TrainerSession):
     thread_name = "rolloutdeck-trl"
     log_name = "TRL callback"
-    overload_reason = "generations whose rows could not be made in time"
+    overload_reason = "rows of generations that could not be made in time"
 
 
 def open_trl_session(args: Any, project: str, name: str) -> TrlSession:

@@ -91,12 +91,26 @@ def test_an_episode_is_a_row_of_the_version_that_wrote_it_last(recording: Any, r
     assert {query["step_kind"] for _, query, _ in recorded.receiver.dumps} == {"policy_version"}
 
 
+def test_columns_of_the_data_set_do_not_replace_what_the_training_says(recording: Any, recorded: Recorded) -> None:
+    names = ("index", "group", "trajectory", "score", "turn", "policy_version", "task_id")
+    run_episode(recording(Workflow(trajectory())), {"messages": [], "solution": "5", **dict.fromkeys(names, 9)})
+    recorded.finish()
+    [row] = recorded.rows()[5]
+    assert (row["score"], row["policy_version"], row["task_id"], row["ground_truth"]) == (1.0, 4, 7, "5")
+    assert not {"index", "group", "trajectory", "turn"} & set(row)
+    assert {name: row.get(f"dataset_{name}") for name in names} == dict.fromkeys(names, 9)
+
+
 def test_an_eval_and_the_turns_of_an_agent(recording: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CONTEXT, "is_eval", True)
     interactions = {name: SimpleNamespace(to_tensor_dict=trajectory) for name in ("a", "b")}
     run_episode(recording(Workflow(interactions)))
+    run_episode(recording(Workflow(interactions)))
     recorded.finish()
-    assert [row["turn"] for row in recorded.rows("eval")[5]] == [0, 1] and not recorded.rows()
+    rows = recorded.rows("eval")[5]
+    assert [row["turn"] for row in rows] == [0, 1, 0, 1] and not recorded.rows()
+    first, second, third, fourth = [row["trajectory"] for row in rows]
+    assert first == second != third == fourth
 
 
 def test_the_arguments_name_the_recording_workflow_and_the_run(recording: Any, recorded: Recorded) -> None:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from rolloutdeck.client import start
-from rolloutdeck.trainers.common import patching, session, token_selection
+from rolloutdeck.trainers.common import TokenSample, patching, session, token_selection
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support.patching import patch_everywhere
 
@@ -63,6 +63,46 @@ def test_of_whole_steps_only_a_few_wait_and_the_others_are_counted_as_lost(
         session.MAX_WAITING_STEPS + 1,
     )  # one may be in work
     assert "leaves out rows of steps" in caplog.text
+
+
+def count_lost_rows(held_session: Held) -> int:
+    return sum(held_session.run._threads.spool.dropped.values())
+
+
+def test_each_row_of_what_could_not_be_built_in_time_is_counted(held_session: Held) -> None:
+    free = threading.Event()
+
+    def build() -> list[TokenSample]:
+        free.wait(30)
+        return []
+
+    for step in range(20):
+        held_session.submit_samples(build, session.MAX_WAITING_ROWS, step, "train")
+    free.set()
+    held_session.flush(30)
+    assert count_lost_rows(held_session) // session.MAX_WAITING_ROWS in (16, 17)  # one may be in work
+
+
+def build_two(decode: Callable[[Sequence[int]], str]) -> list[TokenSample]:
+    return [TokenSample([1], [2], decode), TokenSample([1], [3], decode)]
+
+
+def refuse_ids(ids: Sequence[int]) -> str:
+    raise ValueError("no such token")
+
+
+@pytest.mark.parametrize("submit", ["submit_samples", "collect_samples"])
+def test_samples_that_raise_are_counted_and_the_others_are_recorded(
+    held_session: Held, at_receiver: Receiver, submit: str
+) -> None:
+    submit_samples = getattr(held_session, submit)
+    submit_samples(lambda: build_two(str), 2, 7, "train")
+    submit_samples(lambda: [][1], 5, 7, "train")
+    submit_samples(lambda: build_two(refuse_ids), 2, 7, "train")
+    held_session.flush(30)
+    held_session.run.finish(timeout=30)
+    assert sum(len(body.splitlines()) for _, _, body in at_receiver.dumps) == 2
+    assert count_lost_rows(held_session) == 7
 
 
 def test_what_was_made_leaves_room_for_more(held_session: Held) -> None:

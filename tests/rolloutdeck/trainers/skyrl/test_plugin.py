@@ -94,6 +94,17 @@ def test_a_generation_is_recorded_with_its_rewards_groups_and_tokens(recorded: R
     ]  # fmt: skip
 
 
+def test_columns_of_the_data_set_do_not_replace_what_the_training_says(recorded: Recorded) -> None:
+    names = ("score", "group", "index", "trajectory", "turn", "rewards", "advantages", "response_ids")
+    columns = {"ground_truth": "4", "level": 3, "env_class": "math", "prompt": "q", **dict.fromkeys(names, 9)}
+    skyrl.record(Experiment(batch(env_extras=[columns] * 4), output())).run()
+    row = recorded.rows()[3][1]
+    assert (row["score"], row["group"], row["index"], row["response_ids"]) == (1.0, "uid0", 1, [11, 0])
+    assert {name: row.get(f"dataset_{name}") for name in names} == dict.fromkeys(names, 9)
+    assert not {"trajectory", "turn", "rewards", "advantages"} & set(row)
+    assert (row["ground_truth"], row["level"], row["env_class"]) == ("4", 3, "gsm8k")
+
+
 def test_metrics_reach_skyrls_tracker_and_the_run_which_ends_with_the_training(recorded: Recorded) -> None:
     experiment = skyrl.record(Experiment(batch(), output()))
     experiment.run()

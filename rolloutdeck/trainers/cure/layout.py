@@ -17,6 +17,7 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile, RunRequirements
 from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainer_config import is_unresolved
 from rolloutdeck.trainers.common import parse_int
 from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
 from rolloutdeck.trainers.cure.step_files import CURE_FACTS, JOINT_FILES, SEPARATE_FILES
@@ -98,9 +99,13 @@ def escape_model_name(model: str) -> str:
 def read_requirements(settings: TrainerSettings) -> CureRequirements:
     """Returns the requirements of a run with these settings of `optimization_config.py`.
 
-    Raises UsageError if the model or the data set is missing or invalid.
+    Raises UsageError if the model or the data set is missing, unknown or invalid.
     """
-    model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
+    dataset_name = next((name for name in DATASETS if settings.get(name)), DATASETS[0])
+    for name in (MODEL, dataset_name, TRAINED):
+        if is_unresolved(value := settings.get(name)):
+            raise UsageError(f"Cannot determine {name}={value}; give it with --set {name}=VALUE.")
+    model, dataset = settings.get(MODEL), settings.get(dataset_name)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:
         required = " ".join(REQUIRED_SETTINGS)
         raise UsageError(

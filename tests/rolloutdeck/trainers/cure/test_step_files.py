@@ -13,6 +13,7 @@ import pytest
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.trainer_config import read_config_file
 from rolloutdeck.trainers import cure
 from rolloutdeck.trainers.cure import step_files
 from rolloutdeck.trainers.cure.exclude import write_without_answers
@@ -163,6 +164,15 @@ def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], s
 def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--set pretrained_model=MODEL dataset=NAME"):
         cure.TRAINER.read_requirements(config)
+
+
+@pytest.mark.parametrize("name", ["pretrained_model", "train_dataset", "optimized_model_name"])
+def test_a_name_that_only_the_running_code_knows_is_requested(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text(f'import os\n{name} = os.environ["NAME"]\n')
+    config = read_config_file(tmp_path / "config.py")[0]
+    with pytest.raises(UsageError, match=f"--set {name}=VALUE"):
+        requirements(**config)
+    assert requirements(**{**config, name: "X"})
 
 
 def test_a_data_set_that_is_a_path_is_refused() -> None:

@@ -158,6 +158,7 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000  # a plan of 500 entries has two fields for each
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the URL has the version

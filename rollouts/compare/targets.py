@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import STEP_KINDS, UID_PATTERN
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_integer
 from rollouts.models import Run, Step, join_concurrent_steps
@@ -102,8 +102,7 @@ def find_step(run: Run, split: str, requested_step: str) -> Step:
     """Returns the current step with this number, or the latest, of the step kind that pages show. Raises NotFoundError
     and InvalidInputError."""
     steps = Step.objects.current().filter(run=run, split=split, samples__gt=0)
-    kinds = set(steps.order_by().values_list("step_kind", flat=True).distinct())
-    steps = steps.filter(step_kind=next((kind for kind in STEP_KINDS if kind in kinds), ""))
+    steps = steps.filter(step_kind=steps.find_kind())
     message = _("{run} has no {split} samples.")
     if requested_step != "latest":
         steps = steps.filter(step=parse_step_number(requested_step))

@@ -29,6 +29,11 @@ class StepQuerySet(models.QuerySet["Step"]):
         """Steps that no later attempt has superseded."""
         return self.filter(superseded=False)
 
+    def find_kind(self) -> str:
+        """The step kind that pages show: the first one of `STEP_KINDS` that these steps have. Empty without steps."""
+        kinds = set(self.order_by().values_list("step_kind", flat=True).distinct())
+        return next((kind for kind in STEP_KINDS if kind in kinds), "")
+
     def get_locked(self, run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
         """Returns the row of a step, locked until the caller's transaction ends. Creates it if there is none."""
         row, _ = self.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,6 +19,7 @@ from rollouts.metrics import load_curves
 from rollouts.models import Binding, Pin, Replay, Run
 
 MAX_REASON_CHARS = 2000
+PROMPT_KIND = "feed_index"  # fully asynchronous trainers report prompts, not steps
 # Metrics with the seconds that generating a step took, by trainer.
 GENERATION_METRICS = ("timing_s/gen", "perf/rollout_time", "time/step_generate")
 # Metrics with the seconds of a whole step, by trainer.
@@ -50,7 +51,7 @@ def record_replay_outcome(
     outcome = parse_choice(outcome, "outcome", REPLAY_OUTCOMES, default="")
     if not outcome:
         raise InvalidInputError(f"`outcome` must be one of: {', '.join(REPLAY_OUTCOMES)}.", "outcome")
-    source = find_source_pin(run, step, pin)
+    source = find_source_pin(run, step, pin, step_kind)
     saved = None
     if source and outcome == "hit" and step_kind == source.step_kind:
         saved = find_generation_seconds(source)
@@ -94,11 +95,23 @@ class BoundPlan:
         target = resolve_target(self.action, list(self.pins), step)
         return None if target is None else self.pins[target]
 
+    def find_prompt_target(self, row: Replay) -> int | None:
+        """Returns the target step of a prompt that was reported alone; None for the report of a step."""
+        if row.pin is None or not is_prompt_of_step(row.step_kind, row.pin):
+            return None
+        return next((target for target, pin in self.pins.items() if pin.pk == row.pin_id), None)
 
-def find_source_pin(run: Run, step: int, pk: int | None) -> Pin | None:
+
+def is_prompt_of_step(step_kind: str, pin: Pin) -> bool:
+    """Whether a report of this kind is about one prompt of the pinned training step."""
+    return step_kind == PROMPT_KIND != pin.step_kind
+
+
+def find_source_pin(run: Run, step: int, pk: int | None, step_kind: str) -> Pin | None:
     """Raises NotFoundError for a pin of another project."""
     if pk is None:
-        return BoundPlan.load(run).get_pin(step)
+        planned = BoundPlan.load(run).get_pin(step)
+        return None if planned and is_prompt_of_step(step_kind, planned) else planned
     pin = Pin.objects.select_related("run", "attempt").filter(pk=pk, project=run.project_id).first()
     if pin is None:
         raise NotFoundError(f"There is no pin {pk} in this project.", "pin")
@@ -164,8 +177,8 @@ class ReplayTimelineStep:
 @dataclass(frozen=True, slots=True)
 class ReplayTimeline:
     """The steps of a run in order. `saved` is the total time of generating the source steps, as far as it is known: of
-    `estimated` replayed steps. `seconds` is the time of loading, `wall` the time that the run's steps took, 0 if it is
-    unknown."""
+    `estimated` replayed steps, whose loading took `estimated_seconds`. `seconds` is the time of loading, `wall` the time
+    that the run's steps took, 0 if it is unknown."""
 
     steps: tuple[ReplayTimelineStep, ...]
     counts: dict[str, int]
@@ -173,27 +186,47 @@ class ReplayTimeline:
     seconds: float
     saved: float
     estimated: int
+    estimated_seconds: float = 0.0
     wall: float = 0.0
+
+    @property
+    def saved_net(self) -> float:
+        """The saved time, less that of loading what was replayed instead."""
+        return self.saved - self.estimated_seconds
 
 
 def load_replay_timeline(run: Run) -> ReplayTimeline:
-    """Returns each training step that the run has data or an outcome of, with the last attempt's outcome."""
-    rows = Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk")
-    outcomes = {(row.step_kind, row.step): row for row in rows}
-    trained = run.steps.current().filter(split="train", step_kind="global_step").values_list("step_kind", "step")
-    plan, positions = BoundPlan.load(run), sorted({*outcomes, *trained})
-    steps = tuple(build_timeline_step(kind, step, outcomes.get((kind, step)), plan) for kind, step in positions)
+    """Returns each training step that the run has data or an outcome of, with the last attempt's outcome. If the prompts
+    of a planned step were reported, not the step, it has the worst of their outcomes."""
+    plan = BoundPlan.load(run)
+    outcomes: dict[tuple[str, int], Replay] = {}
+    prompts: dict[tuple[str, int], dict[int, Replay]] = defaultdict(dict)
+    for row in Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk"):
+        target = plan.find_prompt_target(row)
+        if target is None:
+            outcomes[row.step_kind, row.step] = row
+        else:
+            prompts[plan.pins[target].step_kind, target][row.step] = row
+    trained_steps = run.steps.current().filter(split="train")
+    trained = trained_steps.filter(step_kind=trained_steps.find_kind()).values_list("step_kind", "step")
+    steps = tuple(
+        build_prompts_step(kind, step, list(prompts[kind, step].values()))
+        if (kind, step) in prompts
+        else build_timeline_step(kind, step, outcomes.get((kind, step)), plan)
+        for kind, step in sorted({*outcomes, *prompts, *trained})
+    )
     replayed = [step for step in steps if step.state == "replayed"]
-    saved = [step.saved for step in replayed if step.saved is not None]
+    estimated = [step for step in replayed if step.saved is not None]
     counts = Counter(step.state for step in steps)
     return ReplayTimeline(
         steps,
         {state: counts[state] for state in ("replayed", "generated", "refused", "planned", "none")},
         rows=sum(step.rows or 0 for step in replayed),
         seconds=sum(step.seconds or 0.0 for step in replayed),
-        saved=sum(saved),
-        estimated=len(saved),
-        wall=measure_wall_seconds(run) if saved else 0.0,
+        saved=sum(step.saved or 0.0 for step in estimated),
+        estimated=len(estimated),
+        estimated_seconds=sum(step.seconds or 0.0 for step in estimated),
+        wall=measure_wall_seconds(run) if estimated else 0.0,
     )
 
 
@@ -216,3 +249,28 @@ def build_timeline_step(kind: str, step: int, row: Replay | None, plan: BoundPla
         return ReplayTimelineStep(step, kind, "planned" if pin else "none", pin)
     numbers = row.rows, row.seconds, row.saved, row.reason, row.selected_action, row.selected, row.guidance_version
     return ReplayTimelineStep(step, kind, STATES[row.outcome], row.pin, *numbers)
+
+
+def build_prompts_step(kind: str, step: int, rows: Sequence[Replay]) -> ReplayTimelineStep:
+    """The step whose prompts were reported one by one."""
+    worst = find_worst(rows)
+    replayed = [row for row in rows if row.outcome == "hit"]
+    selected = [row.selected for row in rows if row.selected is not None]
+    return ReplayTimelineStep(
+        step,
+        kind,
+        STATES[worst.outcome],
+        worst.pin,
+        rows=sum(row.rows or 0 for row in replayed),
+        seconds=sum(row.seconds or 0.0 for row in replayed),
+        reason=worst.reason,
+        selected_action=worst.selected_action,
+        selected=sum(selected) if selected else None,
+        guidance_version=worst.guidance_version,
+    )
+
+
+def find_worst(rows: Sequence[Replay]) -> Replay:
+    """Returns the last report that was refused, else the last one that was generated, else the last one."""
+    missed = [row for row in rows if row.outcome == "refused"] or [row for row in rows if row.outcome == "miss"]
+    return (missed or rows)[-1]

@@ -22,6 +22,7 @@ from rollouts.models import Artifact, Binding, Project, Replay, Run
 from rollouts.replay import exclusion, prompts
 from rollouts.replay.compatibility import EntryCompatibility
 from rollouts.replay.conflicts import find_plan_conflicts
+from rollouts.replay.outcomes import find_worst, is_prompt_of_step
 
 PREVIEW_LABELS = {
     "will_replay": N_("will replay"),
@@ -49,8 +50,9 @@ MAX_COMPARED_ENTRIES = 500  # entries whose prompts are compared
 class EntryOutcome:
     """What happened at the steps of a run that an entry covers. `reason` is the one of the last step without replay.
 
-    `replayed` of `reported` steps were replayed; with the actions that repeat, an entry covers many steps. `selection`:
-    what was done with selected samples in the last of them.
+    `replayed` of `reported` steps were replayed; with the actions that repeat, an entry covers many steps. If
+    `of_prompts`, the trainer reported the prompts of the step, and both numbers count them. `selection`: what was done
+    with selected samples in the last of them.
     """
 
     state: str
@@ -58,12 +60,15 @@ class EntryOutcome:
     replayed: int = 0
     reported: int = 0
     selection: str = ""
+    of_prompts: bool = False
 
     @property
     def label(self) -> str:
         label = _(OUTCOME_LABELS[self.state])
         if self.reported > 1:
             text = _("{outcome} ({replayed} of {reported} steps replayed)")
+            if self.of_prompts:
+                text = _("{outcome} ({replayed} of {reported} prompts replayed)")
             return text.format(outcome=label, replayed=self.replayed, reported=self.reported)
         return label
 
@@ -233,12 +238,21 @@ def load_entry_outcomes(run: Run, action: str, entries: Mapping[int, int]) -> di
     action, bound = load_bound_entries(run) or (action, None)
     targets = sorted(entries if bound is None else bound)
     reports: dict[int, dict[int, Replay]] = defaultdict(dict)
-    for row in Replay.objects.filter(run=run).order_by("attempt__number", "pk"):
-        target = resolve_target(action, targets, row.step)
+    by_prompt: set[int] = set()
+    for row in Replay.objects.filter(run=run).select_related("pin").order_by("attempt__number", "pk"):
+        if row.pin is not None and is_prompt_of_step(row.step_kind, row.pin):
+            target = next((step for step in targets if entries.get(step) == row.pin_id), None)
+            by_prompt |= {target} - {None}
+        else:
+            target = resolve_target(action, targets, row.step)
         if target is not None and target in entries and row.pin_id in (None, entries[target]):
             reports[target][row.step] = row  # the last attempt counts
-    last = run.steps.current().filter(split="train").order_by("-step").values_list("step", flat=True).first()
-    outcomes = {target: summarize_reports(list(own.values())) for target, own in reports.items()}
+    trained = run.steps.current().filter(split="train")
+    steps = trained.filter(step_kind=trained.find_kind()).order_by("-step")
+    last = steps.values_list("step", flat=True).first()
+    outcomes = {
+        target: summarize_reports(list(own.values()), of_prompts=target in by_prompt) for target, own in reports.items()
+    }
     for target, pin in (bound or {}).items():
         if target not in outcomes and entries.get(target) == pin:
             outcomes[target] = EntryOutcome("not_reported" if last is not None and last >= target else "not_reached")
@@ -252,14 +266,15 @@ def load_bound_entries(run: Run) -> tuple[str, dict[int, int]] | None:
     return (revision.action, dict(revision.entries.values_list("target_step", "pin"))) if revision else None
 
 
-def summarize_reports(rows: Sequence[Replay]) -> EntryOutcome:
+def summarize_reports(rows: Sequence[Replay], *, of_prompts: bool) -> EntryOutcome:
     """The worst outcome counts: a step that was refused, then one that was generated."""
     ordered = sorted(rows, key=lambda row: row.step)
     replayed = sum(row.outcome == "hit" for row in ordered)
-    missed = [row for row in ordered if row.outcome == "refused"] or [row for row in ordered if row.outcome == "miss"]
-    shown = missed[-1] if missed else ordered[-1]
-    reason = shown.reason if missed else ""
-    return EntryOutcome(OUTCOME_STATES[shown.outcome], reason, replayed, len(ordered), describe_selection(shown))
+    shown = find_worst(ordered)
+    reason = "" if shown.outcome == "hit" else shown.reason
+    return EntryOutcome(
+        OUTCOME_STATES[shown.outcome], reason, replayed, len(ordered), describe_selection(shown), of_prompts
+    )
 
 
 def describe_selection(row: Replay) -> str:

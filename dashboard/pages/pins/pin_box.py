@@ -68,7 +68,7 @@ def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
             split=step.split,
             attempt=step.attempt.key,
             step_kind=step.step_kind,
-            note=request.POST.get("note", "").strip(),
+            note=request.POST.get("note", "").strip() or None,
             target_step=parse_target_step(request),
         )
     except RolloutError as error:

@@ -140,9 +140,9 @@ def build_upload_command(pin: Pin, sender: UploadHost) -> str:
 
 
 def build_pin_link(pin: Pin, step: Step | None) -> str:
-    """The page of the pinned step."""
+    """The page of the pinned step. Without `step`, the link names the attempt, which may be superseded."""
     params = {"split": pin.split} if pin.split != "train" else {}
-    if step is not None and step.superseded:
+    if step is None or step.superseded:
         params["attempt"] = pin.attempt.key
     return reverse("step", args=[pin.run.uid, str(pin.step)]) + ("?" + urlencode(params) if params else "")
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, SELECTED_ACTIONS, SELECTION_SOURCES
-from rollouts.models import Revision
+from rollouts.models import Project, Revision
 from rollouts.replay import find_first_steps
 
 MAX_DRAFT_ENTRIES = 500
@@ -70,15 +70,18 @@ class PlanDraft:
         return cls(revision.number, revision.action, revision.on_mismatch, *selection, entries)
 
     @classmethod
-    def from_query(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
-        """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied."""
-        draft = cls.parse_draft(query) if is_number(query.get("base", "")) else saved
-        return draft.remove_entries(query.get("remove", "")).with_pin(query.get("add", ""))
+    def from_query(cls, query: QueryDict, saved: PlanDraft, project: Project) -> PlanDraft:
+        """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied. A
+        plan with more entries than the page shows has no draft, which would lose the others."""
+        if len(saved.entries) > MAX_DRAFT_ENTRIES:
+            return saved
+        draft = cls.parse_draft(query, project) if is_number(query.get("base", "")) else saved
+        return draft.remove_entries(query.get("remove", "")).with_pin(query.get("add", ""), project)
 
     @classmethod
-    def parse_draft(cls, query: QueryDict) -> PlanDraft:
+    def parse_draft(cls, query: QueryDict, project: Project) -> PlanDraft:
         pins = query.getlist("pin")
-        first = load_first_steps(pins)
+        first = load_first_steps(pins, project)
         entries = [
             DraftEntry(int(pin), target[:20].replace("\0", ""), first.get(int(pin), 1))
             for pin, target in zip(pins, query.getlist("target"), strict=False)
@@ -104,11 +107,11 @@ class PlanDraft:
         selected = parse_positions(positions)
         return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number in selected))
 
-    def with_pin(self, pin: str) -> PlanDraft:
+    def with_pin(self, pin: str, project: Project) -> PlanDraft:
         """Adds the pin after the last target, or at its trainer's first step."""
         if not is_number(pin) or len(self.entries) >= MAX_DRAFT_ENTRIES:
             return self
-        first = load_first_steps([pin]).get(int(pin), 1)
+        first = load_first_steps([pin], project).get(int(pin), 1)
         target = max([first, *(step + 1 for _pin, step in self.pin_targets)])
         return replace(self, entries=(*self.entries, DraftEntry(int(pin), str(target), first)))
 
@@ -157,9 +160,10 @@ class PlanDraft:
         return urlencode(pairs)
 
 
-def load_first_steps(pins: Iterable[str]) -> dict[int, int]:
-    """{pin id: the first step of its trainer}."""
-    return find_first_steps([int(pin) for pin in pins if is_number(pin)][:MAX_DRAFT_ENTRIES])
+def load_first_steps(pins: Iterable[str], project: Project) -> dict[int, int]:
+    """{pin id: the first step of its trainer}, of the pins of the project."""
+    ids = [int(pin) for pin in pins if is_number(pin)][:MAX_DRAFT_ENTRIES]
+    return find_first_steps(list(project.pins.filter(pk__in=ids).values_list("pk", flat=True))) if ids else {}
 
 
 def parse_positions(text: str) -> set[int]:

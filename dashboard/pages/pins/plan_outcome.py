@@ -38,13 +38,15 @@ class PlanOutcome:
 
 def load_plan_outcome(run: Run) -> PlanOutcome:
     timeline = load_replay_timeline(run)
-    segments = {step.step: build_outcome_segment(step) for step in timeline.steps}
+    # Prompts that the plan does not have are reported with numbers of their own.
+    steps = [step for step in timeline.steps if step.step_kind != "feed_index"] or timeline.steps
+    segments = {step.step: build_outcome_segment(step) for step in steps}
     starts = run.attempts.restarts().annotate(first=Min("steps__step", filter=Q(steps__split="train")))
     restarts = [first for first in starts.order_by("number").values_list("first", flat=True) if first is not None]
     counts = {**timeline.counts, "all_generated": timeline.counts["generated"] + timeline.counts["none"]}
     saved = ""
     if timeline.estimated:
-        saved = describe_saved_time(timeline.saved - timeline.seconds, timeline.wall)
+        saved = describe_saved_time(timeline.saved_net, timeline.wall)
     return PlanOutcome(run, max(segments, default=None), segments, counts, saved, restarts)
 
 
@@ -65,8 +67,11 @@ def describe_saved_time(saved: float, wall: float) -> str:
     return text.format(saved=format_seconds(saved), total=format_seconds(total), percent=format_percent(saved, total))
 
 
-def estimate_savings(pins: Sequence[Pin]) -> str:
-    """`saves 8 min 40 s at most, if all 14 are replayed`; empty if no generation time was logged."""
+def estimate_savings(pins: Sequence[Pin], action: str) -> str:
+    """`saves 8 min 40 s at most, if all 14 are replayed`; empty if no generation time was logged, and for the actions
+    that replay a pin at many steps."""
+    if action != "cache":
+        return ""
     seconds = load_generation_seconds({pin.pk: pin for pin in pins}.values())
     known = [seconds[pin.pk] for pin in pins if pin.pk in seconds]
     if not known:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -52,6 +52,8 @@ def build_plan_preview(
     segments: list[StatusSegment] = []
     for step, target in resolve_targets(draft.action, list(pins), steps):
         preview = previews.get(target) if target is not None else None
+        if preview and step != target and preview.state == "will_replay" and preview.needs_prompts:
+            preview = replace(preview, state="unknown", reason=_("the prompts of this step were not compared"))
         states.append(preview.state if preview else "will_generate")
         segments.append(build_preview_segment(step, target, pins, names, preview, draft.on_mismatch))
     end = None

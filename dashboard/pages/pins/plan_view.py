@@ -54,7 +54,7 @@ class PlanPageState:
         self.message = "" if self.plan == name else problem
         self.newest = replay.find_current_revision(project, self.plan)
         self.saved = PlanDraft.from_revision(self.newest)
-        self.draft = PlanDraft.from_query(query, self.saved)
+        self.draft = PlanDraft.from_query(query, self.saved, project)
         self.run = query.get("run", "")
         self.steps = query.get("steps", "")
 
@@ -126,7 +126,9 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
         "history": load_revision_rows(page),
         "headers": {"HX-Replace-Url": page.build_link()} if panel else {},
         **preview,
-        **build_selection_context(page.project, page.draft, [entry.pin for entry in draft.entries], entries),
+        **build_selection_context(
+            page.project, page.draft, [entry.pin for entry in draft.entries if entry.pin in pins], entries
+        ),
         **build_incompatible_context(page, previews),
         **build_conflict_context(page, names),
     }
@@ -237,7 +239,9 @@ def build_preview_context(
         "preview": preview,
         "drawing": build_plan_drawing(preview.segments, outcome.segments if outcome else {}, flags, restarts),
         "outcome": outcome,
-        "savings": plan_outcome.estimate_savings([pins[pin].pin for pin, _ in page.draft.pin_targets if pin in pins]),
+        "savings": plan_outcome.estimate_savings(
+            [pins[pin].pin for pin, _ in page.draft.pin_targets if pin in pins], page.draft.action
+        ),
         "replays_only": replays_only,
         "actions": [(action, _(meaning)) for action, meaning in actions.items()],
     }
@@ -246,7 +250,7 @@ def build_preview_context(
 def count_steps(run: Run) -> int:
     """The last training step of the run."""
     steps = run.steps.current().filter(split="train")
-    return steps.aggregate(last=Max("step"))["last"] or 0
+    return steps.filter(step_kind=steps.find_kind()).aggregate(last=Max("step"))["last"] or 0
 
 
 def build_incompatible_context(page: PlanPageState, previews: dict[int, replay.EntryPreview]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.trainer_api import TRAINERS, load_trainer
 from rollouts.models import Project, Revision, Run
-from rollouts.replay import DEFAULT_PLAN_NAME, find_plan_trainer, has_unknown_trainer
+from rollouts.replay import DEFAULT_PLAN_NAME, find_first_steps, find_plan_trainer, has_unknown_trainer
 
 NEXT_RUN_NAME = "NEXT-RUN"
 
@@ -21,7 +21,7 @@ class RunCommand:
 
 def build_run_commands(project: Project, plan: str, revision: Revision | None, steps: int) -> list[list[RunCommand]]:
     """The commands of each way to replay the newest revision; empty if there is no revision. `steps` is the number of
-    steps that `rolloutdeck pull` downloads."""
+    steps for which `rolloutdeck pull` places files, if the plan replays steps after its last target."""
     if revision is None:
         return []
     ref, trainer = f"{plan}@{revision.number}", find_plan_trainer(revision) or TRAINERS[0]
@@ -43,7 +43,8 @@ def build_run_commands(project: Project, plan: str, revision: Revision | None, s
             "them and prints the settings to start with. The trainer then generates nothing: it trains only on these "
             "files, step by step, and ends at the first step without a file."
         )
-    ways = [[RunCommand(text, build_pull_command(project, plan, ref, trainer, steps))]]
+    placed = None if revision.action == "cache" else max(steps, count_planned_steps(revision))
+    ways = [[RunCommand(text, build_pull_command(project, plan, ref, trainer, placed))]]
     if loader.replay_lines is None:
         return ways
     text = _(
@@ -54,9 +55,18 @@ def build_run_commands(project: Project, plan: str, revision: Revision | None, s
     return [*ways, [RunCommand(text, build_environment_lines(project, ref, trainer)), settings_command]]
 
 
-def build_pull_command(project: Project, plan: str, ref: str, trainer: str, steps: int) -> str:
+def count_planned_steps(revision: Revision) -> int:
+    """The number of steps from the trainer's first one to the last target."""
+    targets = {entry.pin_id: entry.target_step for entry in revision.entries.all()}
+    first = min(find_first_steps(list(targets)).values(), default=1)
+    return max((entry.target_step for entry in revision.entries.all()), default=0) + 1 - first
+
+
+def build_pull_command(project: Project, plan: str, ref: str, trainer: str, steps: int | None) -> str:
+    """Without `steps`, files are placed up to the last target."""
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT_RUN_NAME, "--into", "replay"]
-    words += ["--trainer", trainer, "--steps", str(steps)]
+    words += ["--trainer", trainer]
+    words += [] if steps is None else ["--steps", str(steps)]
     words += [] if plan == DEFAULT_PLAN_NAME else ["--plan", ref]
     required = load_trainer(trainer).required_settings
     return shlex.join([*words, *(["--set", *required] if required else [])])

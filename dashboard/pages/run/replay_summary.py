@@ -62,7 +62,7 @@ def build_replay_summary(run: Run, scale: StepScale | None) -> dict[str, Any] | 
     reported = [step for step in timeline.steps if step.state in ("replayed", "generated", "refused")]
     counts = timeline.counts
     labels = [f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_STATUSES if counts[state]]
-    saved = timeline.saved - timeline.seconds if timeline.estimated else 0.0
+    saved = timeline.saved_net if timeline.estimated else 0.0
     return {
         "plan": str(revision) if revision else "",
         "plan_link": f"{reverse('pins')}?{urlencode(params)}" if params else "",

@@ -14,10 +14,11 @@ from rollouts.ingest import attempts
 from rollouts.metrics import series
 from rollouts.models import Attempt, Pin, Project, Replay, Run
 from rollouts.pins import pins
-from rollouts.replay import bindings, outcomes, plans
+from rollouts.replay import bindings, outcomes, plans, preview
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
+from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -154,6 +155,40 @@ def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run,
         ("feed_index", 7, "replayed"),
         ("global_step", 7, "none"),
     }
+
+
+def test_the_steps_of_a_trainer_that_counts_rollouts_are_all_there(run: Run, good: Pin) -> None:
+    for step in (0, 1):
+        indexed(run, lines({"prompt": "p", "response": "r"}), step, step_kind="rollout_id", format="native")
+    states = [(step.step_kind, step.step, step.state) for step in outcomes.load_replay_timeline(run).steps]
+    assert states == [("rollout_id", 0, "none"), ("rollout_id", 1, "none")]
+
+
+def test_prompts_that_are_reported_one_by_one_are_the_outcome_of_their_step(
+    run: Run, project: Project, good: Pin, owner: User
+) -> None:
+    plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2), (good, 70)])
+    bindings.bind_run(run)
+    dumped(run, 2, [line(2, n, 1.0) for n in range(2)], attempt="a")
+    for feed in (68, 69, 70):
+        outcomes.record_replay_outcome(run, "a", feed, "hit", step_kind="feed_index", pin=good.pk, rows=4, seconds=0.5)
+    timeline = outcomes.load_replay_timeline(run)
+    assert [(step.step_kind, step.step, step.state) for step in timeline.steps] == [("global_step", 2, "replayed")]
+    assert (timeline.rows, timeline.seconds) == (12, 1.5)
+    found = preview.load_entry_outcomes(run, "cache", {2: good.pk, 70: good.pk})
+    assert found[2].label == "replayed (3 of 3 prompts replayed)" and found[70].state == "not_reached"
+    outcomes.record_replay_outcome(run, "a", 69, "refused", step_kind="feed_index", pin=good.pk, reason="torn")
+    assert outcomes.load_replay_timeline(run).steps[0].reason == "torn"
+    assert preview.load_entry_outcomes(run, "cache", {2: good.pk})[2].label == "refused (2 of 3 prompts replayed)"
+
+
+def test_a_prompt_that_names_no_pin_is_not_taken_for_a_step_of_the_plan(
+    run: Run, project: Project, good: Pin, owner: User
+) -> None:
+    plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2)])
+    bindings.bind_run(run)
+    assert outcomes.record_replay_outcome(run, "a", 2, "miss", step_kind="feed_index")[0].pin is None
+    assert outcomes.record_replay_outcome(run, "a", 2, "miss")[0].pin == good
 
 
 def test_a_run_without_steps_has_an_empty_strip(run: Run) -> None:

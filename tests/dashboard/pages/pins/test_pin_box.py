@@ -29,6 +29,12 @@ def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: 
     assert "pin step 1" in body(signed, "/runs/grpo/steps/1/")
 
 
+def test_pinning_a_pinned_step_without_a_note_keeps_its_note(signed: Client, pin: Pin) -> None:
+    signed.post("/runs/grpo/pins/", pinning(note=""))
+    pin.refresh_from_db()
+    assert pin.note == "half of the groups still have variance"
+
+
 def test_a_pin_may_enter_the_plan_at_once(signed: Client, run: Run, project: Project) -> None:
     signed.post("/runs/grpo/pins/", pinning(target_step="3"))
     revision = plans.find_current_revision(project)

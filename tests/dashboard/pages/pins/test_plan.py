@@ -220,7 +220,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     assert parse_qs(urlsplit(added).query)["target"] == ["0"]
     signed.post("/pins/plan/", saving(0, (first.pk, 0), steps="3"))
     page = body(signed, "/pins/?project=math&steps=3")
-    assert "--into replay --trainer slime --steps 4" in page and "ROLLOUTDECK_PLAN=default@1" in page
+    assert "--into replay --trainer slime" in page and "ROLLOUTDECK_PLAN=default@1" in page
     assert "runtime_env" not in page  # verl's own way to hand it to its workers
     strip = signed.get(f"/api/v1/projects/math/replay-plan/?run={run.uid}&steps=2").json()["strip"]
     assert strip == [[0, 0], [1, None], [2, None]]
@@ -353,6 +353,52 @@ def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Pro
     assert AuditEntry.objects.filter(verb="plan.loosen").count() == 1
     signed.post("/settings/math/loosen/", {"fact": "rows"})
     assert "INCOMPATIBLE" in body(signed, url)
+
+
+def test_a_plan_of_500_steps_is_changed_and_saved_from_the_page(signed: Client, pin: Pin, keeper: User) -> None:
+    plans.save_plan(
+        pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, step) for step in range(1, 501)]
+    )
+    entries = [(pin.pk, step) for step in range(2, 502)]
+    assert signed.post("/pins/plan/", saving(1, *entries)).status_code == 303
+    revision = plans.find_current_revision(pin.project, "default")
+    assert revision and revision.number == 2 and revision.entries.count() == 500
+
+
+def test_a_plan_with_more_entries_than_the_page_shows_keeps_them_all(signed: Client, pin: Pin, keeper: User) -> None:
+    entries = [(pin, step) for step in range(1, 601)]
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
+    signed.post("/pins/plan/", saving(1, *[(pin.pk, step) for step in range(1, 501)]))
+    revision = plans.find_current_revision(pin.project, "default")
+    assert revision and revision.entries.count() == 600
+
+
+def test_repeated_steps_whose_prompts_are_not_compared_are_unknown(
+    signed: Client, pin: Pin, run: Run, keeper: User
+) -> None:
+    Artifact.objects.update(facts={**FACTS, "rows": 2})
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="repeat_last", entries=[(pin, 2)])
+    page = panel(signed, f"/pins/?project=math&run={run.uid}&steps=5", "plan")
+    assert (count_segments(page, "hit"), count_segments(page, "unknown")) == (1, 3)
+    assert "the prompts of this step were not compared" in page
+
+
+def test_the_download_command_names_all_steps_of_the_plan(signed: Client, pin: Pin, keeper: User) -> None:
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 50)])
+    page = panel(signed, "/pins/?project=math&steps=20", "plan")
+    assert "--into replay --trainer verl" in page and "--steps" not in page
+    plans.save_plan(pin.project, "default", keeper, if_match=1, action="repeat", entries=[(pin, 50)])
+    assert "--steps 50" in panel(signed, "/pins/?project=math&steps=20", "plan")
+
+
+def test_a_pin_of_another_project_in_the_url_says_nothing_about_itself(
+    signed: Client, pin: Pin, project: Project
+) -> None:
+    other = builders.run(builders.project("other"), "secret")
+    remote_artifact(other, 7, facts={**FACTS, "format": "slime-rollout"})
+    foreign = pins.pin_step(other, 7, builders.member(other.project, "eve", "owner"))[0]
+    page = body(signed, f"/pins/?project=math&base=0&pin={foreign.pk}&target=0")
+    assert "slime" not in page and "Plan preview: steps 1 to" in page
 
 
 def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(

@@ -25,7 +25,7 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
     outcomes.record_replay_outcome(later, "a", 3, "refused", pin=pin.pk, reason="rows: 8 pinned, 16 asked")
     page = panel(signed, "/runs/later/", "reuse")
     assert "1 of 3 steps replayed" in page
-    assert 'href="/runs/grpo/steps/2/"' in page and "default@1" in page
+    assert 'href="/runs/grpo/steps/2/?attempt=files"' in page and "default@1" in page
     assert "rows: 8 pinned, 16 asked" in page and "time saved: unknown" in page
 
 
@@ -37,7 +37,7 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
             later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else ""
         )
     first, second, third = (panel(signed, f"/runs/later/steps/{step}/", "pin") for step in (1, 2, 3))
-    assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/"' in first
+    assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/?attempt=files"' in first
     assert "replay" not in second.partition("<details")[0]
     assert "replay refused: grpo step 2" in third and "rows differ" in third
 
@@ -49,7 +49,7 @@ def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin
         outcomes.record_replay_outcome(later, "files", step, outcome, pin=pin.pk)
     of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
     first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
-    link = r'<a class="tag reused clip" href="/runs/grpo/steps/2/"[^>]*>↺ grpo step 2</a>'
+    link = r'<a class="tag reused clip" href="/runs/grpo/steps/2/\?attempt=files"[^>]*>↺ grpo step 2</a>'
     assert re.search(link, squeeze(first))
     assert "tag reused" not in second and "tag reused" not in third
     ahead = signed.get("/samples/", {"of": ",".join(of)}).json()

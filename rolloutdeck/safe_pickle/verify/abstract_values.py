@@ -15,6 +15,7 @@ from rolloutdeck.safe_pickle.stream import ByteSpan, TorchArchive
 MAX_SHORT_STRING = 64  # characters; of a longer string only the length is recorded
 MAX_DEPTH = 200
 MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
+MAX_KEY_VALUES = 1000  # of a tuple that is a key; they are hashed each time
 
 HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; allowed only where a rule expects it; not loadable
 
@@ -63,16 +64,18 @@ class AbstractContainer:
 
     It is `sealed` as soon as it is part of another container or an argument of a call. Picklers finish a container
     before they use it, so a later change is an attempt to alter a value that was already verified. Sealing also
-    excludes cycles.
+    excludes cycles. `key_values`: how many values are hashed if it is a key, each counted as often as it is reached;
+    more than MAX_KEY_VALUES if it can't be a key.
     """
 
-    __slots__ = ("depth", "items", "kind", "level", "sealed", "weight")
+    __slots__ = ("depth", "items", "key_values", "kind", "level", "sealed", "weight")
 
     def __init__(self, kind: str, items: Sequence[AbstractValue] = ()) -> None:
         self.kind = kind
         self.items = _NO_ITEMS
         self.level = HARMLESS
         self.depth = self.weight = 1
+        self.key_values = 1 if kind == "tuple" else MAX_KEY_VALUES + 1
         self.sealed = False
         if items:
             self.extend(items)
@@ -83,12 +86,14 @@ class AbstractContainer:
             raise RuleViolationError("it changes a container that was already used")
         if self.items is _NO_ITEMS:
             self.items = []
+        count = len(self.items)
         for item in items:
             self.items.append(item)
             if isinstance(item, (str, int, float)) or item is None:
                 self.weight += 1
                 continue
             self._count_item(item)
+        self.key_values += len(self.items) - count
         if self.depth > MAX_DEPTH or self.weight > MAX_WEIGHT:
             message = f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values"
             raise SafePickleError(message)
@@ -101,8 +106,10 @@ class AbstractContainer:
             item.sealed = True
             self.depth = max(self.depth, item.depth + 1)
             self.weight += item.weight
+            self.key_values += item.key_values
         else:
             self.weight += item.length if isinstance(item, LongString) else 1
+            self.key_values += 0 if is_dict_key(item) else MAX_KEY_VALUES
 
     def release_items(self) -> None:
         """Frees the arguments of a call, because there are millions of them. No rule accepts the container again."""
@@ -184,9 +191,9 @@ def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> li
 
 
 def is_dict_key(value: AbstractValue) -> bool:
-    """Whether a pickler writes it as a key, and hashing it runs no code of the pickle."""
+    """Whether a pickler writes it as a key, and hashing it takes no time and runs no code of the pickle."""
     if isinstance(value, AbstractContainer):
-        return value.kind == "tuple" and all(map(is_dict_key, value.items))
+        return value.kind == "tuple" and value.key_values <= MAX_KEY_VALUES
     if isinstance(value, AbstractObject):
         return value.kind in ("scalar", "range") and value.level == HARMLESS
     return isinstance(value, (str, int, float, LongString, AbstractBytes)) or value is None

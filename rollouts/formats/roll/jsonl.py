@@ -6,6 +6,7 @@
 | responses                 | messages from the first answer on         | response                             |
 | scores                    | trajectory_data: reward_info              | score                                |
 | id, of its domain         | trajectory_data: env_info.group_id        | group                                |
+|                           | with tag, episode_id and seed             |                                      |
 |                           | trajectory_data: trajectory_id            | trajectory                           |
 | ground_truth, source      | trajectory_data: env_info.tag, or exp_name| ground truth, data source            |
 |                           | trajectory_data: stop_reason, truncated   | finish reason, truncated             |
@@ -128,13 +129,20 @@ def set_trajectory_values(record: Record, data: JsonObject) -> None:
     """Sets the fields that `trajectory_data` has. All of it is also in the extras."""
     env, failure = get_object(data, "env_info"), get_object(data, "failure_info")
     record.trajectory = native.to_label(data.get("trajectory_id"))
-    record.group = native.to_label(env.get("group_id"))
+    record.group = build_episode_group(env)
     record.data_source = native.to_label(env.get("tag"))
     record.score = to_float(get_object(data, "reward_info").get("episode_reward"))
     record.finish_reason = native.to_label(failure.get("stop_reason", data.get("finish_reason")))
     record.truncated = native.to_boolean(get_object(data, "length_info").get("truncated"))
     if mode := native.to_label(env.get("mode")):
         record.extras["mode"] = mode
+
+
+def build_episode_group(env: JsonObject) -> str | None:
+    """Returns ROLL's `traj_group_id`, which `roll_mock` has too. The environments of a group run several episodes in a
+    step, each with another task. Without the number of the episode: the group of environments."""
+    parts = [native.to_label(env.get(name)) for name in ("tag", "group_id", "episode_id", "seed")]
+    return parts[1] if None in parts else "_".join(map(str, parts))
 
 
 def decode_value(value: Any) -> Any:

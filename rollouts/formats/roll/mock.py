@@ -6,7 +6,8 @@
 | infer_logprobs, shifted by one token                 | log-probs                                                 |
 | scores, a number per row or its last token           | score                                                     |
 | column prompt, messages                              | prompt                                                    |
-| column id of its domain, else group_ids              | group                                                     |
+| column id of its domain, else traj_group_id, else    | group                                                     |
+| group_ids                                            |                                                           |
 | columns traj_id, step                                | trajectory, turn                                          |
 | columns ground_truth, source                         | ground truth, data source                                 |
 
@@ -36,7 +37,8 @@ from rollouts.samples import Record, to_float, to_integer, to_text
 name = "roll-mock"
 
 CLASS = b"roll.distributed.scheduler.protocol"
-KNOWN_COLUMNS = RLVR_COLUMNS | frozenset(("group_ids", "traj_id", "step", "tags", "episode_scores"))
+KNOWN_COLUMNS = RLVR_COLUMNS | frozenset(("group_ids", "traj_group_id", "traj_id", "step", "tags", "episode_scores"))
+GROUP_COLUMNS = ("id", "traj_group_id", "group_ids")
 
 
 def sniff(filename: str, head: bytes) -> bool:
@@ -93,8 +95,7 @@ class RollBatchReader:
             record.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
 
     def set_position(self, record: Record, values: dict[str, Any]) -> None:
-        record.group, record.index, record.trajectory = self.groups.assign(
-            values.get("domain"), values.get("id", values.get("group_ids"))
-        )
+        prompt = next((values[name] for name in GROUP_COLUMNS if values.get(name) is not None), None)
+        record.group, record.index, record.trajectory = self.groups.assign(values.get("domain"), prompt)
         if (trajectory := native.to_label(values.get("traj_id"))) is not None:
             record.trajectory, record.turn = trajectory, to_integer(values.get("step"))

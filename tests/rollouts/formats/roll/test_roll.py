@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 from rollouts.formats.roll import jsonl as roll_jsonl
 from rollouts.formats.roll import mock as roll_mock
@@ -60,6 +61,32 @@ def test_a_trajectory_of_an_agent_is_its_messages_reward_and_end() -> None:
     assert (record.trajectory, record.group, record.score, record.data_source) == ("t1", "3", 1.0, "sokoban")
     assert (record.finish_reason, record.truncated, record.tools) == ("MAX_STEPS", True, [{"name": "move"}])
     assert record.extras == {"trajectory_data": data, "exp_name": "run", "mode": "val"}
+
+
+def test_each_episode_of_an_environment_is_a_group_of_its_own_in_both_files() -> None:
+    """ROLL compares the trajectories with one `traj_group_id`; `group_id` names the environments that run together."""
+    episodes = [{"env_id": env, "group_id": 3, "tag": "sokoban", "seed": 42, "episode_id": at} for env, at in EPISODES]
+    names = [f"sokoban_3_{at}_42" for _, at in EPISODES]
+    turns = json.dumps([{"role": "user", "content": "push"}, {"role": "assistant", "content": "up"}])
+    body = columns(
+        trajectory_data=[json.dumps({"env_info": env}) for env in episodes], messages=[turns] * len(episodes)
+    )
+    assert [record.group for record in read_records(roll_jsonl, body, step=None)] == names
+    assert read_groups(traj_group_id=names, group_ids=[3] * 4) == names
+    assert read_groups(group_ids=[3] * 4) == ["3"] * 4
+
+
+EPISODES = [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def read_groups(**values: list[Any]) -> list[str | None]:
+    """The groups of the rows of a batch with these columns."""
+    reader, records = object.__new__(roll_mock.RollBatchReader), []
+    reader.groups = roll_jsonl.GroupAssigner()
+    for row in range(4):
+        records.append(Record())
+        reader.set_position(records[-1], {name: column[row] for name, column in values.items()})
+    return [record.group for record in records]
 
 
 def test_a_batch_to_load_again_tells_the_tokens_without_padding_and_log_probs_beside_their_tokens() -> None:

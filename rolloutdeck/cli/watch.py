@@ -71,18 +71,19 @@ class WatchLoop:
 
         Scans take at most a tenth of the time. A run without changes is scanned less often, at least every 30 s.
         """
-        started, responses = time.monotonic(), follower.response_count
+        started, responses = time.monotonic(), follower.target.response_count
         parts = follower.send_ready()
-        follower.read_error = ""
+        follower.read_error, follower.has_failed = "", False
         now = time.monotonic()
         if parts or follower.pending_count:
             follower.quiet_since = now
         idle = 0.0 if len(self.run_followers) == 1 else min(MAX_IDLE_SECONDS, (now - follower.quiet_since) / 20)
         follower.due = now + max(self.poll, 9 * (now - started) if not parts else 0, idle)
-        if follower.response_count != responses:
-            if self.last_error:
+        if follower.target.response_count != responses:
+            follower.failures, follower.action_required = 0, ""
+            if self.last_error and not any(other.has_failed for other in self.run_followers.values()):
                 print_message("The server answers again.")
-            self.last_error, self.failures, follower.action_required = "", 0, ""
+                self.last_error, self.failures = "", 0
         return parts
 
     def _log_read_error(self, follower: RunFollower, error: OSError) -> None:
@@ -90,7 +91,7 @@ class WatchLoop:
         message = f"{error.filename or follower.base}: {error.strerror or error}."
         if follower.read_error != message:
             print_message(f"{follower.target.name}: {message} Trying again every 30 s.")
-        follower.read_error = message
+        follower.read_error, follower.has_failed = message, False
         follower.due = time.monotonic() + MAX_IDLE_SECONDS
 
     def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError) -> None:
@@ -99,13 +100,14 @@ class WatchLoop:
             if follower.action_required != str(error):
                 failure = f"{follower.target.name}: {format_sentence(error)}"
                 print_message(f"{failure} Nothing is lost; trying again every 30 s.")
-            follower.action_required = str(error)
+            follower.action_required, follower.has_failed = str(error), False
             follower.due = time.monotonic() + MAX_IDLE_SECONDS
             return
         if not self.last_error:
             print_message(f"{format_sentence(error)} Nothing is lost; trying again until it works.")
         self.last_error = str(error)
         self.failures += 1
+        follower.has_failed, follower.failures = True, follower.failures + 1
         pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min(self.failures - 1, 10))
         self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
 
@@ -192,7 +194,7 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
         action_required = next(filter(None, messages), "")
         if action_required and (args.once or (is_first and not args.tree)):  # retrying can't help before the user acts
             raise UsageError(format_sentence(action_required))
-        if args.once and loop.failures > MAX_FAILURES:
+        if args.once and any(run.failures > MAX_FAILURES for run in loop.run_followers.values()):
             raise UsageError(format_sentence(loop.last_error))
         is_first = False
         time.sleep(min(args.poll, 0.2 if args.once else args.poll))
@@ -200,8 +202,8 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
 
 def _is_done(loop: WatchLoop, sent: int) -> bool:
     """Whether all that can be read is sent."""
-    readable = (follower for follower in loop.run_followers.values() if not follower.read_error)
-    return not sent and not loop.last_error and all(not follower.pending_count for follower in readable)
+    readable = [run for run in loop.run_followers.values() if not run.read_error]
+    return not sent and not any(run.has_failed or run.action_required or run.pending_count for run in readable)
 
 
 def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOptions) -> None:

@@ -45,11 +45,12 @@ class RunFollower:
             self.pruner = watch.SourcePruner(self.follower, target, self._step_folders, print_message, is_dry_run)
         self.is_open = self.has_waited = self.has_warned = False
         self.reported_signature: int | None = None
-        self.response_count = 0
         self.sent_sources: set[str] = set()
         self.refused_count = 0  # parts that the server will never accept
         self.action_required = ""  # the message of the last ActionRequiredError
         self.read_error = ""  # the message of the last OSError
+        self.has_failed = False  # the server did not answer in the last turn
+        self.failures = 0  # such turns since the last turn in which it did
         self.heartbeat_at = self.saved_at = self.due = 0.0
         self.quiet_since = time.monotonic()
 
@@ -77,7 +78,6 @@ class RunFollower:
                 self._save()
                 print_message(f"{self.target.name}: sent {_summarize_parts(sent)}.")
         artifacts = self.collector.collect()
-        self.response_count += artifacts
         self._send_heartbeat()
         pruned = self.pruner.prune() if self.pruner else 0
         return len(sent) + artifacts + pruned
@@ -115,14 +115,12 @@ class RunFollower:
         else:
             self.follower.mark_sent(part)
             self.sent_sources.add(part.file.source)
-            self.response_count += 1
             if self.target.warning and not self.has_warned:
                 self.has_warned = True
                 print_message(f"Warning of the server: {self.target.warning}")
 
     def _open(self) -> None:
         self.target.open_run()
-        self.response_count += 1
         if self.state.is_new and not self.target.created:
             watch.recover_state(self.follower, self.target)
         self.is_open = True  # not before: a recovery that failed is repeated
@@ -150,7 +148,6 @@ class RunFollower:
         if now - self.heartbeat_at >= HEARTBEAT_SECONDS:
             self.target.heartbeat(max(self.state.last_steps.values(), default=None))
             self.heartbeat_at = now
-            self.response_count += 1
 
 
 def _summarize_parts(sent: Sequence[watch.FilePart]) -> str:

@@ -172,6 +172,9 @@ class ArtifactCollector:
         except (FileChangedError, OSError):  # the next scan finds it again
             self.incomplete_count += 1
             return None
+        except RetryLaterError:
+            self.incomplete_count += 1
+            raise
         except (ValueError, UploadRejectedError) as error:
             self._skip(location, stamps, str(error))
             return None

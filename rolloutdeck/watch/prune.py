@@ -43,7 +43,6 @@ class SourcePruner:
         """Deletes the files that are due. Returns their number. Raises RetryLaterError or ActionRequiredError."""
         if time.monotonic() < self.next_round_at:
             return 0
-        self.next_round_at = time.monotonic() + PRUNE_SECONDS
         self.pending, deleted, freed, requested = 0, 0, 0, 0
         for part in self.find_candidates():
             if requested >= MAX_REQUESTED_FILES:
@@ -60,6 +59,7 @@ class SourcePruner:
                 freed += part.size
             else:
                 self.kept[part.file.source] = part.stamp
+        self.next_round_at = time.monotonic() + PRUNE_SECONDS  # a round that failed is repeated in the next turn
         if deleted:
             files = "1 file" if deleted == 1 else f"{deleted:,} files"
             self.on_message(f"{self.target.name}: deleted {files} that the server has indexed ({freed / 1e6:,.1f} MB).")

@@ -60,13 +60,22 @@ class UploadTarget:
     url: str = ""
     created: bool = False
     warning: str = ""  # of the server in the last receipt that had one
+    response_count: int = 0  # all responses, also errors
 
     def request(self, method: str, path: str, **options: Any) -> ServerResponse:
         """Sends one request. Raises RetryLaterError."""
+        return self._count_response(lambda: self.server.request(method, path, **options))
+
+    def _send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
+        return self._count_response(lambda: self.server.send_json(method, path, data, **options))
+
+    def _count_response(self, send: Callable[[], ServerResponse]) -> ServerResponse:
         try:
-            return self.server.request(method, path, **options)
+            response = send()
         except ServerUnreachableError as error:
             raise RetryLaterError(f"the server does not respond: {error}") from error
+        self.response_count += 1
+        return response
 
     def request_run(self, method: str, path: str, **options: Any) -> ServerResponse:
         """Sends a request with `path` relative to the run's URL. Raises RetryLaterError."""
@@ -81,10 +90,7 @@ class UploadTarget:
         body = {"project": self.project, "name": self.name, "attempt": self.attempt, "resume": "allow"}
         body |= {"uid": self.uid} if self.uid else {}
         body |= {"framework": self.framework} if self.framework else {}
-        try:
-            response = self.server.send_json("POST", "runs/", body | ({"tags": self.tags} if self.tags else {}))
-        except ServerUnreachableError as error:
-            raise RetryLaterError(f"the server does not respond: {error}") from error
+        response = self._send_json("POST", "runs/", body | ({"tags": self.tags} if self.tags else {}))
         run_data, self.created = parse_response(response), response.status == 201
         if not isinstance(run_data, dict) or not isinstance(run_data.get("id"), str):
             raise RetryLaterError("the response to opening a run has no id")
@@ -201,9 +207,7 @@ class UploadTarget:
     def _post(self, resource: str, fields: Mapping[str, Any]) -> None:
         body, path = {"attempt": self.attempt, **fields}, f"{self.path}{resource}/"
         try:
-            parse_response(self.server.send_json("POST", path, body, headers=self._build_headers()))
-        except ServerUnreachableError as error:
-            raise RetryLaterError(f"the server does not respond: {error}") from error
+            parse_response(self._send_json("POST", path, body, headers=self._build_headers()))
         except UploadRejectedError as error:
             raise RetryLaterError(str(error)) from error
 

@@ -17,7 +17,7 @@ from rolloutdeck.watch.file_parts import FilePart, build_file_stamp
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.prune import delete_unchanged_file
 from rolloutdeck.watch.types import DumpFile, ScanOptions
-from rolloutdeck.watch.upload import UploadTarget
+from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.indexing import index_dump
 from rollouts.models import Dump, Project
 from tests.dashboard.support.asgi_server import Site
@@ -56,6 +56,28 @@ def index_all() -> None:
 
 def files(trainer: Trainer) -> set[str]:
     return {path.name for path in trainer.folder.rglob("*.jsonl")}
+
+
+def test_a_round_that_failed_is_repeated_in_the_next_turn(
+    start: Start, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        trainer.step(step)
+    watching = start()
+    turn(watching)
+    index_all()
+    monkeypatch.setattr("rolloutdeck.watch.prune.PRUNE_SECONDS", 1000.0)
+    summarize = watching.target.summarize_source
+
+    def fail(*_: object) -> None:
+        raise RetryLaterError("the server responded with 503")
+
+    watching.target.summarize_source = fail  # type: ignore[assignment, method-assign]
+    with pytest.raises(RetryLaterError):
+        watching.send_ready()
+    watching.target.summarize_source = summarize  # type: ignore[method-assign]
+    turn(watching, 1)
+    assert files(trainer) == {"2.jsonl"}
 
 
 def test_files_go_after_they_are_indexed_but_not_the_newest(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.watch import WatchLoop
 from rolloutdeck.watch.upload import RetryLaterError
 from tests.rolloutdeck.support.deck import Deck
@@ -33,6 +34,52 @@ def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
     until(lambda: loop.run_once() == 0 and len(deck.dumps) == 3)
     message = capsys.readouterr().err
     assert message.count("Nothing is lost") == 1 and message.count("The server answers again.") == 1
+
+
+def test_each_outage_is_said_even_if_the_server_only_refuses_files_between_them(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = WatchLoop(poll=0.001)
+    loop.run_followers[None] = watching()
+    trainer.step(1)
+    until(lambda: loop.run_once() or deck.dumps)
+    printed = ""
+
+    def is_printed(text: str, count: int) -> bool:
+        nonlocal printed
+        loop.run_once()
+        printed += capsys.readouterr().err
+        return printed.count(text) == count
+
+    trainer.step(2)
+    for outage in (1, 2):
+        deck.mode = "503"
+        trainer.step(2, launch=outage)
+        until(lambda outage=outage: is_printed("Nothing is lost", outage), 10)  # type: ignore[misc]
+        deck.mode = "400"
+        until(lambda outage=outage: is_printed("was refused", outage), 10)  # type: ignore[misc]
+
+
+def test_once_ends_after_a_heartbeat_that_failed(
+    deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    deck.mode, deck.only = "503", '{"attempt": "files"'  # heartbeats
+    path = trainer.step(1)
+    pauses, sleep = [], time.sleep
+
+    def delete_sent_file_during_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        assert len(pauses) < 100, "the command does not end"
+        if deck.dumps:
+            path.unlink(missing_ok=True)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", delete_sent_file_during_pause)
+    options = ("--project", "math", "--run", "grpo", "--once", "--poll", "0.01")
+    assert main(["watch", str(trainer.folder), *options]) == 0
+    assert deck.steps() == [("files", 1)] and not path.exists()
 
 
 def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(

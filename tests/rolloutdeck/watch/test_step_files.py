@@ -70,6 +70,26 @@ def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(
     assert follow.pending_count == 0
 
 
+def test_a_step_is_pending_until_the_server_knows_it(node: Path, following: Following) -> None:
+    step(node, 1)
+    follow = following()
+    request_run = follow.target.request_run
+
+    def fail(method: str, path: str, **options: Any) -> Any:
+        if path.startswith("artifacts/"):
+            raise RetryLaterError("the server does not respond")
+        return request_run(method, path, **options)
+
+    follow.target.request_run = fail  # type: ignore[method-assign]
+    with pytest.raises(RetryLaterError):
+        turns(follow)
+    turns(follow, 1, looking=False)
+    assert follow.pending_count == 1
+    follow.target.request_run = request_run  # type: ignore[method-assign]
+    turns(follow)
+    assert follow.pending_count == 0 and Artifact.objects.get().step == 1
+
+
 def test_a_step_that_is_being_written_is_told_when_its_marker_is_there(node: Path, following: Following) -> None:
     folder = step(node, 1)
     marker = (folder / "meta.json").read_bytes()

@@ -156,6 +156,21 @@ def test_a_run_that_can_t_be_read_any_more_does_not_stop_the_others(
     assert message.count(f"a: {tmp_path}/a: Input/output error. Trying again every 30 s.") == 1
 
 
+def test_an_error_of_one_run_is_said_once_and_ends_once(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("a", "b"):
+        sample(tmp_path / run)
+    monkeypatch.setattr("rolloutdeck.cli.watch.MAX_RETRY_SECONDS", 0.01)
+    deck.mode, deck.only = "503", f"{tmp_path}/a"
+    for step in range(2, 9):
+        sample(tmp_path / "b", step)
+    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
+    message = capsys.readouterr().err
+    assert message.count("Nothing is lost") == 1 and "The server answers again." not in message
+    assert len(deck.dumps) == 8
+
+
 def test_once_fails_if_no_folder_matches_the_pattern(
     deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

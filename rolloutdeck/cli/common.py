@@ -43,7 +43,8 @@ def connect(args: argparse.Namespace) -> tuple[Settings, ServerClient]:
     token = args.token or settings.token
     if args.url and not args.token and not is_same_server(args.url, settings.url):
         # The token of a local server is never sent to another server.
-        token = find_local_token(args.url) or ("" if find_local_token(settings.url) else settings.token)
+        is_local = settings.token == find_local_token(settings.url)
+        token = find_local_token(args.url) or ("" if is_local else settings.token)
     if settings.error and not args.token:
         raise UsageError(settings.error)
     if not url:

@@ -221,16 +221,19 @@ def test_without_any_server_the_person_learns_how_to_name_one(
     assert status == 2 and "rolloutdeck up" in err
 
 
-def test_the_local_token_never_goes_to_another_server(
-    deck: Deck, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("token", "sent"), [("", ""), ("rd_local", ""), ("rd_other", "Bearer rd_other")], ids=["none", "local", "other"]
+)
+def test_the_local_token_never_goes_to_another_server_and_a_given_one_does(
+    deck: Deck, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, sent: str
 ) -> None:
-    for name in ("URL", "TOKEN"):
-        monkeypatch.delenv(f"ROLLOUTDECK_{name}")
+    monkeypatch.delenv("ROLLOUTDECK_URL")
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", token)
     local = tmp_path / "home" / ".rolloutdeck" / "local.json"
     local.parent.mkdir(parents=True)
     local.write_text(json.dumps({"url": "http://127.0.0.1:8460", "token": "rd_local"}))
     command("import", DUMPS / "v0", *HERE, "--url", deck.url)
-    assert set(deck.tokens) == {""}
+    assert set(deck.tokens) == {sent}
 
 
 def test_options_win_over_the_environment(deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,19 @@ def get_absolute_path(path: Path) -> Path:
 
 def find_base_folder(paths: Sequence[Path]) -> Path:
     """Returns the folder that sources are relative to: the given folder, or the nearest common parent."""
-    folders = [path.parent if path.is_file() or (path.suffix and not path.is_dir()) else path for path in paths]
+    folders = [path.parent if _is_file(path) else path for path in paths]
     return folders[0] if len(set(folders)) == 1 else Path(os.path.commonpath(folders))
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a path is a file. A path that does not exist yet is one if its suffix is that of a dump file.
+
+    Names of runs contain dots too, such as `qwen2.5-7b`.
+    """
+    if path_type := get_path_type(path):
+        return path_type != "folder"
+    suffixes = {PurePath(kind.pattern).suffix for kind in trainer_api.list_kinds()}
+    return compression.remove_compression_suffix(path).suffix in suffixes
 
 
 def find_files(path: Path) -> Iterator[Path]:

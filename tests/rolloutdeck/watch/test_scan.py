@@ -139,6 +139,20 @@ def test_several_folders_have_sources_below_the_folder_they_share(tmp_path: Path
     assert sorted(item.source for item in both) == ["rollout/1.jsonl", "val/1.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("name", "is_folder"),
+    [("qwen2.5-7b", True), ("test-qwen2.5", True), ("plain", True), ("metrics.jsonl", False), ("1.jsonl.zst", False)],
+)
+def test_a_path_has_the_same_base_before_and_after_it_is_created(tmp_path: Path, name: str, is_folder: bool) -> None:
+    path = tmp_path / name
+    before = scan.find_base_folder([path])
+    if is_folder:
+        path.mkdir()
+    else:
+        path.touch()
+    assert before == scan.find_base_folder([path]) == (path if is_folder else tmp_path)
+
+
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         scan.scan_folders([tmp_path / "nowhere"], ScanOptions())

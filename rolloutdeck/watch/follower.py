@@ -20,7 +20,14 @@ from rolloutdeck.trainer_api import FileKind, list_kinds
 from rolloutdeck.watch import file_endings
 from rolloutdeck.watch.compression import remove_compression_ending
 from rolloutdeck.watch.file_parts import FilePart, Stamp, build_file_stamp
-from rolloutdeck.watch.scan import MAX_SOURCE_LENGTH, detect_file_kind, detect_split, find_files, has_trainer_samples
+from rolloutdeck.watch.scan import (
+    MAX_SOURCE_LENGTH,
+    build_source,
+    detect_file_kind,
+    detect_split,
+    find_files,
+    has_trainer_samples,
+)
 from rolloutdeck.watch.state import SentFile, WatchState
 from rolloutdeck.watch.types import DumpFile, ScanOptions
 
@@ -72,7 +79,7 @@ class Follower:
         self.signature = hash(tuple((entry[0], entry[1]) for entry in entries))
         self.pending, changed = 0, []
         for path, stamp, kind in entries:
-            source = self._build_source(path)
+            source = build_source(path, self.base)
             sent = self.state.files.get(source)
             if (sent and sent.stamp == stamp) or not stamp[0] or len(source) > MAX_SOURCE_LENGTH:
                 continue
@@ -92,7 +99,7 @@ class Follower:
         """Returns all complete files, sent or not, in the order of their writing."""
         entries = [entry for entry in self._list_candidates() if not entry[2].grows and entry[1][0]]
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
-        return [self._build_dump_file(path, self._build_source(path), kind) for path, _, kind in entries]
+        return [self._build_dump_file(path, build_source(path, self.base), kind) for path, _, kind in entries]
 
     def _list_candidates(self) -> list[tuple[Path, Stamp, FileKind]]:
         entries = list(self._list_files())
@@ -119,11 +126,6 @@ class Follower:
         if path not in self._skipped_links and path.is_symlink():
             self._skipped_links.add(path)
             self.on_message(f"{path} is skipped: it is a link to a file of another user.")
-
-    def _build_source(self, path: Path) -> str:
-        """Returns the name of the file for the server. A byte that is not UTF-8 is written as \\xNN."""
-        source = path.relative_to(self.base).as_posix() if self.base in path.parents else path.name
-        return source.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     def _detect_kind(self, path: Path, stamp: Stamp) -> FileKind | None:
         known_stamp, kind = self._known_kinds.get(path, (None, None))

@@ -59,6 +59,12 @@ def _is_file(path: Path) -> bool:
     return compression.remove_compression_suffix(path).suffix in suffixes
 
 
+def build_source(path: Path, base: Path) -> str:
+    """Returns the name of a file for the server. A byte that is not UTF-8 is written as \\xNN."""
+    source = path.relative_to(base).as_posix() if base in path.parents else path.name
+    return source.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def find_files(path: Path) -> Iterator[Path]:
     """Yields `path` if it is a file, else all files below it in a stable order, without hidden files and folders.
 
@@ -154,7 +160,7 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
     for path in dict.fromkeys(file for start in absolute for file in find_files(start)):
         if path in claimed:
             continue
-        source = path.relative_to(base).as_posix()
+        source = build_source(path, base)
         try:
             kind, head = detect_file_kind(path, kinds, is_format_given=bool(options.format))
             reason = _explain_skipped(path, source, kind)
@@ -204,7 +210,7 @@ def _add_loadable_steps(paths: Sequence[Path], base: Path, result: ScanResult) -
             result.trainer = location.trainer
         else:
             skipped_path = location.path if base in location.path.parents else location.path / location.files[0]
-            result.skipped.setdefault(step, []).append(skipped_path.relative_to(base).as_posix())
+            result.skipped.setdefault(step, []).append(build_source(skipped_path, base))
     result.steps.sort(key=lambda loadable_step: (str(loadable_step.path.parent), loadable_step.step))
     return claimed
 

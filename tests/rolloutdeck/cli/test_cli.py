@@ -71,6 +71,18 @@ def test_a_table_that_nobody_knows_says_how_it_is_taken(
         assert status == 2 and says in err
 
 
+def test_import_and_watch_write_a_name_that_is_not_utf8_alike(deck: Deck, tmp_path: Path, command: Command) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xff") / "rollout"
+    folder.mkdir(parents=True)
+    for name in ("1.jsonl", "2.txt"):
+        row = {"input": "q", "output": "a", "score": 1.0, "step": 1}
+        (folder / name).write_text(json.dumps(row) + "\n")
+    status, _, err = command("import", tmp_path, *HERE)
+    assert status == 0 and "Skipped 1: .txt files (r\\xff/rollout/2.txt)" in err
+    assert command("watch", tmp_path, *HERE, "--once", "--poll", "0.01")[0] == 0
+    assert [query["source"] for _, query, _ in deck.dumps] == ["r\\xff/rollout/1.jsonl"]
+
+
 def test_importing_twice_doubles_nothing(deck: Deck, command: Command) -> None:
     command("import", DUMPS / "v0", *HERE)
     before = list(deck.dumps)

@@ -9,8 +9,8 @@
 | group_index                                  | group                                                                |
 | metadata, group_metadata, group_metrics (JSON text), logs, group_logs | stored under their names                    |
 
-Older files have no group_index. Source: `write_trajectory_groups_parquet` in
-src/art/utils/trajectory_logging.py of openpipe-art 0.5.18.
+The response starts at the first message with `trainable`; without one, at the first answer. Older files have no
+group_index. Source: `write_trajectory_groups_parquet` in src/art/utils/trajectory_logging.py of openpipe-art 0.5.18.
 """
 
 import json
@@ -63,7 +63,8 @@ def build_record(row: JsonObject) -> Record:
     messages = [parse_message(message) for message in row["messages"] or ()]
     if not messages or not chat.is_conversation(messages):
         raise ValueError("has no messages with roles")
-    record = Record(*chat.render_conversation(messages), messages, score=to_float(row["reward"]))
+    start = next((index for index, message in enumerate(messages) if message.get("trainable")), None)
+    record = Record(*chat.render_conversation(messages, start), messages, score=to_float(row["reward"]))
     group = to_integer(row.get("group_index"))
     record.group = None if group is None else str(group)
     record.metrics = to_object(parse_json_text(row.get("metrics")))

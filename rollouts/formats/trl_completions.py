@@ -81,12 +81,23 @@ def build_record(row: JsonObject, context: DumpContext, parts: Sequence[str], sc
 
 
 def remove_null_keys(value: Any) -> Any:
-    """Removes the null keys that Parquet adds to a message because another message has them."""
+    """Removes the null keys that Parquet adds to a message, or to the arguments of a tool call, because another message
+    or call has them."""
     if not isinstance(value, list):
         return to_jsonable(value)
     if not all(isinstance(turn, dict) for turn in value):
         return value
-    return to_jsonable([{key: inner for key, inner in turn.items() if inner is not None} for turn in value])
+    turns = [{key: inner for key, inner in turn.items() if inner is not None} for turn in value]
+    return to_jsonable(
+        [turn | {"tool_calls": remove_nulls(turn["tool_calls"])} if "tool_calls" in turn else turn for turn in turns]
+    )
+
+
+def remove_nulls(value: Any) -> Any:
+    """Removes null keys at any depth. Items of lists remain."""
+    if isinstance(value, dict):
+        return {key: remove_nulls(inner) for key, inner in value.items() if inner is not None}
+    return list(map(remove_nulls, value)) if isinstance(value, list) else value
 
 
 def sum_rewards(rewards: dict[str, float | None]) -> float | None:

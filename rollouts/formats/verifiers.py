@@ -124,10 +124,14 @@ def count_chars(node: JsonObject) -> int:
 
 
 def set_tokens(record: Record, path: Sequence[JsonObject]) -> None:
-    """Sets ids, mask and the arrays per token, if every message has its tokens."""
+    """Sets ids, mask and the arrays per token, if every answer of the model has its tokens. Those of another message
+    may be stored with the answer after it."""
     tokens = [to_token_ids(node.get("token_ids") or []) or [] for node in path]
     masks = [get_mask(node, len(ids)) for node, ids in zip(path, tokens, strict=True)]
     if not any(tokens) or list(map(len, tokens)) != list(map(len, masks)):
+        return
+    answers = [(node["message"], ids) for node, ids in zip(path, tokens, strict=True) if node.get("sampled")]
+    if any(not ids and chat.render_message(message) for message, ids in answers):
         return
     all_tokens, sampled = list(chain.from_iterable(tokens)), list(chain.from_iterable(masks))
     start = sampled.index(True) if True in sampled else len(sampled)

@@ -55,9 +55,9 @@ def render_response(messages: Sequence[JsonObject]) -> str:
     return "\n".join([start, *map(render_turn, rest)])
 
 
-def render_conversation(messages: Sequence[JsonObject]) -> tuple[str, str]:
-    """Returns (prompt, response) of a conversation."""
-    start = find_response_start(messages)
+def render_conversation(messages: Sequence[JsonObject], start: int | None = None) -> tuple[str, str]:
+    """Returns (prompt, response) of a conversation. `start`: the first message of the response, if it is known."""
+    start = find_response_start(messages) if start is None else start
     return render_prompt(messages[:start]), render_response(messages[start:])
 
 

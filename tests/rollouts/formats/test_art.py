@@ -61,6 +61,20 @@ def test_numbers_are_numbers_and_groups_are_groups() -> None:
     assert rows[2].extras == {}
 
 
+def test_examples_in_the_prompt_are_no_answers_of_the_model(tmp_path: Path) -> None:
+    roles = ("user", "assistant", "user", "assistant", "user", "assistant")
+    turns = [{"role": role, "content": text, "trainable": None} for role, text in zip(roles, "abcdef", strict=True)]
+    (unmarked,) = read(write(tmp_path / "a.parquet", {"reward": 1.0, "messages": turns}))
+    assert (unmarked.prompt, unmarked.response) == (
+        "user\na\nassistant\n",
+        "b\nuser\nc\nassistant\nd\nuser\ne\nassistant\nf",
+    )
+    turns[3]["trainable"] = turns[5]["trainable"] = True
+    (marked,) = read(write(tmp_path / "b.parquet", {"reward": 1.0, "messages": turns}))
+    assert marked.prompt == "user\na\nassistant\nb\nuser\nc\nassistant\n"
+    assert marked.response == "d\nuser\ne\nassistant\nf"
+
+
 def test_a_row_without_messages_costs_only_itself_and_odd_texts_stay(tmp_path: Path) -> None:
     turn = {"role": "user", "content": "hi", "tool_calls": None}
     answer = {"role": "assistant", "content": None, "tool_calls": "{not json"}

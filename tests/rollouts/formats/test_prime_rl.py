@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,6 +61,35 @@ def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
 )
 def test_what_an_episode_was_made_for_is_stamped_or_said_by_its_run(episode: dict[str, Any], split: str) -> None:
     assert get_episode_split(episode) == split
+
+
+def read_first(change: Callable[[dict[str, Any]], object]) -> Record:
+    """The first sample after `change` of each of its messages."""
+    episode = json.loads(ROWS.splitlines()[0])
+    for node in episode["traces"][0]["nodes"]:
+        change(node)
+    body = json.dumps(episode).encode()
+    items = select_format("traces.jsonl", body).read(io.BytesIO(body), DumpContext("traces.jsonl"))
+    return next(item for item in items if isinstance(item, Record))
+
+
+def test_tokens_are_left_out_if_a_turn_of_the_model_lacks_them() -> None:
+    seen: list[dict[str, Any]] = []
+
+    def drop_first_answer(node: dict[str, Any]) -> None:
+        if node["sampled"] and not seen:
+            seen.append(node)
+            node |= {"token_ids": [], "mask": [], "logprobs": []}
+
+    record = read_first(drop_first_answer)
+    assert seen and record.response
+    assert (record.prompt_ids, record.response_ids, record.response_mask, record.logprobs) == (None,) * 4
+
+
+def test_tokens_of_a_prompt_may_be_those_of_the_answer_after_it() -> None:
+    """The renderer did not say which tokens are whose, so all are stored with the answer."""
+    record = read_first(lambda node: None if node["sampled"] else node.update(token_ids=[], mask=[]))
+    assert record.response_ids and record.response_mask and 1 in record.response_mask
 
 
 def test_tokens_without_a_mask_are_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -44,6 +45,23 @@ def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_ot
     assert record.response == "let me see\ntool\n42\nassistant\n42"
     values = [{key: value for key, value in turn.items() if value is not None} for turn in (*requests, *turns)]
     assert record.messages == values
+
+
+def test_a_tool_call_has_only_the_arguments_that_the_model_wrote() -> None:
+    """Parquet gives each call the arguments of all calls."""
+    calls = [call("search", query="Faust", tags=[None, "a"]), call("add", a=1, b={"x": 2, "y": None}), call("now")]
+    turn = {"role": "assistant", "content": None, "tool_calls": calls}
+    (record,) = read_records(trl_completions, parquet(step=[1], prompt=["q"], completion=[[turn]]))
+    assert record.response == "\n".join(
+        f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+        for name, arguments in (
+            ("search", '{"query":"Faust","tags":[null,"a"]}'), ("add", '{"a":1,"b":{"x":2}}'), ("now", "{}"),
+        )
+    )  # fmt: skip
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
 def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> None:

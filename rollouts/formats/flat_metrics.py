@@ -30,6 +30,7 @@ name = "metrics"
 
 TIME_KEYS = ("_timestamp", "timestamp", "recorded_at", "time")
 FIRST_TIME = 10**9  # seconds since 1970, September 2001: smaller numbers are durations
+LAST_TIME = 10**11  # larger numbers count milliseconds, microseconds or nanoseconds
 SNIFFED_LINES = 20
 TRANSFORMERS_STEP_KEY = "global_step/max_steps"  # rows with it have the names of a log of transformers
 MAX_DEPTH = 3  # of objects in a row
@@ -110,11 +111,14 @@ def find_time(row: Mapping[str, Any]) -> float | None:
 
 
 def parse_time(value: Any) -> float | None:
-    """Returns the seconds since 1970 of a number of seconds or an ISO time; None for any other value."""
+    """Returns the seconds since 1970 of a number of seconds, or of parts of them, or of an ISO time; None for any other
+    value."""
     if isinstance(value, str):
         try:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
             return None
     seconds = to_float(value)
+    while seconds is not None and seconds > LAST_TIME:
+        seconds /= 1000
     return seconds if seconds is not None and seconds >= FIRST_TIME else None

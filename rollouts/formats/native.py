@@ -26,8 +26,11 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 def build_record_with_step(row: JsonObject) -> Record:
     """Converts a row of a file whose rows have the steps. Raises ValueError."""
-    parse_row_step(row.get("step"), "step")
-    return build_native_record(row)
+    step = parse_row_step(row.get("step"), "step")
+    record = build_native_record(row)
+    if step is not None:
+        record.extras["step"] = step
+    return record
 
 
 def parse_row_step(value: Any, column: str) -> int | None:

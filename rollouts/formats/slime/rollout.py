@@ -78,7 +78,7 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
     samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
     is_eval = context.split == "eval" or EVAL_FILE.search(context.filename)
     trajectories = None if is_eval else TrajectoryAssigner(samples, "rollout_id", "index")
-    groups, converter = SlimeGroupAssigner(), RowConverter()
+    groups, converter = SlimeGroupAssigner(joins_data_sets=bool(is_eval)), RowConverter()
     for position, sample in enumerate(samples):
         row = converter.plain(sample)
         try:
@@ -164,9 +164,11 @@ def set_policy_version(record: Record, versions: Any) -> None:
 
 
 class SlimeGroupAssigner:
-    """Assigns a group and an index in it to each sample."""
+    """Assigns a group and an index in it to each sample. Samples with the same number are one group, also if a part of
+    an execution has another prompt. `joins_data_sets`: another prompt with the same number is another group."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, joins_data_sets: bool) -> None:
+        self.joins_data_sets = joins_data_sets
         self.last: int | None = None
         self.names: dict[int, tuple[str, str]] = {}  # group number -> (first prompt, group name)
         self.repeats: Counter[int] = Counter()
@@ -177,7 +179,7 @@ class SlimeGroupAssigner:
         if number is None:
             return None, None
         first, group = self.names.get(number, ("", ""))
-        if not group or (number != self.last and first != prompt):
+        if not group or (first != prompt and (self.joins_data_sets or number != self.last)):
             group = f"{number}.{self.repeats[number]}" if self.repeats[number] else str(number)
             self.repeats[number] += 1
             self.names[number] = prompt, group

@@ -91,6 +91,12 @@ def test_the_clock_of_a_row_is_its_time(time: dict[str, Any]) -> None:
     assert (point.time, point.values) == (1.7e9, {"loss": 0.5})
 
 
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
+def test_a_clock_in_parts_of_a_second_is_the_same_time(scale: float) -> None:
+    (point,) = points({"step": 1, "loss": 0.5, "timestamp": 1.7e9 * scale})
+    assert (point.time, point.values) == (pytest.approx(1.7e9), {"loss": 0.5})
+
+
 def test_seconds_that_something_took_are_a_value() -> None:
     (point,) = points({"step": 1, "time": 12.5})
     assert (point.time, point.values) == (None, {"time": 12.5})

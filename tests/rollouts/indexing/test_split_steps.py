@@ -49,6 +49,12 @@ def test_a_table_of_several_steps_becomes_each_of_them(run: Run, tmp_path: Path)
     assert set(Sample.objects.filter(step__step=4).values_list("score", flat=True)) == {0.0, 1.0}
 
 
+def test_a_step_that_is_written_as_text_counts(run: Run, tmp_path: Path) -> None:
+    rows = ({"prompt": "q", "response": step, "score": 1.0, "step": step} for step in ("12", "12", "13.0", "x"))
+    dump = indexed(run, lines(*rows), tmp_path, source="a.jsonl", format="native")
+    assert (steps(run), dump.rejected) == ({12: 2, 13: 1}, 1)
+
+
 def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_mapped_one(
     run: Run, tmp_path: Path
 ) -> None:

@@ -77,6 +77,13 @@ def test_the_data_sets_of_an_eval_do_not_share_groups_though_each_counts_from_ze
     assert {record.trajectory for record in records} == {None}
 
 
+@pytest.mark.parametrize("options", [{"split": "eval"}, {"filename": "eval_3.pt"}])
+def test_data_sets_of_an_eval_that_follow_each_other_with_the_same_number_are_two_groups(options: Any) -> None:
+    prompts = ("a", "a", "b", "b", "c")
+    records = read_records(slime_rollout, rollout(*(sample(prompt=prompt) for prompt in prompts)), **options)
+    assert [(item.group, item.index) for item in records] == [("0", 0), ("0", 1), ("0.1", 0), ("0.1", 1), ("0.2", 0)]
+
+
 def test_parts_of_an_execution_with_prompts_of_their_own_stay_in_their_group() -> None:
     parts = [sample(prompt="a"), sample(prompt="a, summed up"), sample(group_index=1, prompt="b"), sample(prompt="a")]
     assert [item.group for item in read_records(slime_rollout, rollout(*parts))] == ["0", "0", "1", "0"]

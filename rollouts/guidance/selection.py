@@ -15,7 +15,7 @@ from django.db.models import Count, Max
 from django.utils.translation import get_language
 
 from rolloutdeck.protocol import KEY_SEPARATOR, compute_response_key
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, QueryLimitError
 from rollouts.guidance.versions import RuleVersion
 from rollouts.lib import Cache, CacheSize
 from rollouts.models import BlindQueues, Project, Queue, Run, Sample
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_RUNS: Final = 30
 MAX_PROMPTS: Final = 20_000  # of all rules together
 MAX_RESPONSES: Final = 5_000
+CUT_SECONDS: Final = 60.0  # for which a search that ended at a limit is used: the next one may get further
 SEARCH_SECONDS: Final = 15.0  # for the texts that all rules search in all runs: each trainer asks after each step
 
 _CacheKey = tuple[Any, ...]
@@ -38,13 +39,15 @@ _CacheKey = tuple[Any, ...]
 @dataclass(slots=True)
 class RuleSelection:
     """What one rule selects: `selected` different prompts or responses, of which the first `sent` are sent. `problem`:
-    why no run can answer the query. `is_complete`: no sample was left out of the search."""
+    why no run can answer the query. `is_complete`: no sample was left out of the search. `is_cut`: the search ended at
+    a limit of time or memory."""
 
     key: str
     selected: int = 0
     sent: int = 0
     samples: int = 0
     is_complete: bool = True
+    is_cut: bool = False
     problem: str = ""
 
 
@@ -57,6 +60,11 @@ class Selection:
     prompts: dict[str, list[int]] = field(default_factory=dict)
     responses: dict[str, list[int]] = field(default_factory=dict)
     samples: dict[str, list[int]] = field(default_factory=dict)
+    searched_at: float = field(default_factory=monotonic, compare=False)
+
+    @property
+    def is_outdated(self) -> bool:
+        return any(rule.is_cut for rule in self.rules) and monotonic() - self.searched_at > CUT_SECONDS
 
     @property
     def is_complete(self) -> bool:
@@ -80,9 +88,9 @@ def select_rows(project: Project, version: RuleVersion, reader: User, also: Coll
     states = tuple((run.created_at, run.version) for run in runs)
     key = (project.pk, version.rules, reader.pk, blind, has_more, states, get_language())  # problems are translated
     selection = _selections.get(key)
-    if selection is None:
+    if selection is None or selection.is_outdated:
         selection = compute_selection(runs, version.rules, reader, blind, is_complete=not has_more)
-        _selections.put(key, selection)
+        _selections.replace(key, selection)
     return selection
 
 
@@ -140,11 +148,15 @@ def find_keys(
                 found.is_complete &= len(samples) <= MAX_RESPONSES
                 matches += [sample.pk for sample in samples[:MAX_RESPONSES]]
                 keys |= dict.fromkeys(build_response_keys(samples[:MAX_RESPONSES]))
+        except QueryLimitError:  # the search of this run was not finished
+            found.is_cut = answered = True
+            continue
         except InvalidInputError as error:  # this run has no such key
             found.problem = found.problem or str(error)
             continue
         answered = True
-        found.is_complete &= result.cursor is None
+        found.is_cut |= result.cursor is not None
+    found.is_complete &= not found.is_cut
     if answered:
         found.problem = ""
     return list(keys)

@@ -16,7 +16,8 @@ from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 class Pin(models.Model):
     """Stores the artifacts that a step can be replayed from. Fully async runs have an artifact per prompt, so a pin may
-    have many; `prompts` counts the prompts of the step. A removed pin is not deleted: plans refer to it."""
+    have many; `prompts` counts the prompts of the step. A removed pin is not deleted: plans refer to it, and the step
+    may have another pin."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="pins")
     run = models.ForeignKey(Run, models.CASCADE, related_name="pins")
@@ -33,7 +34,11 @@ class Pin(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["run", "attempt", "split", "step_kind", "step"], name="one_pin_per_step")
+            models.UniqueConstraint(
+                fields=["run", "attempt", "split", "step_kind", "step"],
+                condition=models.Q(removed_at=None),
+                name="one_pin_per_step",
+            )
         ]
 
     def __str__(self) -> str:

@@ -53,9 +53,9 @@ def pin_step(
     if not replayable:
         raise NotFoundError(explain_nothing_to_pin(run, step, prompts), "step")
     position = {"run": run, "attempt": pinned_attempt, "split": split, "step_kind": step_kind, "step": step}
-    defaults = {"project": run.project, "user": by, "note": parse_note(note), "prompts": prompts}
-    row, created = Pin.objects.get_or_create(**position, defaults=defaults)
-    is_new = created or row.removed_at is not None
+    defaults = {"project": run.project, "user": by, "note": parse_note(note)}
+    row = find_reusable_pin(position, replayable) or Pin(**position, **defaults)
+    is_new = row.pk is None or row.removed_at is not None
     if row.removed_at is not None:
         row.removed_at, row.user, row.note = None, by, parse_note(note)
     elif note is not None:
@@ -67,6 +67,17 @@ def pin_step(
         record_audit_entry(by, "pin.create", name_pin(row), project=run.project, run=run.uid, step=step, split=split)
     notify_run_changed(run, split=split, step=step, topics=("pins",))
     return row, is_new
+
+
+def find_reusable_pin(position: dict[str, Any], replayable: Sequence[Artifact]) -> Pin | None:
+    """Returns the pin of the step, else its last removed one, unless that has other artifacts and an unfinished run is
+    bound to it: the run keeps replaying the same bytes."""
+    rows = Pin.objects.filter(**position)
+    current = rows.filter(removed_at=None).first()
+    removed = None if current else rows.order_by("-pk").first()
+    if removed and set(removed.artifacts.all()) != set(replayable) and removed in find_bound_pins():
+        return None
+    return current or removed
 
 
 def parse_note(note: str | None) -> str:

@@ -177,8 +177,8 @@ class ReplayTimelineStep:
 @dataclass(frozen=True, slots=True)
 class ReplayTimeline:
     """The steps of a run in order. `saved` is the total time of generating the source steps, as far as it is known: of
-    `estimated` replayed steps, whose loading took `estimated_seconds`. `seconds` is the time of loading, `wall` the time
-    that the run's steps took, 0 if it is unknown."""
+    `estimated` replayed steps, whose loading took `estimated_seconds`. `seconds` is the time of loading all of them,
+    `wall` the time that the run's steps took, 0 if it is unknown."""
 
     steps: tuple[ReplayTimelineStep, ...]
     counts: dict[str, int]
@@ -196,8 +196,8 @@ class ReplayTimeline:
 
 
 def load_replay_timeline(run: Run) -> ReplayTimeline:
-    """Returns each training step that the run has data or an outcome of, with the last attempt's outcome. If the prompts
-    of a planned step were reported, not the step, it has the worst of their outcomes."""
+    """Returns each training step that the run has data or an outcome of, with the last attempt's outcome. If only the
+    prompts of a planned step were reported, it has the worst of their outcomes."""
     plan = BoundPlan.load(run)
     outcomes: dict[tuple[str, int], Replay] = {}
     prompts: dict[tuple[str, int], dict[int, Replay]] = defaultdict(dict)

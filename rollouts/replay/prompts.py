@@ -23,6 +23,7 @@ from rollouts.models import Pin, Run, Sample, Step, StepPrompts
 
 MAX_SENT_STEPS = 10_000  # in one request
 MAX_STEP_PROMPTS = 100_000
+STEPS_PER_QUERY = 32  # of which all samples are read at once
 
 Comparison = Literal["same", "different", "reordered", "unknown"]
 
@@ -106,7 +107,12 @@ def load_step_digests(steps: Iterable[Step]) -> dict[int, PromptDigest]:
             prompts[step].append(prompt)
         return {key: compute_digest(own, len(own)) for key in missing if (own := prompts.get(keys[key]))}
 
-    return {keys[key]: digest for key, digest in _digests.get_many(keys, compute).items()}
+    digests: dict[int, PromptDigest] = {}
+    ordered = list(keys)
+    for start in range(0, len(ordered), STEPS_PER_QUERY):
+        found = _digests.get_many(ordered[start : start + STEPS_PER_QUERY], compute)
+        digests |= {keys[key]: digest for key, digest in found.items()}
+    return digests
 
 
 @transaction.atomic

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FLAGGED_RULE: Final = "flagged bad"  # stands where the keys of rules do
 RULE_ACTIONS: Final = ("mask", "drop")  # of the rules that act on replays
 MAX_KEYS_PER_QUERY: Final = 900
+CHUNK_ROWS: Final = 2000
+SAMPLE_COLUMNS: Final = ("pk", "step", "prompt_key", "facets", "dump", "ordinal")
 MAX_TEXTS: Final = 20_000  # responses of pinned steps that are compared with those of rules
 
 StepPosition = tuple[Any, ...]
@@ -126,11 +128,21 @@ def add_rules(samples: SelectedSamples, sample: str, version: RuleVersion, indic
 def iter_samples(
     name: str, keys: Sequence[str], positions: Collection[StepPosition]
 ) -> Iterator[tuple[Sample, StepPosition]]:
-    """Yields the visible samples of these steps whose field `name` has one of these keys."""
+    """Yields the visible samples of these steps whose field `name` has one of these keys. They have the columns that
+    their texts are read by."""
+    steps = load_step_ids(positions) if keys else {}
+    ids = list(steps)
+    for first in range(0, len(ids), MAX_KEYS_PER_QUERY):
+        samples = Sample.objects.visible().filter(step__in=ids[first : first + MAX_KEYS_PER_QUERY])
+        for start in range(0, len(keys), MAX_KEYS_PER_QUERY):
+            found = samples.filter(**{f"{name}__in": keys[start : start + MAX_KEYS_PER_QUERY]})
+            for sample in found.only(*SAMPLE_COLUMNS).iterator(chunk_size=CHUNK_ROWS):
+                yield sample, steps[sample.step_id]
+
+
+def load_step_ids(positions: Collection[StepPosition]) -> dict[int, StepPosition]:
     wanted, runs = set(positions), {position[0] for position in positions}
-    for start in range(0, len(keys), MAX_KEYS_PER_QUERY):
-        part = {f"{name}__in": keys[start : start + MAX_KEYS_PER_QUERY]}
-        for sample in Sample.objects.visible().filter(step__run__in=list(runs), **part).select_related("step"):
-            position = get_position(sample.step)
-            if position in wanted:
-                yield sample, position
+    rows = Step.objects.filter(run__in=list(runs)).values_list("pk", *STEP_POSITION)
+    return {
+        pk: position for pk, *values in rows.iterator(chunk_size=CHUNK_ROWS) if (position := tuple(values)) in wanted
+    }

@@ -75,7 +75,7 @@ class EditedRule:
 
     @classmethod
     def of_rule(cls, rule: Rule) -> EditedRule:
-        value = f"{rule.value:g}" if rule.action in ("weight", "reward") else ""
+        value = repr(rule.value).removesuffix(".0") if rule.action in ("weight", "reward") else ""
         return cls(rule.key, rule.query, rule.action, rule.target, value)
 
     @property

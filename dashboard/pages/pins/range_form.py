@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, Max, Min, OuterRef
+from django.db.models import Exists, Max, Min, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -17,7 +17,8 @@ from django.views.decorators.http import require_POST
 from dashboard import permissions
 from dashboard.pages import common
 from rollouts.errors import InvalidInputError, RolloutError
-from rollouts.models import Artifact, Pin, Project, Run
+from rollouts.models import Artifact, Pin, Project, Run, Step
+from rollouts.pins import PER_PROMPT_ROLE
 from rollouts.replay import DEFAULT_PLAN_NAME, MAX_RANGE_STEPS, PinnedRange, pin_range
 
 MAX_PINNABLE_RUNS = 40
@@ -34,13 +35,22 @@ def find_pinnable_runs(project: Project) -> list[Run]:
 def describe_steps_with_files(runs: list[Run]) -> list[tuple[Run, str]]:
     """Each run with its first and last step that has files, so that a wrong choice shows before the form is sent."""
     files = Artifact.objects.filter(run__in=runs, split="train").exclude(role="tokenizer")
-    bounds = {pk: steps for pk, *steps in files.values_list("run").annotate(Min("step"), Max("step")).order_by()}
+    of_prompts = files.filter(role=PER_PROMPT_ROLE)
+    trained = Step.objects.current().filter(run__in=of_prompts.values("run"), split="train")
+    trained = trained.exclude(step_kind__in=of_prompts.values("step_kind"))
+    bounds = load_bounds(files) | load_bounds(trained) | load_bounds(files.exclude(role=PER_PROMPT_ROLE))
     texts = []
     for run in runs:
         first, last = bounds[run.pk]
         text = _("step {first}") if first == last else _("steps {first} to {last}")
         texts.append((run, text.format(first=first, last=last)))
     return texts
+
+
+def load_bounds(rows: QuerySet[Artifact] | QuerySet[Step]) -> dict[int, tuple[int, int]]:
+    """{run id: (first step, last step)}."""
+    found = rows.order_by().values_list("run").annotate(Min("step"), Max("step"))
+    return {pk: (first, last) for pk, first, last in found}
 
 
 def build_range_context(query: QueryDict, runs: list[Run]) -> dict[str, Any]:
@@ -91,9 +101,13 @@ def pin_range_view(request: HttpRequest) -> HttpResponse:
 
 
 def find_step_kind(run: Run) -> str:
-    """What the steps of the run's newest files count."""
+    """What the steps of the run's newest files count. Files of single prompts belong to training steps."""
     files = run.artifacts.filter(split="train").exclude(role="tokenizer").order_by("-pk")
-    return files.values_list("step_kind", flat=True).first() or "global_step"
+    newest = files.first()
+    if newest is None:
+        return "global_step"
+    trained = run.steps.filter(split="train").exclude(step_kind=newest.step_kind)
+    return (newest.role == PER_PROMPT_ROLE and trained.find_kind()) or newest.step_kind
 
 
 def parse_step_field(request: HttpRequest, name: str, *, required: bool) -> int | None:

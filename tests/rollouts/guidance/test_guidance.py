@@ -11,7 +11,7 @@ from django.utils import translation
 
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, parse_guidance
 from rollouts import query
-from rollouts.errors import InvalidInputError, OutdatedError
+from rollouts.errors import InvalidInputError, OutdatedError, QueryLimitError
 from rollouts.guidance import list_guidance, load_guidance, save_guidance, select_rows, selection
 from rollouts.labels import store_labels
 from rollouts.labels.answers import Answer
@@ -110,6 +110,24 @@ def test_all_rules_share_one_time_limit(
     monkeypatch.setattr(selection, "find_samples", find_samples)
     select_rows(project, version, owner)
     assert budgets == [11.0, 7.0, 3.0, 0.0]
+
+
+def test_a_search_that_ends_at_a_limit_is_incomplete_and_repeated_a_minute_later(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = save_guidance(project, owner, [{**MASK, "query": "score>=0"}], "")
+
+    def find_samples(*args: Any, **kwargs: Any) -> Any:
+        raise QueryLimitError("The search took 20 s.", "q")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(selection, "find_samples", find_samples)
+        (cut,) = select_rows(project, version, owner).rules
+    assert (cut.is_complete, cut.problem, cut.selected) == (False, "", 0)
+    assert select_rows(project, version, owner).rules == [cut]
+    monkeypatch.setattr(selection, "CUT_SECONDS", -1.0)
+    (found,) = select_rows(project, version, owner).rules
+    assert found.is_complete and found.selected
 
 
 def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(

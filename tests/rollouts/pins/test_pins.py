@@ -11,9 +11,10 @@ from django.utils import timezone
 from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins, status
-from rollouts.replay import plans
+from rollouts.replay import bindings, plans
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import brought, meta, registered
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -151,6 +152,26 @@ def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run
     pins.remove_pin(row, owner)
     row.artifacts.remove(mine)
     assert pins.add_artifact_to_pins(mine) == []
+
+
+def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_removed_pin(
+    run: Run, owner: User
+) -> None:
+    old = registered(run, 3)
+    row = pinned(run, owner)
+    plans.save_plan(run.project, "default", owner, if_match=0, action="cache", entries=[(row, 1)])
+    bindings.bind_run(builders.run(run.project, "bound"))
+    plans.save_plan(run.project, "default", owner, if_match=1, action="cache", entries=[])
+    pins.remove_pin(row, owner)
+    assert pins.pin_step(run, 3, owner) == (row, True), "the files are the same"
+    pins.remove_pin(row, owner)
+    new = registered(run, 3, {"meta.json": meta(3), "other.json": b"{}"})
+    again, is_new = pins.pin_step(run, 3, owner)
+    assert is_new and again != row and list(again.artifacts.all()) == [new]
+    row.refresh_from_db()
+    assert list(row.artifacts.all()) == [old] and row.removed_at
+    assert old in Artifact.objects.in_use()
+    assert pins.pin_step(run, 3, owner) == (again, False)
 
 
 def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> None:

@@ -38,6 +38,19 @@ def test_the_form_previews_saves_and_shows_errors_at_their_field(project: Projec
     assert ">bad<" in client.get(f"{PATH}?version=1").content.decode()
 
 
+def test_the_form_keeps_all_digits_of_the_values_of_other_rules(project: Project, owner: User, client: Client) -> None:
+    rules = [
+        {"key": "small", "query": "score<1", "action": "weight", "value": 0.12345678},
+        {"key": "large", "query": "score<1", "action": "reward", "value": 999999.5},
+        {"key": "whole", "query": "score<1", "action": "reward", "value": -2},
+    ]
+    save_guidance(project, owner, rules, "")
+    client.force_login(owner)
+    page = client.get(PATH).content.decode()
+    for value in ("0.12345678", "999999.5", "-2"):
+        assert f'value="{value}"' in page
+
+
 def test_a_trainer_gets_keys_and_no_text_and_a_304_until_something_changes(
     project: Project, owner: User, client: Client
 ) -> None:

@@ -20,13 +20,13 @@ HOST = "node7"
 
 def remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
     """A rollout dump of a step, whose bytes are on `node7`."""
-    path = str(more.pop("path", f"/dumps/{step}"))
+    path, role = str(more.pop("path", f"/dumps/{step}")), more.pop("role", "rollout")
     message: dict[str, Any] = {
         "files": {"gen_batch.dp": {"sha256": f"{step:064x}", "bytes": 1000}},
         "origin": {"host": HOST, "path": path, "command": f"rolloutdeck import {path} --project math --run grpo"},
         "facts": FACTS,
     }
-    return artifacts.register_artifact(run, "files", ArtifactManifest("rollout", step, **{**message, **more}))[0]
+    return artifacts.register_artifact(run, "files", ArtifactManifest(role, step, **{**message, **more}))[0]
 
 
 def body(client: Client, url: str, status: int = 200, **headers: str) -> str:

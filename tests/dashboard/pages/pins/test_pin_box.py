@@ -152,6 +152,19 @@ def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
     assert "Enter whole step numbers" in page and re.search(r'<details class="add-steps[^>]* open', page)
 
 
+def test_a_range_of_a_run_whose_files_are_of_prompts_counts_training_steps(signed: Client, project: Project) -> None:
+    run = builders.run(project, "async", uid="async")
+    for step in (1, 2):
+        rows = [{"prompt": "p", "response": "r", "group": f"uid_sample_0_{70 + step * 2 + feed}"} for feed in range(2)]
+        indexed(run, lines(*rows), step, format="native")
+        for feed in range(2):
+            remote_artifact(run, 70 + step * 2 + feed, role="async_rollout", step_kind="feed_index")
+    assert "async · steps 1 to 2" in squeeze(body(signed, "/pins/?project=math"))
+    signed.post("/pins/range/", {"run": "async", "first": "1", "last": "2", "target": "", "plan": "default"})
+    found = Pin.objects.filter(run=run).order_by("step")
+    assert [(pin.step_kind, pin.step, pin.prompts) for pin in found] == [("global_step", 1, 2), ("global_step", 2, 2)]
+
+
 def test_a_range_goes_into_the_plan_that_runs_follow_also_if_only_another_plan_was_saved(
     signed: Client, run: Run, pin: Pin, keeper: User
 ) -> None:

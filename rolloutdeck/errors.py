@@ -9,6 +9,10 @@ class MissingError(UsageError):
     """The server does not have what a request names, or hides it."""
 
 
+class UnavailableError(UsageError):
+    """The server does not answer at the moment, for example because it is restarted."""
+
+
 class RunNotFoundError(UsageError):
     """The server has no run with this name."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
-from rolloutdeck.errors import MissingError, UsageError
+from rolloutdeck.errors import MissingError, UnavailableError, UsageError
 from rolloutdeck.lib import (
     ServerClient,
     ServerResponse,
@@ -26,6 +27,11 @@ from rolloutdeck.lib import (
 from rolloutdeck.protocol import COLUMN_PRESETS, STEP_KINDS, parse_column_mapping
 from rolloutdeck.trainer_api import list_kinds
 from rolloutdeck.watch import ArtifactOptions, ScanOptions
+
+MAX_REQUEST_BYTES = 4 << 20  # of several rows; the server takes MAX_JSON_BYTES
+STATUS_ERRORS = {404: MissingError, 502: UnavailableError, 503: UnavailableError, 504: UnavailableError}
+
+Row = TypeVar("Row")
 
 
 def print_message(text: str) -> None:
@@ -133,16 +139,32 @@ def _parse_artifact_options(args: argparse.Namespace) -> ArtifactOptions:
 def send_request(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
     """Sends a request, with `body` as JSON if it is given, and returns the successful response.
 
-    Raises UsageError with the server's message if the response is an error; MissingError for 404.
+    Raises UsageError with the server's message if the response is an error; MissingError for 404, UnavailableError if
+    the server does not answer at the moment.
     """
     try:
         response = server.request(method, path, **options) if body is None else server.send_json(method, path, body)
     except ServerUnreachableError as error:
-        raise UsageError(f"The server does not answer: {error}.") from error
+        raise UnavailableError(f"The server does not answer: {error}.") from error
     if not response.is_success:
-        kind = MissingError if response.status == 404 else UsageError
-        raise kind(end_sentence(response.error_message))
+        raise STATUS_ERRORS.get(response.status, UsageError)(end_sentence(response.error_message))
     return response
+
+
+def split_rows(rows: Iterable[Row], max_rows: int) -> Iterator[list[Row]]:
+    """Yields the rows in parts for one request each: of at most `max_rows` rows and `MAX_REQUEST_BYTES` of JSON. A
+    single row may be larger."""
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        row_bytes = len(json.dumps(row))  # as it is sent: in ASCII, where a Chinese character has 6 bytes
+        if part and (len(part) >= max_rows or size + row_bytes > MAX_REQUEST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += row_bytes
+    if part:
+        yield part
 
 
 def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:

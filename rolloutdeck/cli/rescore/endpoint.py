@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
-import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from rolloutdeck.errors import UsageError
 
@@ -32,7 +33,7 @@ class RefusedError(Exception):
 
 
 class UnreachableError(RefusedError):
-    """Nothing listens at the address."""
+    """There is no connection to the address, so nothing was sent."""
 
 
 class LostAnswerError(Exception):
@@ -50,6 +51,38 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class PlainConnection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        with report_unreachable(self):
+            super().connect()
+
+
+class EncryptedConnection(http.client.HTTPSConnection):
+    def connect(self) -> None:
+        with report_unreachable(self):
+            super().connect()
+
+
+class PlainHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(PlainConnection, request)
+
+
+class EncryptedHandler(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(EncryptedConnection, request)
+
+
+@contextlib.contextmanager
+def report_unreachable(connection: http.client.HTTPConnection) -> Iterator[None]:
+    """Raises UnreachableError. After the connection, the same errors mean that the request may have arrived."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:  # a host name that cannot be encoded is a UnicodeError
+        reason = str(error) or type(error).__name__
+        raise UnreachableError(f"{connection.host}:{connection.port}: {reason}") from error
+
+
 @dataclass
 class Endpoint:
     url: str
@@ -61,9 +94,9 @@ class Endpoint:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
+        if not is_address(self.url):
             raise UsageError(f"--endpoint {self.url} is not an http:// or https:// address.")
-        self._opener = urllib.request.build_opener(NoRedirects)
+        self._opener = urllib.request.build_opener(NoRedirects, PlainHandler, EncryptedHandler)
 
     def ask(
         self, messages: list[dict[str, str]], before: Callable[[], None], refused: Callable[[], None]
@@ -98,11 +131,17 @@ class Endpoint:
         except urllib.error.HTTPError as error:
             raise build_status_error(error) from error
         except urllib.error.URLError as error:
-            if isinstance(error.reason, ConnectionRefusedError | socket.gaierror):
-                raise UnreachableError(f"{address} does not answer: {error.reason}") from error
             raise LostAnswerError(f"no answer: {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
             raise LostAnswerError(f"no answer: {error or type(error).__name__}") from error
+
+
+def is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or the host no IP address
+        return False
 
 
 def read_body(response: Any, deadline: float) -> bytes:

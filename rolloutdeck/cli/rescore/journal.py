@@ -3,6 +3,8 @@
 Each line is on disk before the next thing happens: `sent` before the call, `answer` before anything else is done with
 it, `refused` if the endpoint did not take it. So a command that was killed sends no sample again. A sample that was
 sent and has neither line may have been answered: that is not known, and it is not sent again either.
+
+The first line says whose answers they are. A journal without it, as earlier versions wrote it, gets it at its end.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,16 +27,19 @@ except ImportError:  # Windows: two commands could use one journal
 
 
 class Journal:
-    """One file, used by one command at a time. Threads may share it."""
+    """One file, used by one command at a time. Threads may share it. `judge` has the digest of what is asked, and of
+    whom, and for messages the model and the name of the results."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, judge: Mapping[str, str]) -> None:
+        self.path, self.judge = path, judge
+        self._owner: Mapping[str, str] = {}
         self.sent: set[str] = set()
         self._answers: dict[str, int] = {}  # sample -> place of its line
         self._lock = threading.Lock()
 
     def __enter__(self) -> Journal:
-        """Reads what an earlier command wrote. Raises UsageError if another command uses the journal."""
+        """Reads what an earlier command wrote. Raises UsageError if another command uses the journal, or if it is that
+        of another judge."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")  # noqa: PTH123
@@ -46,6 +52,12 @@ class Journal:
                 self._file.close()
                 raise UsageError(f"Another command uses the journal {self.path}. Wait until it ends.") from None
         self._read()
+        if not self._owner:
+            self._append({"event": "judge", **self.judge})
+        elif self._owner["digest"] != self.judge["digest"]:
+            self._file.close()
+            whose = f"model {self._owner['model']}, --name {self._owner['name']}"
+            raise UsageError(f"The journal {self.path} has answers of another judge ({whose}). Use another file.")
         return self
 
     def __exit__(
@@ -66,6 +78,9 @@ class Journal:
         self._file.seek(end)
 
     def _apply(self, line: dict[str, Any], place: int) -> None:
+        if line["event"] == "judge":
+            self._owner = line
+            return
         sample = line["sample"]
         match line["event"]:
             case "sent":
@@ -78,7 +93,9 @@ class Journal:
 
     def write(self, event: str, sample: str, **fields: Any) -> None:
         """Writes a line and waits until it is on disk."""
-        line = {"event": event, "sample": sample, **fields}
+        self._append({"event": event, "sample": sample, **fields})
+
+    def _append(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         with self._lock:
             place = self._file.seek(0, os.SEEK_END)

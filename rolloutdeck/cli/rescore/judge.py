@@ -12,14 +12,16 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import connect, format_count, print_message, send_request
+from rolloutdeck.cli.common import connect, format_count, print_message, send_request, split_rows
 from rolloutdeck.cli.rescore.command import finish, send_rescore
 from rolloutdeck.cli.rescore.endpoint import (
     CallFailedError,
@@ -39,7 +41,13 @@ from rolloutdeck.cli.rescore.instructions import (
 )
 from rolloutdeck.cli.rescore.journal import Journal
 from rolloutdeck.cli.rescore.report import Progress
-from rolloutdeck.cli.rescore.transfer import PendingSamples, ResultUploader, build_query, count_samples
+from rolloutdeck.cli.rescore.transfer import (
+    PendingSamples,
+    ResultUploader,
+    build_query,
+    count_samples,
+    send_with_retries,
+)
 from rolloutdeck.cli.rescore.worker import NO_TEXT
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.signals import SignalInterrupter
@@ -70,11 +78,12 @@ def main(args: argparse.Namespace) -> int:
     pending = PendingSamples(server, path, query, retry=args.retry)
     progress = Progress(total if args.limit is None else min(total, args.limit))
     uploader = LabelUploader(server, path, args.model)
-    with SignalInterrupter(), Journal(args.journal or find_journal(server, rescore)) as journal:
+    owner = {"digest": digest, "model": args.model, "name": args.name}
+    with SignalInterrupter(), Journal(args.journal or find_journal(server, rescore), owner) as journal:
         judge = Judge(endpoint, instructions, journal, retry=args.retry)
         try:
-            with uploader:
-                for result in judge.run(islice(pending, args.limit), args.concurrency):
+            with uploader, closing(judge.run(islice(pending, args.limit), args.concurrency)) as results:
+                for result in results:
                     uploader.add(result)
                     progress.add(result["sample"], result.get("error", ""))
                     progress.show(pending.done + pending.failed)
@@ -134,8 +143,8 @@ class LabelUploader(ResultUploader):
             for row in batch
             for name, value in row.get("answers", {}).items()
         ]
-        for start in range(0, len(labels), LABELS_PER_REQUEST):
-            send_request(self.server, "POST", "labels/", {"labels": labels[start : start + LABELS_PER_REQUEST]})
+        for part in split_rows(labels, LABELS_PER_REQUEST):
+            send_with_retries(self.server, "POST", "labels/", {"labels": part})
         return super().store([{name: value for name, value in row.items() if name != "answers"} for row in batch])
 
 
@@ -146,13 +155,15 @@ class Judge:
     journal: Journal
     retry: bool
 
-    def run(self, samples: Iterable[JsonObject], concurrency: int) -> Iterator[dict[str, Any]]:
-        """Yields a result for each sample, in the order of completion. After Ctrl-C it waits for the calls that were
-        sent; a second one leaves them."""
+    def run(self, samples: Iterable[JsonObject], concurrency: int) -> Generator[dict[str, Any]]:
+        """Yields a result for each sample, in the order of completion. Before it ends early, it waits for the calls
+        that were sent, so that the journal has their answers; Ctrl-C leaves them."""
         tasks: queue.Queue[JsonObject | None] = queue.Queue()
         results: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
-        for _number in range(concurrency):
-            threading.Thread(target=self._work, args=(tasks, results), daemon=True).start()
+        work = partial(self._work, tasks, results)
+        threads = [threading.Thread(target=work, daemon=True) for _number in range(concurrency)]
+        for thread in threads:
+            thread.start()
         running = 0
         try:
             for sample in samples:
@@ -163,23 +174,28 @@ class Judge:
                 tasks.put(sample)
                 running += 1
                 if running >= concurrency:
-                    yield take_result(results)
+                    result = take_result(results)
                     running -= 1
-            while running:
-                yield take_result(results)
-                running -= 1
-        except (KeyboardInterrupt, UsageError) as error:
-            if isinstance(error, KeyboardInterrupt):
-                print_message(f"Waiting for {format_count(running, 'call')}; press Ctrl-C again to leave them.")
-            self.endpoint.stopped.set()
-            for _number in range(running - isinstance(error, UsageError)):
-                if isinstance(result := results.get(), dict):
                     yield result
+            while running:
+                result = take_result(results)
+                running -= 1
+                yield result
+        except BaseException as error:
+            if running and not isinstance(error, UsageError):
+                print_message(f"Waiting for {format_count(running, 'call')}; press Ctrl-C again to leave them.")
+            self._stop(tasks, concurrency)
+            for thread in threads:
+                thread.join()
+            if not isinstance(error, GeneratorExit):
+                yield from take_remaining(results)
             raise
-        finally:
-            self.endpoint.stopped.set()
-            for _number in range(concurrency):
-                tasks.put(None)
+        self._stop(tasks, concurrency)
+
+    def _stop(self, tasks: queue.Queue[JsonObject | None], threads: int) -> None:
+        self.endpoint.stopped.set()
+        for _number in range(threads):
+            tasks.put(None)
 
     def _find_known(self, sample: JsonObject) -> dict[str, Any] | None:
         """Returns the result of a sample that was sent before, or has no text; None if it is sent now."""
@@ -241,3 +257,9 @@ def take_result(results: queue.Queue[dict[str, Any] | Exception]) -> dict[str, A
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def take_remaining(results: queue.Queue[dict[str, Any] | Exception]) -> Iterator[dict[str, Any]]:
+    while not results.empty():
+        if isinstance(result := results.get(), dict):
+            yield result

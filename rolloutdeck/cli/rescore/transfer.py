@@ -11,17 +11,28 @@ from types import TracebackType
 from typing import Any
 
 from rolloutdeck.cli.common import send_request
-from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerClient
+from rolloutdeck.errors import UnavailableError
+from rolloutdeck.lib import ServerClient, ServerResponse
 
 PAGE_SAMPLES = 100
 PAGES_AHEAD = 2
 BATCH_RESULTS = 200
 BATCH_SECONDS = 2.0
 MAX_BATCHES = 4  # that wait for the server
-MAX_TRIES = 5  # of a batch that the server does not accept at the moment
+MAX_TRIES = 8  # of a request that the server does not answer at the moment
+MAX_PAUSE_SECONDS = 15.0  # so a restart may take a minute
 
 JsonObject = dict[str, Any]
+
+
+def send_with_retries(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
+    """Sends a request as `send_request` does, and waits for a server that is restarted."""
+    for number in range(MAX_TRIES - 1):
+        try:
+            return send_request(server, method, path, body, **options)
+        except UnavailableError:
+            time.sleep(min(MAX_PAUSE_SECONDS, 2.0**number))
+    return send_request(server, method, path, body, **options)
 
 
 def build_query(args: argparse.Namespace) -> dict[str, str]:
@@ -62,7 +73,7 @@ class PendingSamples:
             while cursor is not None and not self._stopped.is_set():
                 query = {**self.query, "limit": PAGE_SAMPLES, "cursor": cursor or None}
                 query |= {"retry": "true"} if self.retry else {}
-                page = send_request(self.server, "GET", f"{self.path}pending/", query=query, timeout=120.0).json()
+                page = send_with_retries(self.server, "GET", f"{self.path}pending/", query=query, timeout=120.0).json()
                 self.done += page["done"]
                 self.failed += page["failed"]
                 cursor = page["cursor"]
@@ -126,14 +137,6 @@ class ResultUploader:
                     self._error = error
 
     def store(self, batch: list[JsonObject]) -> int:
-        """Waits for a server that is restarted. Raises UsageError."""
-        for number in range(MAX_TRIES):
-            try:
-                return int(
-                    send_request(self.server, "POST", f"{self.path}results/", {"results": batch}).json()["stored"]
-                )
-            except UsageError as error:
-                if number + 1 == MAX_TRIES or "does not answer" not in str(error):
-                    raise
-                time.sleep(2.0**number)
-        raise AssertionError("the last try raises")
+        """Returns how many were stored. Raises UsageError."""
+        response = send_with_retries(self.server, "POST", f"{self.path}results/", {"results": batch})
+        return int(response.json()["stored"])

@@ -20,7 +20,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
+from rolloutdeck.cli.rescore import transfer
 from rolloutdeck.cli.rescore.instructions import TemplateInstructions, build_rubric_instructions, read_object
+from rolloutdeck.lib import ServerClient, ServerResponse, ServerUnreachableError
 from rollouts.labels import save_rubric
 from rollouts.models import Label, Project, Rescore, Run
 from rollouts.query import find_samples
@@ -153,6 +155,24 @@ def test_a_judge_that_is_killed_half_way_calls_no_sample_twice(run: Run, endpoin
     assert len(endpoint.calls) == SAMPLES and endpoint.calls.total() <= SAMPLES + len(errors)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_judge_that_is_interrupted_waits_for_its_calls_until_the_second_time(
+    run: Run, endpoint: Endpoint, node: Path, times: int
+) -> None:
+    endpoint.seconds = 2.0 if times == 1 else 60.0
+    command = [sys.executable, "-m", "rolloutdeck", *build_words(endpoint, "--rubric")]
+    process = subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    while len(endpoint.requests) < 4:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert "Waiting for 4 calls" in process.stderr.readline()
+    if times == 2:
+        process.send_signal(signal.SIGINT)
+    assert "Stopped. " in process.communicate(timeout=30)[1]
+    assert Rescore.objects.get().results == endpoint.answered.total() == 4 * (2 - times)
+
+
 def test_errors_of_the_endpoint_and_of_the_model(
     run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +209,77 @@ def test_answers_that_the_server_would_refuse(
         endpoint.text = f'{{"score": {score}}}'
         assert main([*words, name]) == 1
         assert f"{name}: 0 results, 2 errors" in (err := capsys.readouterr().err) and "answered no score" in err
+
+
+def test_an_endpoint_without_a_connection_was_not_asked(
+    run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = build_words(endpoint, "--rubric")
+    address = endpoint.url.replace("http://", "https://")
+    assert main([address if word == endpoint.url else word for word in words] + ["--tries", "1"]) == 2
+    assert "The endpoint does not answer" in capsys.readouterr().err and Rescore.objects.get().errors == 0
+    assert main(words) == 0 and set(endpoint.calls.values()) == {1}
+
+
+def test_a_journal_belongs_to_one_judge(
+    run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = node / "calls.jsonl"
+    words = build_words(endpoint, "--rubric", "--journal", str(path))
+    assert main(words) == 0
+    for at, other in enumerate((["--model", "big-judge"], ["--rubric", "correct"], ["--body", '{"seed": 2}'])):
+        assert main([*words, *other, "--name", f"score.other{at}"]) == 2
+        err = capsys.readouterr().err
+        assert f"The journal {path} has answers of another judge (model tiny-judge, --name score.judge)" in err
+    assert main([*words, "--name", "score.same"]) == 0, "the same judge, and its answers are paid"
+    assert endpoint.calls.total() == SAMPLES and find_samples(run, q="score.same=1").total == SAMPLES // 2
+
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))  # as earlier versions wrote it
+    assert main([*words, "--name", "score.old"]) == 0 and endpoint.calls.total() == SAMPLES
+    assert main([*words, "--model", "big-judge", "--name", "score.other0"]) == 2
+
+
+class FailingServer:
+    """Requests to the server that fail: the next `count` that post to `path`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.count, self.status = "", 0, 0
+        send = ServerClient.request
+
+        def request(client: ServerClient, method: str, path: str, **options: Any) -> ServerResponse:
+            if self.count and path.endswith(self.path):
+                self.count -= 1
+                if not self.status:
+                    raise ServerUnreachableError("connection refused")
+                return ServerResponse(self.status, {}, b'{"error": {"message": "no"}}', self.status < 500)
+            return send(client, method, path, **options)
+
+        monkeypatch.setattr(ServerClient, "request", request)
+        monkeypatch.setattr(transfer, "BATCH_RESULTS", 1)
+        monkeypatch.setattr(transfer, "MAX_PAUSE_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize("path", ["labels/", "results/", "pending/"])
+@pytest.mark.parametrize("status", [0, 502])
+def test_a_server_that_is_restarted_is_waited_for(
+    run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    server = FailingServer(monkeypatch)
+    server.path, server.count, server.status = path, 3, status
+    assert main(build_words(endpoint, "--rubric")) == 0 and server.count == 0
+    assert Label.objects.filter(source="model").count() == 2 * SAMPLES and set(endpoint.calls.values()) == {1}
+
+
+def test_calls_that_run_when_the_server_refuses_are_not_lost(
+    run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = FailingServer(monkeypatch)
+    server.path, server.count, server.status = "labels/", 1, 400
+    endpoint.seconds = 0.3
+    assert main(build_words(endpoint, "--rubric")) == 2 and "Waiting for" in capsys.readouterr().err
+    assert 0 < endpoint.answered.total() == endpoint.calls.total() < SAMPLES
+    assert main(build_words(endpoint, "--rubric")) == 0
+    assert set(endpoint.calls.values()) == {1} and Rescore.objects.get().errors == 0
 
 
 def test_a_response_without_a_text_is_not_judged(

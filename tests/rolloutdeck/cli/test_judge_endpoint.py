@@ -1,0 +1,81 @@
+"""The connection of a judge to its endpoint: what was sent, and what was not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+
+from rolloutdeck.cli.rescore.endpoint import Endpoint, LostAnswerError, UnreachableError
+from rolloutdeck.errors import UsageError
+
+
+def ask(url: str, timeout: float = 0.3) -> list[str]:
+    """Returns what the journal of the call would have. Raises what `Endpoint.ask` does."""
+    events: list[str] = []
+    endpoint = Endpoint(url, "tiny-judge", "", timeout, 1, {})
+    try:
+        endpoint.ask([], lambda: events.append("sent"), lambda: events.append("refused"))
+    except UnreachableError:
+        assert events == ["sent", "refused"]
+        raise
+    except LostAnswerError:
+        assert events == ["sent"]
+        raise
+    return events
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EHOSTUNREACH, "No route to host"),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        TimeoutError("timed out"),
+        socket.gaierror("Name or service not known"),
+        ssl.SSLCertVerificationError("certificate verify failed: self-signed certificate"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_nothing_was_sent_if_there_is_no_connection(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, scheme: str
+) -> None:
+    def connect(*args: object, **options: object) -> socket.socket:
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(UnreachableError, match=str(error).rpartition("] ")[2]):
+        ask(f"{scheme}://judge.example/v1")
+
+
+def test_a_handshake_that_fails_or_hangs_sent_nothing(listener: socket.socket) -> None:
+    with pytest.raises(UnreachableError, match="timed out"):
+        ask(f"https://127.0.0.1:{listener.getsockname()[1]}/v1")
+
+
+def test_a_call_without_an_answer_may_have_arrived(listener: socket.socket) -> None:
+    with pytest.raises(LostAnswerError, match="no answer: timed out"):
+        ask(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+
+
+@pytest.mark.parametrize("url", ["http://judge:abc/v1", "http:///v1", "https://[::1/v1", "ftp://judge/v1"])
+def test_an_address_that_is_none_is_said_before_the_first_call(url: str) -> None:
+    with pytest.raises(UsageError, match="--endpoint"):
+        Endpoint(url, "tiny-judge", "", 1.0, 1, {})
+
+
+def test_a_proxy_of_the_environment_is_used(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(LostAnswerError, match="no answer: timed out"):
+        ask("http://judge.example/v1")

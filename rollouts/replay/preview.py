@@ -242,7 +242,8 @@ def load_entry_outcomes(run: Run, action: str, entries: Mapping[int, int]) -> di
     for row in Replay.objects.filter(run=run).select_related("pin").order_by("attempt__number", "pk"):
         if row.pin is not None and is_prompt_of_step(row.step_kind, row.pin):
             target = next((step for step in targets if entries.get(step) == row.pin_id), None)
-            by_prompt |= {target} - {None}
+            if target is not None:
+                by_prompt.add(target)
         else:
             target = resolve_target(action, targets, row.step)
         if target is not None and target in entries and row.pin_id in (None, entries[target]):

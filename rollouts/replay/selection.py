@@ -142,7 +142,5 @@ def iter_samples(
 
 def load_step_ids(positions: Collection[StepPosition]) -> dict[int, StepPosition]:
     wanted, runs = set(positions), {position[0] for position in positions}
-    rows = Step.objects.filter(run__in=list(runs)).values_list("pk", *STEP_POSITION)
-    return {
-        pk: position for pk, *values in rows.iterator(chunk_size=CHUNK_ROWS) if (position := tuple(values)) in wanted
-    }
+    rows = Step.objects.filter(run__in=list(runs)).values_list("pk", *STEP_POSITION).iterator(chunk_size=CHUNK_ROWS)
+    return {pk: tuple(position) for pk, *position in rows if tuple(position) in wanted}

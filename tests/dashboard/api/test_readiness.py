@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.disk]  # tests/rollouts/storage
 
 @pytest.fixture(autouse=True)
 def worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "KEY", "rolloutdeck:test-worker")
+    monkeypatch.setattr(liveness, "KEY", f"rolloutdeck:test-worker-{os.getpid()}")  # other tests share Redis
     liveness.connect_redis().delete(liveness.KEY)
     liveness.report_worker("celery@here")
     monkeypatch.setattr(health, "RESERVED_BYTES", 0)

@@ -16,6 +16,7 @@ MAX_SHORT_STRING = 64  # characters; of a longer string only the length is recor
 MAX_DEPTH = 200
 MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
 MAX_KEY_VALUES = 1000  # of a tuple that is a key; they are hashed each time
+FREE_WORK = 1 << 22  # values that rules may walk, besides twice the size of the pickle
 
 HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; allowed only where a rule expects it; not loadable
 
@@ -27,10 +28,27 @@ class RuleViolationError(Exception):
     """Torch, numpy and verl would not have written this here."""
 
 
+class WorkBudget:
+    """Limits how many values all rules walk. A pickle can pass a memoized large value to a call again for 1 or 2 bytes.
+
+    A value in a real file is walked once or twice. The archives inside a file share its budget.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.remaining = FREE_WORK + 2 * size
+
+    def spend(self, values: int) -> None:
+        """Raises SafePickleError if nothing is left."""
+        self.remaining -= values
+        if self.remaining < 0:
+            raise SafePickleError("it passes the same large values to calls again and again")
+
+
 class Verifier(Protocol):
     """The part of `PickleVerifier` that the rules use. `storages`: key -> type and number of elements."""
 
     archive: TorchArchive | None
+    budget: WorkBudget
     storages: dict[str, tuple[str, int]]
 
     def verify_embedded(self, data: AbstractBytes) -> AbstractValue: ...
@@ -115,6 +133,13 @@ class AbstractContainer:
         """Frees the arguments of a call, because there are millions of them. No rule accepts the container again."""
         self.kind, self.items, self.sealed = "spent", _NO_ITEMS, True
 
+    def share_as_set(self) -> AbstractContainer:
+        """Returns a set of the same items, without a copy. The list is an argument of a call, so it can't change."""
+        result = AbstractContainer("set")
+        result.items, result.level, result.depth, result.weight = self.items, self.level, self.depth, self.weight
+        self.sealed = result.sealed = True
+        return result
+
     def fields(self) -> dict[str, AbstractValue]:
         """Returns a dict with short strings as keys, each once. Raises RuleViolationError if it is anything else."""
         keys = self.items[::2]
@@ -169,11 +194,18 @@ def is_complete(value: AbstractValue, *kinds: str) -> bool:
     return isinstance(value, AbstractObject) and value.kind in kinds and value.has_state
 
 
-def get_fields(value: AbstractValue, message: str) -> dict[str, AbstractValue]:
+def get_fields(verifier: Verifier, value: AbstractValue, message: str) -> dict[str, AbstractValue]:
     """Returns the fields of a container. Raises RuleViolationError, with `message` if it is something else."""
     if not isinstance(value, AbstractContainer):
         raise RuleViolationError(message)
+    verifier.budget.spend(len(value.items))
     return value.fields()
+
+
+def walk_items(verifier: Verifier, value: AbstractContainer) -> list[AbstractValue]:
+    """Returns the items of a container of any length. A rule that looks at each of them must call this."""
+    verifier.budget.spend(len(value.items))
+    return value.items
 
 
 def is_count(value: AbstractValue) -> bool:
@@ -183,11 +215,16 @@ def is_count(value: AbstractValue) -> bool:
 
 def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
     """Returns sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
-    is_sequence = isinstance(value, AbstractContainer) and value.kind in kinds and len(value.items) <= 32
-    if not is_sequence or not all(map(is_count, value.items)):
+    if not is_shape(value, kinds):
         raise RuleViolationError("an invalid shape")
     sizes: list[int] = value.items
     return sizes
+
+
+def is_shape(value: AbstractValue, kinds: tuple[str, ...]) -> bool:
+    """Whether it is a container of these kinds with at most 32 sizes or strides."""
+    is_sequence = isinstance(value, AbstractContainer) and value.kind in kinds and len(value.items) <= 32
+    return is_sequence and all(map(is_count, value.items))
 
 
 def is_dict_key(value: AbstractValue) -> bool:

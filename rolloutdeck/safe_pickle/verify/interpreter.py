@@ -21,6 +21,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     AbstractValue,
     GlobalReference,
     RuleViolationError,
+    WorkBudget,
     build_unknown_object,
     get_safety_level,
 )
@@ -32,8 +33,15 @@ MAX_NESTING = 2  # archives inside archives
 class PickleVerifier(VerifierStack):
     """Verifies one pickle. `archive` is the ZIP around it, whose members are its storages."""
 
-    def __init__(self, source: ByteSource, archive: TorchArchive | None = None, nesting: int = 0) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        archive: TorchArchive | None = None,
+        nesting: int = 0,
+        budget: WorkBudget | None = None,
+    ) -> None:
         super().__init__()
+        self.budget = budget or WorkBudget(source.size)
         self.source = source
         self.archive = archive
         self.nesting = nesting
@@ -70,7 +78,7 @@ class PickleVerifier(VerifierStack):
         if self.nesting >= MAX_NESTING or self._embedded_bytes > self.source.size:
             raise SafePickleError("archives inside archives inside archives, or one that is loaded again and again")
         archive = TorchArchive.open(_open_embedded(data, self.source))
-        verifier = PickleVerifier(archive.pickle, archive, self.nesting + 1)
+        verifier = PickleVerifier(archive.pickle, archive, self.nesting + 1, self.budget)
         value = verifier.verify()
         for reason in verifier.reasons:
             self.add_reason(f"in the archive inside it: {reason}")

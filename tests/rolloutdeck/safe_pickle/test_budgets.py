@@ -58,3 +58,88 @@ def test_a_tuple_of_plain_values_is_a_key() -> None:
     key = made.row(made.text("x" * 5000), made.number(1), made.row(), made.row(*[made.NONE] * 500))
     column = made.objects(b"}" + key + made.NONE + b"s", made.call("builtins.set", made.listed(key)))
     assert check_bytes(made.proto(columns=made.mapped(a=column))).reasons == ()
+
+
+def build_repeated(prepare: bytes, use: bytes, times: int, protocol: int = 4) -> bytes:
+    """A pickle that fills the memo by `prepare`, and then builds the same value again and again. Its value is None."""
+    return made.pickled(made.NONE + prepare + (use + b"0") * times, protocol)
+
+
+def build_repeated_set(length: int, times: int) -> bytes:
+    prepare = made.named("builtins.set") + b"\x940" + made.listed(*[made.NONE] * length) + b"\x940"
+    return build_repeated(prepare, get(0) + get(1) + b"\x85R", times)
+
+
+def build_repeated_leaves() -> bytes:
+    leaves = made.mapped(**{f"f{number}": get(0) for number in range(20_000)})
+    prepare = made.leaf("torch.int64", 2, 0, 16) + b"\x940" + leaves + b"\x940" + made.EMPTY_DICT + b"\x940"
+    settings = made.mapped(device=made.NONE, batch_size=made.listed(made.number(2)))
+    prepare += settings + b"\x940" + made.tensor(made.storage(16), 16) + b"\x940"
+    metadata = made.mapped(cls=made.text("TensorDict"), non_tensors=get(2), leaves=get(1), cls_metadata=get(3))
+    use = made.call("tensordict._reductions._rebuild_tensordict_files_consolidated", metadata, get(4))
+    return made.archive(made.members(build_repeated(prepare, use, 5000, 2), made.BYTES))
+
+
+def build_repeated_tensordict() -> bytes:
+    content = made.mapped(**{f"f{number}": get(0) for number in range(MANY)})
+    prepare = made.tensor(made.storage(16), 16) + b"\x940" + content + b"\x940"
+    prepare += made.call("torch.Size", made.row(made.number(2))) + b"\x940"
+    state = made.mapped(_tensordict=get(1), _device=made.NONE, _batch_size=get(2), _td_dim_names=made.NONE)
+    use = made.call("tensordict._reductions._make_td", made.named("tensordict._td.TensorDict"), state)
+    return made.archive(made.members(build_repeated(prepare, use, 5000, 2), made.BYTES))
+
+
+def build_repeated_stack() -> bytes:
+    prepare = made.value(made.NONE) + b"\x940" + made.listed(*[get(0)] * MANY) + b"\x940"
+    state = made.mapped(stack_dim=made.number(0), _batch_size=made.row(made.number(2)), tensordicts=get(1))
+    use = made.set_state(made.new("tensordict.tensorclass.NonTensorStack"), state)
+    return build_repeated(prepare, use, 10_000)
+
+
+def build_repeated_jagged() -> bytes:
+    """The offsets are read from the archive for each tensor."""
+    values, offsets = made.tensor(made.storage(8, "0", "Long"), 8), made.tensor(made.storage(MANY, "1", "Long"), MANY)
+    prepare = values + b"\x940" + offsets + b"\x940"
+    program = build_repeated(prepare, made.jagged(get(0), get(1)), 5000, 2)
+    return made.archive(made.members(program, bytes(64), bytes(8 * MANY)))
+
+
+def build_repeated_embedded() -> bytes:
+    """Each archive in it stays within the limit."""
+    inside = made.archive(made.members(build_repeated_set(10_000, 100)))
+    return made.proto(columns=made.mapped(a=made.objects(*[made.call(LOADED, made.data(inside))] * 10)))
+
+
+LOADED = "torch.storage._load_from_bytes"
+REPEATED: dict[str, Callable[[], bytes]] = {
+    "a list in a set": lambda: build_repeated_set(MANY, 50_000),
+    "the fields of a consolidated tensordict": build_repeated_leaves,
+    "the fields of a tensordict": build_repeated_tensordict,
+    "the rows of a column": build_repeated_stack,
+    "the offsets of a jagged tensor": build_repeated_jagged,
+    "archives in it": build_repeated_embedded,
+}
+
+
+@pytest.mark.parametrize("build", REPEATED.values(), ids=REPEATED)
+def test_a_large_value_passed_to_calls_again_and_again_is_refused(build: Callable[[], bytes]) -> None:
+    report = check_bytes(build())
+    assert not report.loadable and report.reasons[0].endswith(AGAIN)
+
+
+def test_thirty_jagged_fields_that_share_their_offsets_are_loadable() -> None:
+    values, offsets = made.tensor(made.storage(8, "0", "Long"), 8), made.tensor(made.storage(MANY, "1", "Long"), MANY)
+    others = {f"f{number}": made.jagged(get(0), get(1)) for number in range(30)}
+    fields = made.mapped(first=made.jagged(values + b"\x94", offsets + b"\x94"), **others)
+    data = made.archive(made.members(made.pickled(fields, 2), bytes(64), bytes(8 * MANY)))
+    assert check_bytes(data).reasons == ()
+
+
+def test_sets_of_the_same_list_share_its_memory() -> None:
+    data = build_repeated_set(100_000, 40).replace(b"R0", b"R")
+    data = data[:2] + b"(" + data[2:-1] + b"l."
+    tracemalloc.start()
+    check_bytes(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20

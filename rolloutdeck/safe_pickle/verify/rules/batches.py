@@ -10,7 +10,6 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     SPECIAL,
     AbstractBytes,
-    AbstractContainer,
     AbstractObject,
     AbstractValue,
     GlobalReference,
@@ -22,7 +21,9 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     is_complete,
     is_container,
     is_count,
+    is_shape,
     parse_sizes,
+    walk_items,
 )
 from rolloutdeck.safe_pickle.verify.rules.stdlib import build_new_rule
 
@@ -31,11 +32,14 @@ _DEVICES = (None, "cpu")
 _CONTENT = {"tensor", "jagged", "stack", "value", "tensordict", "unknown"}
 
 
-def _take_attributes(target: AbstractObject, state: AbstractValue, names: set[str]) -> dict[str, AbstractValue]:
+def _take_attributes(
+    verifier: Verifier, target: AbstractObject, state: AbstractValue, names: set[str]
+) -> dict[str, AbstractValue]:
     """Marks the object as filled and returns its attributes. Raises RuleViolationError if one is unexpected."""
-    if target.has_state or not isinstance(state, AbstractContainer):
-        raise RuleViolationError("an object that is filled twice, or with something else than its attributes")
-    fields = state.fields()
+    message = "an object that is filled twice, or with something else than its attributes"
+    if target.has_state:
+        raise RuleViolationError(message)
+    fields = get_fields(verifier, state, message)
     if set(fields) - names:
         raise RuleViolationError(f"an object that is given {sorted(set(fields) - names)[0]!r}")
     target.has_state = True
@@ -57,23 +61,23 @@ def _take_items(target: AbstractObject, state: AbstractValue, length: int, messa
 
 def verify_consolidated(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     """`_rebuild_tensordict_files_consolidated(metadata, storage)`: one byte tensor and each field's position."""
-    if len(args) != 2 or not isinstance(args[0], AbstractContainer) or not is_complete(args[1], "tensor"):
+    if len(args) != 2 or not is_complete(args[1], "tensor"):
         raise RuleViolationError("an invalid tensordict")
-    metadata = args[0].fields()
+    metadata = get_fields(verifier, args[0], "an invalid tensordict")
     if set(metadata) - {"size"} != {"cls", "non_tensors", "leaves", "cls_metadata"} or metadata["cls"] != "TensorDict":
         raise RuleViolationError("a tensordict with an unexpected layout")
     if not is_count(metadata.get("size", 0)) or args[1].facts["dtype"] != "uint8" or len(args[1].facts["shape"]) != 1:
         raise RuleViolationError("a tensordict with an unexpected layout")
-    leaves = _get_fields(metadata["leaves"])
+    leaves = _get_fields(verifier, metadata["leaves"])
     for name, leaf in leaves.items():
         _check_leaf(name, leaf, args[1].facts["shape"][0])
-    _check_non_tensors(metadata["non_tensors"])
-    _check_class(metadata["cls_metadata"])
+    _check_non_tensors(verifier, metadata["non_tensors"])
+    _check_class(verifier, metadata["cls_metadata"])
     return AbstractObject("tensordict")
 
 
-def _get_fields(value: AbstractValue) -> dict[str, AbstractValue]:
-    return get_fields(value, "a tensordict with an unexpected layout")
+def _get_fields(verifier: Verifier, value: AbstractValue) -> dict[str, AbstractValue]:
+    return get_fields(verifier, value, "a tensordict with an unexpected layout")
 
 
 def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
@@ -88,21 +92,20 @@ def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
         raise RuleViolationError(f"the field {name!r} reaches beyond the bytes that it has")
 
 
-def _check_non_tensors(value: AbstractValue) -> None:
+def _check_non_tensors(verifier: Verifier, value: AbstractValue) -> None:
     """name -> (value, batch size, device)."""
-    for metadata in _get_fields(value).values():
+    for metadata in _get_fields(verifier, value).values():
         is_plain = is_container(metadata, "tuple", 3) and get_safety_level(metadata) != SPECIAL
         if not is_plain or metadata.items[2] not in _DEVICES or not _is_shape(metadata.items[1]):
             raise RuleViolationError("an invalid value in a tensordict")
 
 
 def _is_shape(value: AbstractValue) -> bool:
-    is_sequence = is_container(value, "list") or is_container(value, "tuple")
-    return is_complete(value, "size") or (is_sequence and all(map(is_count, value.items)))
+    return is_complete(value, "size") or is_shape(value, ("list", "tuple"))
 
 
-def _check_class(value: AbstractValue) -> None:
-    metadata = _get_fields(value)
+def _check_class(verifier: Verifier, value: AbstractValue) -> None:
+    metadata = _get_fields(verifier, value)
     if set(metadata) - {"device", "names", "batch_size", "is_locked"} or metadata.get("device") not in _DEVICES:
         raise RuleViolationError("a tensordict on an unexpected device, or with unexpected settings")
     if not _is_shape(metadata.get("batch_size")) or type(metadata.get("is_locked", False)) is not bool:
@@ -121,8 +124,8 @@ def verify_tensordict(verifier: Verifier, args: list[AbstractValue]) -> Abstract
         raise RuleViolationError("a tensordict of another class")
     result = AbstractObject("tensordict", has_state=False)
     known = {"_tensordict", "_device", "_batch_size", "_td_dim_names", "_is_locked"}
-    fields = _take_attributes(result, args[1], known)
-    content = _get_fields(fields.get("_tensordict"))
+    fields = _take_attributes(verifier, result, args[1], known)
+    content = _get_fields(verifier, fields.get("_tensordict"))
     if not all(is_complete(value, *_CONTENT) for value in content.values()):
         raise RuleViolationError("a tensordict with an invalid field")
     _check_attributes(fields)
@@ -140,9 +143,11 @@ def _check_attributes(fields: dict[str, AbstractValue]) -> None:
 def verify_stack_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
     """A column of values, one tensordict per row. Hooks are functions, so none is allowed."""
     known = {"_is_locked", "stack_dim", "_batch_size", "tensordicts", "hook_out", "hook_in", "_device", "_td_dim_name"}
-    fields = _take_attributes(target, state, known)
+    fields = _take_attributes(verifier, target, state, known)
     rows: AbstractValue = fields.get("tensordicts")
-    if not is_container(rows, "list") or not all(is_complete(row, "value", "stack") for row in rows.items):
+    if not is_container(rows, "list"):
+        raise RuleViolationError("a column with an invalid value")
+    if not all(is_complete(row, "value", "stack") for row in walk_items(verifier, rows)):
         raise RuleViolationError("a column with an invalid value")
     if any(fields.get(name) is not None for name in ("hook_out", "hook_in", "_td_dim_name")):
         raise RuleViolationError("a column with hooks")
@@ -153,8 +158,8 @@ def verify_stack_state(verifier: Verifier, target: AbstractObject, state: Abstra
 
 def verify_value_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
     """One value: an empty tensordict and {data, _metadata, _is_non_tensor}."""
-    fields = _take_attributes(target, state, {"tensordict", "non_tensordict"})
-    metadata = _get_fields(fields.get("non_tensordict"))
+    fields = _take_attributes(verifier, target, state, {"tensordict", "non_tensordict"})
+    metadata = _get_fields(verifier, fields.get("non_tensordict"))
     if not is_complete(fields.get("tensordict"), "tensordict") or "data" not in metadata:
         raise RuleViolationError("an invalid value")
     if set(metadata) - {"data", "_metadata", "_is_non_tensor"} or metadata.get("_is_non_tensor", True) is not True:
@@ -200,7 +205,7 @@ def _fill_data_proto(
     tensors = _verify_tensors(verifier, batch)
     if not is_complete(tensors, "unknown"):
         target.facts = {"batch": tensors}
-    for name, column in _get_fields(columns).items():
+    for name, column in _get_fields(verifier, columns).items():
         if not is_complete(column, "array", "unknown"):
             raise RuleViolationError(f"the column {name[:80]!r} is not an array")
     if not is_container(meta, "dict") or get_safety_level(meta) == SPECIAL:
@@ -214,31 +219,30 @@ def _verify_tensors(verifier: Verifier, batch: AbstractValue) -> AbstractValue:
             raise RuleViolationError("a batch without a tensordict")
         return root
     if batch is not None:
-        _check_numpy_parts(batch)
+        _check_numpy_parts(verifier, batch)
     return batch
 
 
-def _check_numpy_parts(batch: AbstractValue) -> None:
+def _check_numpy_parts(verifier: Verifier, batch: AbstractValue) -> None:
     """VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: (batch size, device, {name: (dtype, size, bytes as u1)})."""
     if not is_container(batch, "tuple", 3):
         raise RuleViolationError("an invalid batch")
     sizes, device, fields = batch.items
     if not _is_shape(sizes) or device not in _DEVICES:
         raise RuleViolationError("a batch on an unexpected device")
-    for name, metadata in _get_fields(fields).items():
-        for tensor in _list_tensors(metadata):
+    for name, metadata in _get_fields(verifier, fields).items():
+        for tensor in _list_tensors(verifier, metadata):
             _check_tensor(name, tensor)
 
 
-def _list_tensors(metadata: AbstractValue) -> list[AbstractValue]:
+def _list_tensors(verifier: Verifier, metadata: AbstractValue) -> list[AbstractValue]:
     """Returns one tensor, or the rows of a nested one: (layout, [tensors])."""
     if not is_container(metadata, "tuple", 2):
         return [metadata]
     layout, rows = metadata.items
     if layout not in ("jagged", "strided") or not is_container(rows, "list"):
         raise RuleViolationError("an invalid nested field")
-    tensors: list[AbstractValue] = rows.items
-    return tensors
+    return walk_items(verifier, rows)
 
 
 def _check_tensor(name: str, tensor: AbstractValue) -> None:

@@ -16,6 +16,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     get_safety_level,
     is_container,
     is_dict_key,
+    walk_items,
 )
 
 
@@ -48,9 +49,10 @@ def verify_encode(verifier: Verifier, args: list[AbstractValue]) -> AbstractValu
 def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if len(args) != 1 or not is_container(args[0], "list"):
         raise RuleViolationError("a set that is not created from a list")
-    if get_safety_level(args[0]) > HARMLESS or not all(map(is_dict_key, args[0].items)):
+    members: AbstractContainer = args[0]
+    if get_safety_level(members) > HARMLESS or not all(map(is_dict_key, walk_items(verifier, members))):
         raise RuleViolationError("a set of values that are not plain")
-    return AbstractContainer("set", args[0].items)
+    return members.share_as_set()
 
 
 CALL_RULES = {

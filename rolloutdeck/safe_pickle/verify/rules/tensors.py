@@ -28,6 +28,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 from rolloutdeck.safe_pickle.verify.rules.stdlib import build_new_rule
 
 MAX_ROWS = 1_000_000  # of a jagged tensor
+ROWS_PER_VALUE = 4  # rows of a jagged tensor that take as much work as one value; fields may share their offsets
 MAX_EXPANSION = 64  # a tensor with strides of 0 has at most this many times the elements of its storage
 _DTYPES_BY_STORAGE = {GlobalReference(f"torch.{name}"): dtype for name, dtype in STORAGE_DTYPES.items()}
 _DEVICE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
@@ -81,7 +82,7 @@ def verify_typed_tensor(verifier: Verifier, args: list[AbstractValue]) -> Abstra
         raise RuleViolationError("a tensor type that torch does not write")
     if args[:2] == [GlobalReference(TENSOR), GlobalReference("torch.Tensor")]:
         result = verify_tensor(verifier, args[2].items)
-        _check_attributes(args[3])
+        _check_attributes(verifier, args[3])
         return result
     nested = [GlobalReference(f"{NESTED}._rebuild_njt"), GlobalReference(f"{NESTED}.NestedTensor")]
     if args[:2] == nested and len(args[2].items) == 1:
@@ -89,20 +90,21 @@ def verify_typed_tensor(verifier: Verifier, args: list[AbstractValue]) -> Abstra
     raise RuleViolationError("a tensor of an unexpected type")
 
 
-def _check_attributes(state: AbstractValue) -> None:
+def _check_attributes(verifier: Verifier, state: AbstractValue) -> None:
     """Torch sets attributes by name, so only those of torch.compile are allowed, and only plain values."""
     message = "a tensor with unexpected attributes"
-    names = get_fields(state, message)
+    names = get_fields(verifier, state, message)
     if not all(map(_COMPILE_ATTRIBUTES.fullmatch, names)) or get_safety_level(state) > HARMLESS:
         raise RuleViolationError(message)
 
 
 def _verify_jagged(verifier: Verifier, arguments: AbstractValue, state: AbstractValue) -> AbstractValue:
     """`state` repeats the arguments. Both must be the same objects, else two readers would see different tensors."""
-    named_args = arguments.fields() if isinstance(arguments, AbstractContainer) else {}
-    attributes = state.fields() if isinstance(state, AbstractContainer) else {}
+    message = "a jagged tensor with unexpected arguments"
+    named_args = get_fields(verifier, arguments, message)
+    attributes = get_fields(verifier, state, message) if isinstance(state, AbstractContainer) else {}
     if set(named_args) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
-        raise RuleViolationError("a jagged tensor with unexpected arguments")
+        raise RuleViolationError(message)
     values, offsets, lengths, cache = (named_args[name] for name in ("values", "offsets", "lengths", "_metadata_cache"))
     _check_parts(verifier, values, offsets, lengths)
     expected = {"_values": values, "_offsets": offsets, "_lengths": lengths, "_metadata_cache": cache}
@@ -111,8 +113,8 @@ def _verify_jagged(verifier: Verifier, arguments: AbstractValue, state: Abstract
     ragged_dimensions = [named_args["_ragged_idx"], attributes.pop("_ragged_idx", 1)]
     if ragged_dimensions != [1, 1] or type(named_args["requires_grad"]) is not bool:
         raise RuleViolationError("a jagged tensor that is ragged along another dimension")
-    _check_cache(cache)
-    _check_attributes(AbstractContainer("dict", [part for pair in attributes.items() for part in pair]))
+    _check_cache(verifier, cache)
+    _check_attributes(verifier, AbstractContainer("dict", [part for pair in attributes.items() for part in pair]))
     return AbstractObject("jagged", HARMLESS)
 
 
@@ -139,13 +141,14 @@ def _read_positions(verifier: Verifier, value: AbstractValue) -> list[int]:
     count, offset = facts["shape"][0], facts["offset"]
     if count > MAX_ROWS:
         raise RuleViolationError(f"a jagged tensor of more than {MAX_ROWS:,} rows")
+    verifier.budget.spend(count // ROWS_PER_VALUE)
     data = verifier.archive.member(f"data/{facts['key']}").read(8 * offset, 8 * count)
     return list(struct.unpack(f"<{count}q", data))
 
 
-def _check_cache(cache: AbstractValue) -> None:
+def _check_cache(verifier: Verifier, cache: AbstractValue) -> None:
     message = "a jagged tensor with an unexpected cache"
-    entries = get_fields(cache, message)
+    entries = get_fields(verifier, cache, message)
     tensors = all(is_complete(value, "tensor") for value in entries.values())
     if not tensors or not set(entries) <= {"min_seqlen", "max_seqlen"}:
         raise RuleViolationError(message)

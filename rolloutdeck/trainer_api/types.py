@@ -79,6 +79,7 @@ class FileKind:
     matches(name, head): whether a file is of this kind, by its name and first rows.
     grows: rows are appended to the file; otherwise it is written once.
     step(path): the step in the name of the file or its folders; None if there is none.
+    missing_step: a file without such a step is skipped for this reason; "" if the kind has other rules (`stepless`).
     rows_have_step(path, head): the steps in the rows count, not the number that the file is named after.
     line_step(line): the step of one line of a growing file; None if there is none.
     split(path): the split in the name of the file; "" if there is none.
@@ -95,6 +96,7 @@ class FileKind:
     matches: Callable[[str, FileHead], bool]
     grows: bool = False
     step: Callable[[Path], int | None] = lambda path: None
+    missing_step: str = ""
     rows_have_step: Callable[[Path, FileHead], bool] = lambda path, head: False
     line_step: Callable[[bytes], int | None] = lambda line: None
     split: Callable[[Path], str] = lambda path: ""

@@ -25,6 +25,7 @@ from rolloutdeck.watch.scan import (
     build_source,
     detect_file_kind,
     detect_split,
+    explain_missing_step,
     find_files,
     has_trainer_samples,
 )
@@ -69,6 +70,7 @@ class Follower:
         self._stable_since: dict[str, tuple[Stamp, float]] = {}
         self._truncated: dict[str, Stamp] = {}
         self._skipped_links: set[Path] = set()  # links that are unsafe to follow
+        self._files_without_step: set[Path] = set()  # files that were reported because they need a step
         self.pending = 0  # files that may soon be complete, at the last scan; not those that stay truncated
         self.signature = 0  # changes whenever any file does
 
@@ -119,13 +121,24 @@ class Follower:
                     kind = self._detect_kind(path, stamp)
                 except OSError:  # gone meanwhile, or not readable yet
                     continue
-                if kind:
+                if kind and not (kind.missing_step and kind.step(path) is None):
                     yield path, stamp, kind
+                else:
+                    self._print_missing_step(path, stamp)
 
     def _print_skipped(self, path: Path) -> None:
         if path not in self._skipped_links and path.is_symlink():
             self._skipped_links.add(path)
             self.on_message(f"{path} is skipped: it is a link to a file of another user.")
+
+    def _print_missing_step(self, path: Path, stamp: Stamp) -> None:
+        """Prints once why a file is skipped whose step is unknown, unless it was sent when the step was known."""
+        if path in self._files_without_step or not (reason := explain_missing_step(path, self._kinds)):
+            return
+        sent = self.state.files.get(build_source(path, self.base))
+        if not sent or sent.stamp != stamp:
+            self._files_without_step.add(path)
+            self.on_message(f"{path} is skipped. Such files are {reason}.")
 
     def _detect_kind(self, path: Path, stamp: Stamp) -> FileKind | None:
         known_stamp, kind = self._known_kinds.get(path, (None, None))

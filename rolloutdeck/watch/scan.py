@@ -112,11 +112,21 @@ def detect_file_kind(
     head = read_file_head(path)
     for known in candidates:
         kind = compression.build_compressed_kind(known) if compression.is_compressed(path) else known
-        if kind.content == "samples" and not kind.stepless and kind.step(path) is None:
+        needs_step = kind.missing_step or (kind.content == "samples" and not kind.stepless)
+        if needs_step and kind.step(path) is None:
             continue
         if is_format_given or kind.matches(name, head):
             return (replace(kind, step=_find_no_step) if kind.rows_have_step(path, head) else kind), head
     return None, head
+
+
+def explain_missing_step(path: Path, kinds: Iterable[FileKind]) -> str:
+    """Returns why a file is skipped whose kind needs a step, and whose step is unknown; "" for other files."""
+    uncompressed = compression.remove_compression_suffix(path)
+    for kind in kinds:
+        if kind.missing_step and fnmatch(uncompressed.name, kind.pattern) and kind.step(uncompressed) is None:
+            return kind.missing_step
+    return ""
 
 
 def _find_no_step(path: PurePath) -> int | None:
@@ -163,7 +173,7 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
         source = build_source(path, base)
         try:
             kind, head = detect_file_kind(path, kinds, is_format_given=bool(options.format))
-            reason = _explain_skipped(path, source, kind)
+            reason = _explain_skipped(path, source, kind, kinds)
         except OSError as error:
             raise UsageError(f"{path} can't be read: {error.strerror or error}.") from error
         if kind is None or reason:
@@ -215,11 +225,13 @@ def _add_loadable_steps(paths: Sequence[Path], base: Path, result: ScanResult) -
     return claimed
 
 
-def _explain_skipped(path: Path, source: str, kind: FileKind | None) -> str:
+def _explain_skipped(path: Path, source: str, kind: FileKind | None, kinds: Sequence[FileKind]) -> str:
     if len(source) > MAX_SOURCE_LENGTH:
         return f"files whose path is longer than {MAX_SOURCE_LENGTH} characters"
     if kind:
         return ""
+    if reason := explain_missing_step(path, kinds):
+        return reason
     for pattern, description in trainer_api.list_others().items():
         if fnmatch(path.name, pattern):
             return description

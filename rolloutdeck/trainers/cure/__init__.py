@@ -5,21 +5,25 @@ Invariant: it runs no code inside CURE.
 
 Source: Gen-Verse/CURE 69fe174. sample.py begins a step with a line "code response length: …" in
 `results/results-rl-{model}-{data set}.txt`; then sample.py, execute.py and reward.py overwrite the files in
-`temp_data`. A folder that the user named `step3` states its step, too.
+`temp_data`. run.py evaluates every `eval_interval` steps. A folder that the user named `step3` states its step, too.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import takewhile
 from pathlib import Path
 
+from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
+from rolloutdeck.trainer_config import read_config_file
 
 __all__ = ["TRAINER"]
 
 _STEP_FOLDER = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
+_EVAL_FILE = re.compile(r"(?:outputs|results)-(?P<run>eval-.+)\.(?:json|txt)\Z")
 _STEP_MARK = b"code response length:"
 _EXECUTE_MARK = b"code acc: "  # the first line of execute.py, for results without lines of sample.py
 _EVAL_MARK = b"code acc (average proportion"  # eval.py's line in `evaluation/results/results-eval-*.txt`
@@ -32,16 +36,34 @@ def find_cure_step(path: Path) -> int:
     return max(0, _count_steps(path, path.parent.parent / "results") - 1) if step is None else step
 
 
-def find_eval_step(path: Path) -> int:
+def find_eval_step(path: Path) -> int | None:
     """Returns the step in a folder's name, else the number of steps before this evaluation, as run.py counts them.
 
-    Without a training next to it: the number of earlier evaluations.
+    Without a training next to it: the number of earlier evaluations. None if the training has continued since, and its
+    configuration does not show by how many steps.
     """
     if (step := _parse_folder_step(path)) is not None:
         return step
-    trained_steps = _count_steps(path, path.parent.parent.parent / "optimization" / "results")
+    training = path.parent.parent.parent / "optimization"
+    results_files = _list_training_results(training / "results")
+    if trained_steps := sum(count for _, _, count in results_files):
+        is_newest = results_files[-1][0] - _get_modification_time(path) <= NEXT_STEP_SECONDS
+        return trained_steps if is_newest else _find_earlier_eval_step(path, training, trained_steps)
     all_results = (path.parent.parent / "results").glob("results-eval-*.txt")
-    return trained_steps or max(0, sum(_count_lines(results, _EVAL_MARK) for results in all_results) - 1)
+    return max(0, sum(_count_lines(results, _EVAL_MARK) for results in all_results) - 1)
+
+
+def _find_earlier_eval_step(path: Path, training: Path, trained_steps: int) -> int | None:
+    """Returns the step of the last evaluation by the number of evaluations; None if it does not fit to the steps."""
+    try:
+        interval = read_config_file(training / "optimization_config.py")[0].get("eval_interval")
+    except UsageError:
+        return None
+    match = _EVAL_FILE.match(path.name)
+    if not match or not isinstance(interval, int):
+        return None
+    step = interval * _count_lines(path.parent.parent / f"results/results-{match['run']}.txt", _EVAL_MARK)
+    return step if 0 < step <= trained_steps <= step + interval else None
 
 
 def find_results_step(path: Path) -> int:
@@ -56,11 +78,7 @@ def find_results_step(path: Path) -> int:
 
 def _build_results_key(results: Path) -> tuple[bool, float, str]:
     """Returns the sort key of results: the base model first, then the models trained from it by modification time."""
-    try:
-        modified_at = results.stat().st_mtime
-    except OSError:
-        modified_at = 0.0
-    return "ckpt." in results.name, modified_at, results.name
+    return "ckpt." in results.name, _get_modification_time(results, missing=0.0), results.name
 
 
 def _is_results(name: str, head: FileHead) -> bool:
@@ -83,29 +101,41 @@ def _count_training_steps(path: Path) -> int:
     return _count_lines(path, _STEP_MARK) or _count_lines(path, _EXECUTE_MARK)
 
 
+def _get_modification_time(path: Path, missing: float = math.inf) -> float:
+    """Returns `missing` for a file that was removed meanwhile, and for a compressed file, which has another name."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return missing
+
+
+def _list_training_results(folder: Path) -> list[tuple[float, str, int]]:
+    """Returns modification time, file name and number of begun steps of each model's results, by time."""
+    paths = list(folder.glob("results-rl-*.txt"))
+    return sorted((_get_modification_time(path, missing=0.0), path.name, _count_training_steps(path)) for path in paths)
+
+
 def _count_steps(path: Path, folder: Path) -> int:
     """Returns how many steps had begun when this file was written, including the steps of earlier models."""
-    results_files = []
-    for results in folder.glob("results-rl-*.txt"):
-        try:
-            results_files.append((results.stat().st_mtime, results.name, _count_training_steps(results)))
-            written_at = path.stat().st_mtime
-        except OSError:
-            continue
+    results_files = _list_training_results(folder)
     if not results_files:
         return 0
-    results_files.sort()
     match = OUTPUTS_FILE.match(path.name)
     if match and match["run"] not in results_files[-1][1]:  # an earlier model, which no longer generates
         end = max((modified_at for modified_at, name, _ in results_files if match["run"] in name), default=0.0)
         return sum(count for modified_at, _, count in results_files if modified_at <= end)
-    return sum(count for _, _, count in results_files) - (results_files[-1][0] - written_at > NEXT_STEP_SECONDS)
+    has_next_begun = results_files[-1][0] - _get_modification_time(path) > NEXT_STEP_SECONDS
+    return sum(count for _, _, count in results_files) - has_next_begun
 
 
 def _is_list(name: str, head: FileHead) -> bool:
     return head.start.lstrip().startswith(b"[")
 
 
+UNKNOWN_EVAL_STEP = (
+    "evaluations of CURE whose step is unknown, since the training has continued (copy them to a folder named like "
+    "step40, after their step)"
+)
 REQUIRED_SETTINGS = ("pretrained_model=MODEL", "dataset=NAME")
 KINDS = (
     FileKind(
@@ -114,7 +144,7 @@ KINDS = (
     ),
     FileKind(
         "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", _is_list,
-        step=find_eval_step, split=lambda path: "eval", step_kind="iteration",
+        step=find_eval_step, split=lambda path: "eval", step_kind="iteration", missing_step=UNKNOWN_EVAL_STEP,
     ),
     FileKind(
         "cure-data", "what a step trained on", "rl_*data.json", _is_list, step=find_cure_step,
@@ -126,7 +156,7 @@ KINDS = (
     ),
     FileKind(
         "cure-results", "metrics of evaluations", "results-eval-*.txt", _is_results, step=find_eval_step,
-        step_kind="iteration", content="metrics",
+        step_kind="iteration", content="metrics", missing_step=UNKNOWN_EVAL_STEP,
     ),
 )  # fmt: skip
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+
+import pytest
 
 from rolloutdeck.cli.watch_run import RunFollower
 from tests.rolloutdeck.support.deck import Deck
+from tests.rolloutdeck.trainers.cure.test_steps import EVAL_OUTPUTS, EVAL_RESULTS, write_run
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 BASE, TUNED = "Qwen.Qwen2.5-7B-Instruct", ".root.CURE.optimization.ckpt.optimized"
@@ -99,6 +103,33 @@ def test_evaluations_of_cure_without_a_training_are_counted(deck: Deck, watching
     for number in range(3):
         evaluated(trainer, number, follow)
     assert [number for _, number in sorted(arrived(deck, "eval"))] == [0, 1, 2]
+
+
+def test_watch_names_an_evaluation_of_an_unknown_step_once(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(trainer.folder, 107, 10, 500.0, interval=None)
+    follow = watching()
+    turns(follow)
+    turns(follow)
+    assert not [query for _, query, _ in deck.dumps if "eval-" in query["source"]]
+    output = "".join(capsys.readouterr())
+    assert output.count(f"{Path(EVAL_OUTPUTS).name} is skipped") == 1
+
+
+def test_watch_does_not_name_an_evaluation_that_it_has_sent(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(trainer.folder, 100, 10, -500.0, interval=None)
+    turns(watching())
+    sent = [(Path(query["source"]).name, query["step"]) for _, query, _ in deck.dumps if "eval-" in query["source"]]
+    assert sorted(sent) == [(Path(EVAL_OUTPUTS).name, "100"), (Path(EVAL_RESULTS).name, "100")]
+    write_run(trainer.folder, 107, 10, 500.0, interval=None)
+    for name in (EVAL_OUTPUTS, EVAL_RESULTS):
+        os.utime(trainer.folder / "evaluation" / name, (9500.0, 9500.0))
+    os.utime(trainer.folder / f"optimization/results/results-rl-{TUNED}-D.txt", (9999.0, 9999.0))
+    turns(watching())
+    assert "is skipped" not in "".join(capsys.readouterr())
 
 
 def test_a_step_of_roll_is_taken_once_its_one_line_is_whole(deck: Deck, watching: Watching, trainer: Trainer) -> None:

@@ -38,6 +38,7 @@ class WatchLoop:
     def __init__(self, poll: float) -> None:
         self.poll = poll
         self.run_followers: dict[watch.TreeRun | None, RunFollower] = {}
+        self.refused_runs: set[watch.TreeRun] = set()  # runs that the server will never accept
         self.last_error, self.failures, self.due = "", 0, 0.0
 
     def run_once(self) -> int:
@@ -58,6 +59,7 @@ class WatchLoop:
                 if identity is None:
                     raise
                 print_message(f"{identity.project}/{identity.run} is skipped: {error}")
+                self.refused_runs.add(identity)
                 del self.run_followers[identity]
                 continue
             except OSError as error:
@@ -207,13 +209,15 @@ def _is_done(loop: WatchLoop, sent: int) -> bool:
 
 
 def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOptions) -> None:
-    """Adds the runs and folders that are new since the last call.
+    """Adds the runs and folders that are new since the last call, without the runs that the server refused.
 
     Runs of two users with the same name are two runs: the run id is derived from the folder, and the user's name is
     put in front of the run name.
     """
     runs = pattern.find_runs()
     for identity, roots in runs.items():
+        if identity in loop.refused_runs:
+            continue
         run_follower = loop.run_followers.get(identity)
         if run_follower:
             known = {root.path for root in run_follower.roots}

@@ -171,6 +171,18 @@ def test_an_error_of_one_run_is_said_once_and_ends_once(
     assert len(deck.dumps) == 8
 
 
+def test_a_run_that_the_server_refuses_is_not_tried_again(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("a", "b"):
+        sample(tmp_path / run)
+    monkeypatch.setattr("rolloutdeck.cli.watch.DISCOVER_SECONDS", 0.0)
+    deck.mode, deck.only = "400", '"name": "b"'
+    follow(command, f"{tmp_path}/{{run}}", "--project", "math")
+    assert capsys.readouterr().err.count("math/b is skipped: No, because of a test.") == 1
+    assert [name for _, name in opened(deck).values()] == ["a"]
+
+
 def test_once_fails_if_no_folder_matches_the_pattern(
     deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,10 +72,13 @@ def help_search(scan_id: str) -> None:
 def check_artifact(artifact_id: int) -> None:
     """Checks that an artifact is safe for a trainer. If the bytes cannot be read, the sweep sends it again."""
     try:
-        for dump_id in pins.check_artifact(artifact_id):
-            dispatch.send_dump(dump_id)
+        with interrupt_at_limit():
+            dump_ids = pins.check_artifact(artifact_id)
     except RolloutError as error:
         log.warning("Artifact %s was not checked: %s", artifact_id, error)
+        return
+    for dump_id in dump_ids:
+        dispatch.send_dump(dump_id)
 
 
 @shared_task

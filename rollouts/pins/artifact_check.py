@@ -1,7 +1,9 @@
 """The check of artifacts: a file must be plain JSON, or a pickle that runs no code when a trainer loads it."""
 
 import json
+import logging
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -13,6 +15,9 @@ from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob
 from rollouts.storage import fetch_blob, open_blob
 
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = "Checking it was stopped because it needs more than {megabytes} MB of memory."
 MAX_JSON_BYTES = 128 << 20  # a tokenizer has tens of millions
 MAX_JSON_VALUES = 10_000_000  # per file; each takes about 100 bytes of memory; a tokenizer has one or two million
 MAX_MESSAGE_CHARS = 2000
@@ -33,6 +38,9 @@ def check_artifact(artifact_id: int) -> list[int]:
     except StorageUnavailableError:  # says nothing about the files, so the try does not count
         Artifact.objects.filter(pk=artifact.pk, tries__gt=0).update(tries=F("tries") - 1)
         raise
+    except MemoryError:
+        log.warning("Artifact %s needs more memory than a worker may use", artifact.pk)
+        reasons = [OUT_OF_MEMORY.format(megabytes=settings.MAX_WORKER_MEMORY_MB)]
     return store_result(artifact, reasons)
 
 

@@ -23,7 +23,7 @@ from rollouts.storage import files, raw_dumps
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders
 from tests.support.stored import StoredPath, body_path, list_stored
-from workers import dispatch, tasks
+from workers import dispatch, memory, tasks
 from workers.celery import app
 
 pytestmark = pytest.mark.django_db
@@ -255,3 +255,15 @@ def test_the_hourly_cleanup_deletes_expired_sessions(db: None) -> None:
         )
     tasks.hourly_cleanup()
     assert [session.session_key for session in SignInSession.objects.all()] == ["new"]
+
+
+def test_the_check_of_an_artifact_is_interrupted_at_the_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_artifact(artifact_id: int) -> list[int]:
+        assert memory.running_tasks
+        return [7]
+
+    sent: list[int] = []
+    monkeypatch.setattr(tasks.pins, "check_artifact", check_artifact)
+    monkeypatch.setattr(dispatch, "send_dump", sent.append)
+    tasks.check_artifact(1)
+    assert sent == [7] and not memory.running_tasks

@@ -6,6 +6,7 @@ import pickle
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError
@@ -124,3 +125,15 @@ def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
 def test_json_that_would_take_all_memory_is_not_read(run: Run) -> None:
     artifact = checked(run, {"meta.json": b"[" + b"[]," * artifact_check.MAX_JSON_VALUES + b"0]"})
     assert artifact.state == "unsafe" and "more than 10000000 values" in artifact.message
+
+
+def test_a_file_that_needs_too_much_memory_is_unsafe_and_not_checked_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reach_limit(path: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(artifact_check.safe, "check_file_safety", reach_limit)
+    artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes()})
+    assert artifact.state == "unsafe" and not artifact.due
+    assert f"needs more than {settings.MAX_WORKER_MEMORY_MB} MB of memory" in artifact.message

@@ -7,7 +7,8 @@ See "Export samples and training data" in docs/user-guide.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -54,6 +55,24 @@ def build_example(body: Texts, *, as_messages: bool) -> Example:
     start = starts[-1] + 1 if starts else 0
     tools = orjson.dumps(body.tools).decode() if body.tools else None
     return Example(messages[:start], messages[start:], tools, images)
+
+
+def share_prompt(first: Example, second: Example) -> tuple[Example, Example]:
+    """Returns two conversations with one prompt: the messages that both begin with, up to an answer. Turns of a user
+    who reacts to answers differ. Without common messages the prompts stay different."""
+    if first.prompt == second.prompt or not first.is_conversation:
+        return first, second
+    messages, others = [*first.prompt, *first.completion], [*second.prompt, *second.completion]
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(messages, others, strict=False))
+    end = sum(1 for _pair in equal)
+    while end and messages[end - 1]["role"] in ("assistant", "tool"):
+        end -= 1
+    if not end:
+        return first, second
+    return (
+        replace(first, prompt=messages[:end], completion=messages[end:]),
+        replace(second, prompt=messages[:end], completion=others[end:]),
+    )
 
 
 def collect_messages(body: Texts) -> tuple[list[Message], int]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import polars as pl
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts.exports.conversation import EXAMPLE_COLUMNS, Example, Texts, build_example, flatten
+from rollouts.exports.conversation import EXAMPLE_COLUMNS, Example, Texts, build_example, flatten, share_prompt
 from rollouts.exports.duplicates import NearDuplicates
 from rollouts.exports.options import PAIRED, ExportOptions
 from rollouts.exports.signals import (
@@ -36,6 +36,7 @@ INTERMEDIATE: Final = "turns before the last one of a trajectory"
 ONE_RESPONSE: Final = "groups with nothing to compare"
 TIES: Final = "pairs that are equal, or closer than the margin"
 IDENTICAL: Final = "pairs of identical texts"
+OTHER_PROMPT: Final = "pairs of different prompts"
 PER_PROMPT: Final = "more rows of a prompt than allowed"
 NEAR_DUPLICATE: Final = "near-duplicates"
 IMAGES: Final = "images (their messages are there)"
@@ -221,7 +222,10 @@ class TrainingRows:
     def build_pair(
         self, better: GroupSample, chosen: Example, worse: GroupSample, rejected: Example, margin: float | None
     ) -> Iterator[Row]:
-        if flatten(chosen.completion) == flatten(rejected.completion):
+        chosen, rejected = share_prompt(chosen, rejected)
+        if chosen.prompt != rejected.prompt:
+            self.counts.left_out[OTHER_PROMPT] += 1
+        elif flatten(chosen.completion) == flatten(rejected.completion):
             self.counts.left_out[IDENTICAL] += 1
         elif self.accept(better, chosen, [chosen.completion, rejected.completion]):
             columns = {"prompt": chosen.prompt, "chosen": chosen.completion, "rejected": rejected.completion}

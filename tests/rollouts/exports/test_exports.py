@@ -205,6 +205,28 @@ def test_pairs_are_of_last_turns_with_one_prompt(project: Project, mate: User) -
         assert "- groups with nothing to compare: `1`" in card
 
 
+def test_pairs_of_conversations_have_the_prompt_that_both_begin_with(project: Project, mate: User) -> None:
+    run = builders.run(project, "users")
+    first = [{"role": "system", "content": "help"}, {"role": "user", "content": "1+1?"}]
+
+    def talk(*texts: str) -> list[dict[str, str]]:
+        return [{"role": ("assistant", "user")[at % 2], "content": text} for at, text in enumerate(texts)]
+
+    ends = [talk("2", "sure?", "yes"), talk("3", "no", "2"), talk("4", "no", "5")]
+    push(
+        run,
+        [
+            {"prompt": "1+1?", "response": end[-1]["content"], "score": 1.0 - at / 2, "group": "g", "index": at,
+             "messages": [*first, *end]}
+            for at, end in enumerate(ends)
+        ],
+    )  # fmt: skip
+    rows, _card = export(mate, f"run={run.uid}", layout="preferences")
+    assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [(first, ends[0], ends[2])]
+    rows, _card = export(mate, f"run={run.uid}", layout="preferences", pairs="all")
+    assert {json.dumps(row["prompt"]) for row in rows} == {json.dumps(first)} and len(rows) == 3
+
+
 def test_training_data_merges_what_two_dumps_recorded(project: Project, mate: User) -> None:
     run = builders.run(project, "twice")
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]

@@ -188,7 +188,7 @@ def _wait(target: watch.UploadTarget, report: ImportReport) -> int:
     """Waits until the server has indexed all dumps of the run, and prints the result. Returns the exit status."""
     try:
         _wait_until_indexed(target, report.steps_to_replay)
-        status = import_artifacts.report_replayability(target, report.steps_to_replay)
+        status = _call_with_retries(lambda: import_artifacts.report_replayability(target, report.steps_to_replay))
         if not report.parts:
             return status
         dumps = [dump for dump in _iter_dumps(target) if _is_imported(dump, report)]
@@ -217,7 +217,7 @@ def _wait_until_indexed(target: watch.UploadTarget, steps: ArtifactImport) -> No
     while time.monotonic() - changed_at < STUCK_SECONDS:
         counts = _call_with_retries(target.count_dumps)
         waiting = counts.get("received", 0) + counts.get("indexing", 0)
-        waiting += import_artifacts.count_unfinished(target, steps)
+        waiting += _call_with_retries(lambda: import_artifacts.count_unfinished(target, steps))
         if not waiting:
             return
         if waiting != previous:

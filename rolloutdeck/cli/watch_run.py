@@ -70,12 +70,14 @@ class RunFollower:
                 return 0  # a folder without dumps is not a run
             self._open()
         sent: list[watch.FilePart] = []
+        refused_before = self.refused_count
         try:
             for candidate in self.follower.find_changed():
                 self._send_file(candidate, sent)
         finally:
-            if sent:
+            if sent or self.refused_count > refused_before:
                 self._save()
+            if sent:
                 print_message(f"{self.target.name}: sent {_summarize_parts(sent)}.")
         artifacts = self.collector.collect()
         self._send_heartbeat()
@@ -95,29 +97,32 @@ class RunFollower:
         try:
             for part in self.follower.read_parts(candidate):
                 self.target.attempt = self.state.attempt
-                self._upload(part)
-                sent.append(part)
+                if self._upload(part):
+                    sent.append(part)
                 if time.monotonic() - self.saved_at > 1:
                     self._save()
         except OSError as error:
             path = error.filename or self.target.name
             print_message(f"{path} can't be read: {error.strerror or error}. Trying again.")
 
-    def _upload(self, part: watch.FilePart) -> None:
+    def _upload(self, part: watch.FilePart) -> bool:
+        """Uploads a part. Returns whether the server has it now."""
         try:
             self.target.upload(part)
         except watch.UploadRejectedError as error:
             if error.changed:  # the file was changed during the upload; the next scan finds it again
-                return
+                self.follower.pending += 1
+                return False
             print_message(f"{part.file.path} was refused: {error}")
             self.follower.mark_sent(part, is_rejected=True)
             self.refused_count += 1
-        else:
-            self.follower.mark_sent(part)
-            self.sent_sources.add(part.file.source)
-            if self.target.warning and not self.has_warned:
-                self.has_warned = True
-                print_message(f"Warning of the server: {self.target.warning}")
+            return False
+        self.follower.mark_sent(part)
+        self.sent_sources.add(part.file.source)
+        if self.target.warning and not self.has_warned:
+            self.has_warned = True
+            print_message(f"Warning of the server: {self.target.warning}")
+        return True
 
     def _open(self) -> None:
         self.target.open_run()

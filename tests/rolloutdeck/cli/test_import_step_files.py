@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rolloutdeck.cli import entry
 from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads
+from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, worked
@@ -101,6 +103,27 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
     message = capsys.readouterr()
     assert "Replayable: 1 step." in message.out
     assert re.search(r"Step 5 in \S+ is unsafe:", message.err)
+
+
+def test_import_waits_on_after_requests_that_failed(
+    node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rolloutdeck.cli import import_
+
+    step(node, 1)
+    request_run, failed = UploadTarget.request_run, []
+
+    def fail_every_second_time(self: UploadTarget, method: str, path: str, **options: Any) -> Any:
+        if (method, path) == ("GET", "artifacts/"):
+            failed.append(len(failed) % 2 == 0)
+            if failed[-1]:
+                raise RetryLaterError("the server does not respond")
+        return request_run(self, method, path, **options)
+
+    monkeypatch.setattr(UploadTarget, "request_run", fail_every_second_time)
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
+    assert entry.main(["import", str(node)]) == 0
+    assert "Replayable: 1 step." in capsys.readouterr().out and failed.count(True) >= 2
 
 
 def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> None:

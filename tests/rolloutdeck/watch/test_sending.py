@@ -14,7 +14,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.watch import WatchLoop
-from rolloutdeck.watch.upload import RetryLaterError
+from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
@@ -90,12 +90,38 @@ def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(
     trainer.step(2)
     deck.mode, deck.only = "400", "launch 1"
     turns(follow)
-    assert "because of a test" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "because of a test" in message and "sent train step 2" not in message
     deck.mode = "ok"
+    assert turns(follow) == 0
+    follow = watching()  # a new process
     assert turns(follow) == 0
     trainer.step(2, launch=2)
     turns(follow)
     assert deck.steps()[-1] == ("files", 2)
+
+
+def test_once_sends_a_file_again_that_changed_during_its_upload(
+    deck: Deck,
+    watching: Watching,
+    trainer: Trainer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    trainer.step(1)
+    put, tries = UploadTarget._put, []
+
+    def change_once(self: UploadTarget, part: Any, body: Any, span: str = "") -> Any:
+        tries.append(part)
+        if len(tries) <= 2:  # the request for the offset, and the bytes
+            body = b"changed"[: len(body)]
+        return put(self, part, body, span)
+
+    monkeypatch.setattr(UploadTarget, "_put", change_once)
+    assert main(["watch", str(trainer.folder), "--project", "math", "--run", "grpo", "--once", "--poll", "0.01"]) == 0
+    assert deck.steps() == [("files", 1)]
+    assert capsys.readouterr().err.count("sent train step 1") == 1
 
 
 def test_a_heartbeat_is_sent_only_while_files_change(

@@ -46,6 +46,11 @@ class Worker:
     unanswered: deque[Sample] = field(default_factory=deque)
     unread: bytes = b""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it starts, or has samples."""
+        return bool(self.unanswered) or not self.is_ready
+
     def fileno(self) -> int:
         assert self.process.stdout
         return self.process.stdout.fileno()
@@ -155,21 +160,35 @@ class WorkerPool:
         worker.kill()
 
     def _wait(self) -> Iterator[tuple[Sample, Result]]:
-        """Yields what the processes answered until the next event or deadline."""
-        busy = [worker for worker in self.workers if worker.unanswered or not worker.is_ready]
-        seconds = max(0.0, min((worker.deadline for worker in busy), default=0.0) - time.monotonic())
+        """Yields what the processes answered until the next event or deadline. The caller may take long with each
+        result, so all that has arrived is read before a process counts as late."""
+        deadlines = [worker.deadline for worker in self.workers if worker.is_busy]
+        results = self._receive(max(0.0, min(deadlines, default=0.0) - time.monotonic()))
+        while self._find_late() and self.selector.select(0.0):
+            results += self._receive(0.0)
+        for worker in self._find_late():
+            limit = self.timeout if worker.is_ready else START_SECONDS
+            results += self._end(worker, f"it took longer than {limit:g} s")
+        yield from results
+
+    def _receive(self, seconds: float) -> list[tuple[Sample, Result]]:
+        """Reads from all processes that have written something; waits for the first one."""
+        results: list[tuple[Sample, Result]] = []
         for key, _events in self.selector.select(seconds):
             worker: Worker = key.data
             messages = worker.read_messages()
             if messages is None:
-                yield from self._end(worker, f"its process ended ({describe_status(worker.process)})")
+                results += self._end(worker, f"its process ended ({describe_status(worker.process)})")
                 continue
             for message in messages:
-                yield from self._handle(worker, message)
+                results += self._handle(worker, message)
+            if worker.unread:  # the call is over: its result is being written
+                worker.deadline = time.monotonic() + self.timeout
+        return results
+
+    def _find_late(self) -> list[Worker]:
         now = time.monotonic()
-        for worker in [worker for worker in busy if worker in self.workers and now >= worker.deadline]:
-            if worker.unanswered or not worker.is_ready:
-                yield from self._end(worker, f"it took longer than {self.timeout:g} s")
+        return [worker for worker in self.workers if worker.is_busy and now >= worker.deadline]
 
     def _handle(self, worker: Worker, message: dict[str, Any]) -> Iterator[tuple[Sample, Result]]:
         if "failed" in message:

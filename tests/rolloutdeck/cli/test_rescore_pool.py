@@ -1,0 +1,76 @@
+"""The processes of `rolloutdeck rescore`: what counts as too late if the command itself is busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutdeck.cli.rescore import pool as pools
+from rolloutdeck.cli.rescore.pool import WorkerPool
+from rolloutdeck.errors import UsageError
+
+FUNCTIONS = """
+import time
+
+def score(solution_str):
+    time.sleep(float(solution_str))
+    return {"score": 1.0, **{f"part {n}": "x" * 200 for n in range(12)}}
+
+def score_batch(solution_strs):
+    time.sleep(0.2)
+    return [{"score": 1.0, **{f"part {n}": "x" * 200 for n in range(12)}} for text in solution_strs]
+"""
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
+    """Returns the results by id. The command is busy for `busy` seconds after the first result, as it is when the
+    server does not answer."""
+    path = tmp_path / "functions.py"
+    path.write_text(FUNCTIONS)
+
+    def run(name: str, texts: list[str], busy: float, workers: int) -> dict[str, dict[str, Any]]:
+        tasks = [{"id": str(n), "arguments": {"solution_str": text}} for n, text in enumerate(texts)]
+        results = {}
+        with WorkerPool(f"{path}:{name}", workers=workers, timeout=2.0, batch_size=64) as pool:
+            pool.load()
+            for task, result in pool.run(iter(tasks)):
+                if not results:
+                    time.sleep(busy)
+                results[task["id"]] = result
+        return results
+
+    return run
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_call_that_ended_in_time_is_not_late_because_the_command_was_busy(
+    score: Callable[..., dict[str, dict[str, Any]]], workers: int
+) -> None:
+    results = score("score", ["0.6"] * 6, 3.0, workers)
+    assert {number: result.get("error") for number, result in results.items()} == dict.fromkeys("012345")
+
+
+def test_the_long_results_of_a_batch_are_read_to_the_end(score: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    results = score("score_batch", ["0"] * 192, 3.0, 3)
+    assert len(results) == 192 and not any(result.get("error") for result in results.values())
+
+
+def test_a_call_that_hangs_is_late_also_if_the_command_was_busy(
+    score: Callable[..., dict[str, dict[str, Any]]],
+) -> None:
+    results = score("score", ["0", "60", "0.1", "0"], 3.0, 2)
+    assert results["1"] == {"error": "it took longer than 2 s"}
+    assert [results[number]["value"] for number in "023"] == [1.0] * 3
+
+
+def test_a_start_that_hangs_names_its_own_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr(pools, "START_SECONDS", 0.7)
+    with WorkerPool(f"{tmp_path / 'slow.py'}:score", workers=1, timeout=30.0, batch_size=1) as pool:
+        with pytest.raises(UsageError, match=r"could not be loaded: it took longer than 0\.7 s"):
+            pool.load()

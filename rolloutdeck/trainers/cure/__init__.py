@@ -14,6 +14,7 @@ import math
 import re
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
@@ -55,15 +56,19 @@ def find_eval_step(path: Path) -> int | None:
 
 def _find_earlier_eval_step(path: Path, training: Path, trained_steps: int) -> int | None:
     """Returns the step of the last evaluation by the number of evaluations; None if it does not fit to the steps."""
-    try:
-        interval = read_config_file(training / "optimization_config.py")[0].get("eval_interval")
-    except UsageError:
-        return None
-    match = _EVAL_FILE.match(path.name)
+    match, interval = _EVAL_FILE.match(path.name), read_training_setting(training, "eval_interval")
     if not match or not isinstance(interval, int):
         return None
     step = interval * _count_lines(path.parent.parent / f"results/results-{match['run']}.txt", _EVAL_MARK)
     return step if 0 < step <= trained_steps <= step + interval else None
+
+
+def read_training_setting(training: Path, name: str) -> Any:
+    """Returns a setting of the training in the folder `training`; None if it is not known."""
+    try:
+        return read_config_file(training / "optimization_config.py")[0].get(name)
+    except UsageError:
+        return None
 
 
 def find_results_step(path: Path) -> int:

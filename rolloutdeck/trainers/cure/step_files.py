@@ -16,7 +16,7 @@ from typing import Any
 
 from rolloutdeck.trainer_api import LoadableStep, StepLocation
 from rolloutdeck.trainers.common import walk_folders
-from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step
+from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step, read_training_setting
 
 FORMAT, ROLE, END_TOKEN = "cure", "rollout", "<|im_end|>"
 SEPARATE_FILES, JOINT_FILES = ("rl_code_data.json", "rl_case_data.json"), ("rl_data.json",)
@@ -75,8 +75,8 @@ def read_step(location: StepLocation) -> LoadableStep | str:
         return UNEXECUTED_CURE_STEPS
     if not are_answers_of(rows, tasks):
         return MIXED_CURE_STEPS
-    match = OUTPUTS_FILE.match(outputs)
-    facts = {**CURE_FACTS, **parse_model(match["run"] if match else "")}
+    match, dataset = OUTPUTS_FILE.match(outputs), read_training_setting(location.path.parent, "train_dataset")
+    facts = {**CURE_FACTS, **parse_model(match["run"] if match else "", dataset)}
     step = find_cure_step(location.path / outputs)
     return LoadableStep(location.path, ROLE, step, "iteration", location.files, location.layout, facts)
 
@@ -112,7 +112,12 @@ def iter_answers(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
                 yield from ((prompt, text) for text in texts if isinstance(text, str))
 
 
-def parse_model(run: str) -> dict[str, str]:
-    """Returns the model in the name of the outputs, written by CURE with dots for slashes."""
-    model, dash, _ = run.rpartition("-")
-    return {"model": model} if dash else {}
+def parse_model(run: str, dataset: object) -> dict[str, str]:
+    """Returns the model in the name of the outputs, written by CURE with dots for slashes.
+
+    `dataset`: the data set of the training, if it is known; its name may have a dash. From the second step on, the name
+    has the path of the checkpoint that is trained. It does not show the model that the training began with.
+    """
+    suffix = f"-{dataset}"
+    model = run.removesuffix(suffix) if run.endswith(suffix) else run.rpartition("-")[0]
+    return {"model": model} if model and "ckpt." not in model else {}

@@ -78,6 +78,22 @@ def test_the_newest_outputs_are_the_steps(tmp_path: Path) -> None:
     assert isinstance(result, LoadableStep) and result.files == (CODE, CASE, LATER)
 
 
+def test_a_step_of_a_checkpoint_has_no_model_that_could_be_compared(tmp_path: Path) -> None:
+    folder = put(tmp_path, 1)
+    name = "outputs-rl-.root.CURE.optimization.ckpt.optimized-CodeContests.json"
+    (folder / LATER).rename(folder / name)
+    result = read_location(tmp_path)
+    assert isinstance(result, LoadableStep) and name in result.files and "model" not in result.facts
+
+
+def test_a_data_set_with_a_dash_is_no_part_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "optimization_config.py").write_text('train_dataset = "Live-Code"\n')
+    folder = put(tmp_path)
+    (folder / BASE).rename(folder / BASE.replace("CodeContests", "Live-Code"))
+    result = read_location(tmp_path)
+    assert isinstance(result, LoadableStep) and result.facts["model"] == requirements().facts["model"]
+
+
 def test_rewards_that_train_both_roles_together_are_one_file(tmp_path: Path) -> None:
     folder = put(tmp_path)
     (folder / BOTH).write_text(json.dumps(read(folder / CODE) + read(folder / CASE)))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import read_text_lines, send_request
+from rolloutdeck.cli.common import read_text_lines, send_request, split_rows
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
-MAX_REQUEST_CHARS = 4_000_000
+MAX_STEPS_PER_REQUEST = 10_000  # as many as the server takes
 FORM = '{"step": 1, "prompts": ["2+2=", …]}'
 
 
 def send_step_prompts(server: ServerClient, run: str, steps: dict[int, list[str]], step_kind: str) -> None:
     """Sends the prompts of these steps to the run. Raises UsageError."""
-    for batch in _split_batches(steps):
-        send_request(server, "POST", f"runs/{quote(run, safe='')}/prompts/", {"steps": batch, "step_kind": step_kind})
+    for part in split_rows(steps.items(), MAX_STEPS_PER_REQUEST):
+        body = {"steps": dict(part), "step_kind": step_kind}
+        send_request(server, "POST", f"runs/{quote(run, safe='')}/prompts/", body)
 
 
 def read_step_prompts(path: Path) -> dict[int, list[str]]:
@@ -60,17 +60,3 @@ def _format_prompt(prompt: Any) -> str:
 
 def _read_content(content: Any) -> str:
     return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content)
-
-
-def _split_batches(steps: dict[int, list[str]]) -> Iterator[dict[int, list[str]]]:
-    """Yields parts of at most `MAX_REQUEST_CHARS`; a single step may be larger."""
-    batch: dict[int, list[str]] = {}
-    size = 0
-    for step, prompts in steps.items():
-        chars = sum(map(len, prompts))
-        if batch and size + chars > MAX_REQUEST_CHARS:
-            yield batch
-            batch, size = {}, 0
-        batch[step] = prompts
-        size += chars
-    yield batch

@@ -1,4 +1,5 @@
-"""Loaded before Django's settings: every test run has a home, a data folder and a Redis of its own."""
+"""Loaded before Django's settings: every test run has a home and a data folder of its own, and each of its processes a
+Redis. A REDIS_URL of the environment is used by all of them."""
 
 from __future__ import annotations
 
@@ -49,3 +50,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "ROLLOUTDECK_TEST_HOME" not in os
     os.environ["ROLLOUTDECK_CONTEXT"] = "off"  # a test that is about it switches it on
     os.environ["ROLLOUTDECK_DATA"] = str(home / "data")
     os.environ.setdefault("REDIS_URL", start_redis(home))
+elif "PYTEST_XDIST_WORKER" in os.environ and os.environ["REDIS_URL"].startswith(f"unix://{os.environ['HOME']}/"):
+    folder = Path(os.environ["HOME"]) / os.environ["PYTEST_XDIST_WORKER"]
+    folder.mkdir(exist_ok=True)
+    os.environ["REDIS_URL"] = start_redis(folder)

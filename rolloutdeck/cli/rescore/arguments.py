@@ -77,11 +77,11 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", type=float, default=120.0, metavar="SECONDS", help="limit of one call; default: 120")
     retries_help = "tries of a call that the endpoint refuses (429, 5xx), with growing pauses; default: 6"
     add("--tries", type=int, default=6, metavar="N", help=retries_help)
-    add("--max-tokens", type=int, default=1024, metavar="N", help="of an answer; default: 1024")
+    add("--max-tokens", type=int, default=1024, metavar="N", help="of an answer and its thoughts; default: 1024")
     body_help = 'more fields of the request as JSON; null removes one, for example {"max_tokens": null}'
     add("--body", default="", metavar="JSON", help=body_help)
     retry_help = "also samples that were sent without an answer, and those with an error"
     add("--retry", action="store_true", help=retry_help)
-    journal_help = "file that remembers every call; default: in ~/.rolloutdeck/judge, one per re-score"
+    journal_help = "file that remembers every call of one judge; default: in ~/.rolloutdeck/judge, one per re-score"
     add("--journal", type=Path, metavar="FILE", help=journal_help)
     add_server_arguments(parser)

@@ -30,6 +30,7 @@ from rolloutdeck.trainers.common import (
 
 Experiment = TypeVar("Experiment")
 
+TOKEN = "ROLLOUTDECK_TOKEN"
 ENTRYPOINT_ARGUMENT = "trainer.override_entrypoint="
 SKIPPED_COLUMNS = ("prompt", "response")
 
@@ -47,12 +48,15 @@ def main() -> None:
     validate_cfg(config)
     initialize_ray(config)
     variables = {name: value for name, value in os.environ.items() if name.startswith("ROLLOUTDECK_")}
-    ray.get(ray.remote(num_cpus=1, runtime_env={"env_vars": variables})(run_experiment).remote(config))
+    token = variables.pop(TOKEN, "")  # Ray shows variables in its dashboard, but no arguments
+    ray.get(ray.remote(num_cpus=1, runtime_env={"env_vars": variables})(run_experiment).remote(config, token))
 
 
-def run_experiment(config: Any) -> None:
+def run_experiment(config: Any, token: str = "") -> None:
     from skyrl.train.entrypoints.main_base import BasePPOExp
 
+    if token:
+        os.environ[TOKEN] = token
     record(BasePPOExp(config)).run()
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile, RunRequirements, write_without_prompts
 from rolloutdeck.trainer_api import TrainerSettings
-from rolloutdeck.trainer_config import is_unresolved
 from rolloutdeck.trainers.verl import facts
 from rolloutdeck.trainers.verl.facts import BATCH, EXPERIMENT, GEN_BATCH, PROJECT, PROMPT, RESPONSE, SAMPLES_PER_PROMPT
 from rolloutdeck.trainers.verl.settings_check import (
@@ -188,6 +187,6 @@ def _read_name(settings: TrainerSettings, name: str) -> str:
     value = str(settings[name])
     if "***" in value:
         raise UsageError(f"{name} is masked in the run's config; give it with --set {name}=VALUE.")
-    if is_unresolved(value):
+    if "${" in value:  # of OmegaConf, for which the running configuration is needed
         raise UsageError(f"Cannot determine {name}={value}; give it with --set {name}=VALUE.")
     return value

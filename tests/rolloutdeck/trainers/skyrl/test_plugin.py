@@ -174,7 +174,7 @@ def test_the_start_script_passes_skyrl_its_arguments_and_our_variables_to_ray(
 
     def remote(**options: Any) -> Any:
         variables = options["runtime_env"]["env_vars"]
-        return lambda function: SimpleNamespace(remote=lambda config: started.append((function, config, variables)))
+        return lambda function: SimpleNamespace(remote=lambda *args: started.append((function, *args, variables)))
 
     config = SimpleNamespace(from_cli_overrides=lambda words: words)
     names = {
@@ -187,10 +187,12 @@ def test_the_start_script_passes_skyrl_its_arguments_and_our_variables_to_ray(
         vars(module).update(values)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_RUN", "sky")
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", "secret")
     monkeypatch.setattr(
         sys, "argv", ["x", "trainer.override_entrypoint=rolloutdeck.trainers.skyrl", "trainer.epochs=1"]
     )
     skyrl.main()
-    [(function, words, variables)] = started
-    assert (function.__name__, words) == ("run_experiment", ["trainer.epochs=1"])
+    [(function, words, token, variables)] = started
+    assert (function.__name__, words, token) == ("run_experiment", ["trainer.epochs=1"], "secret")
+    assert "ROLLOUTDECK_TOKEN" not in variables, "Ray shows variables in its dashboard"
     assert variables["ROLLOUTDECK_RUN"] == "sky" and all(name.startswith("ROLLOUTDECK_") for name in variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,14 +15,22 @@ from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Storag
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")
 
+MAX_ARGUMENTS = 64  # of a call; a global that we know has at most 7
+
 Shape = tuple[int, ...]
 
 
-def build_call_result(name: Name, args: tuple[Any, ...]) -> Any:
-    """Returns what REDUCE and NEWOBJ push: inert if the name is unknown or its arguments are unexpected."""
+def build_call_result(name: Name, args: tuple[Any, ...], count_arguments: Callable[[tuple[Any, ...]], None]) -> Any:
+    """Returns what REDUCE and NEWOBJ push: inert if the name is unknown or its arguments are unexpected.
+
+    Arguments that are used are passed to `count_arguments` before.
+    """
     builder = CALL_BUILDERS.get(str(name))
-    if builder is None:
-        return Picture() if is_picture_class(name) and not args else Unreadable(str(name))
+    if builder is None:  # there can be millions of such calls, so they share the text
+        return Picture() if is_picture_class(name) and not args else Unreadable(sys.intern(str(name)))
+    if len(args) > MAX_ARGUMENTS:
+        return Unreadable(f"{name} with more than {MAX_ARGUMENTS} arguments")
+    count_arguments(args)
     try:
         return builder(name, *args)
     except SafePickleError as error:
@@ -82,10 +91,11 @@ def _build_tensor(
     name: Name, storage: Storage | Unreadable, start: int, shape: Shape, stride: Shape, *options: Any
 ) -> Tensor | Unreadable:
     if isinstance(storage, Unreadable):
-        return Unreadable(f"tensor on {storage.name}")
+        return Unreadable(f"tensor on {storage.name:.200}")
     if not isinstance(storage, Storage) or type(start) is not int or len(shape) != len(stride):
         raise SafePickleError("a tensor without a storage, or with a different number of sizes and strides")
-    count_elements((*shape, start))
+    count_elements(shape)
+    count_elements((start,))
     return Tensor(storage, start, tuple(shape), tuple(stride))
 
 

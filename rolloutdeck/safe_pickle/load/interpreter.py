@@ -18,6 +18,8 @@ from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleL
 
 MAX_TEXT_LENGTH = 1 << 30  # characters in all strings of a pickle
 FREE_ARGUMENT_LENGTH = 1 << 20  # items and bytes that calls may receive, besides twice the size of the pickle
+MAX_NAME_LENGTH = 1024  # characters of a module or a global
+SIZED_TYPES = (str, bytes, list, tuple, dict, set, frozenset)
 NUMBER_OPCODES = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
 
 
@@ -157,8 +159,12 @@ class PickleInterpreter:
 
     def push_stack_global(self, op: Opcode) -> None:
         name, module = self.stack.pop(), self.stack.pop()
-        known = isinstance(name, str) and isinstance(module, str)
-        self.stack.append(Name(module, name) if known else Unreadable("a global whose name is not a string"))
+        if not isinstance(name, str) or not isinstance(module, str):
+            self.stack.append(Unreadable("a global whose name is not a string"))
+        elif max(len(name), len(module)) > MAX_NAME_LENGTH:
+            self.stack.append(Unreadable("a global with a long name"))
+        else:
+            self.stack.append(Name(module, name))
 
     def call_global(self, op: Opcode) -> None:
         args, target = self.stack.pop(), self.stack.pop()
@@ -180,15 +186,14 @@ class PickleInterpreter:
 
     def _call(self, target: Any, args: Any) -> None:
         if isinstance(args, tuple) and isinstance(target, Name):
-            self._count_argument_length(args)
-            self.stack.append(build_call_result(target, args))
+            self.stack.append(build_call_result(target, args, self._count_argument_length))
         else:
             not_global = Unreadable("a call of something that is not a global")
             self.stack.append(target if isinstance(target, Unreadable) else not_global)
 
     def _count_argument_length(self, args: tuple[Any, ...]) -> None:
         """Limits the total length of arguments. A pickle can pass a memoized long argument again for 1 or 2 bytes."""
-        self.argument_length += sum(len(arg) for arg in args if isinstance(arg, str | bytes | list))
+        self.argument_length += sum(len(arg) for arg in args if isinstance(arg, SIZED_TYPES))
         if self.argument_length > FREE_ARGUMENT_LENGTH + 2 * self.source.size:
             raise SafePickleError("it passes the same long values to calls again and again")
 
@@ -216,7 +221,7 @@ class PickleInterpreter:
         _, kind, key, _, count = persistent_id
         dtype = stream.STORAGE_DTYPES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
         if dtype is None:
-            return Unreadable(f"storage of type {kind}" if isinstance(kind, Name) else "storage of no type")
+            return Unreadable(f"storage of type {kind!s:.80}" if isinstance(kind, Name) else "storage of no type")
         if not isinstance(key, str) or type(count) is not int:
             raise SafePickleError("a torch storage without its key")
         span = self.archive.members.get(f"data/{key}")

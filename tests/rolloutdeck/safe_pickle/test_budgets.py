@@ -6,10 +6,12 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from rolloutdeck.safe_pickle import SafetyReport
+from rolloutdeck.safe_pickle import SafePickleError, SafetyReport
+from rolloutdeck.safe_pickle.load import Unreadable, load_archive, load_pickle
 from rolloutdeck.safe_pickle.safety_report import check_source_safety
 from rolloutdeck.safe_pickle.stream import ByteSource
 from tests.rolloutdeck.safe_pickle import assembler as made
@@ -143,3 +145,82 @@ def test_sets_of_the_same_list_share_its_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 << 20
+
+
+# The reader
+
+
+def read(data: bytes) -> Any:
+    return load_pickle(ByteSource.from_bytes(data))
+
+
+def measure_peak(data: bytes) -> int:
+    """The most memory while the reader reads a pickle, in bytes."""
+    tracemalloc.start()
+    try:
+        read(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def build_repeated_call(name: str, arguments: bytes, times: int = 50_000) -> bytes:
+    return build_repeated(made.named(name) + b"\x940" + arguments + b"\x940", get(0) + get(1) + b"R", times)
+
+
+LONG = made.row(*[made.NONE] * MANY)
+TENSOR = "torch._utils._rebuild_tensor_v2"
+TYPED = "torch._tensor._rebuild_from_type_v2"
+
+
+@pytest.mark.parametrize("name", ["os.system", TENSOR, "builtins.set"])
+def test_a_call_with_very_many_arguments_is_inert_and_takes_no_time(name: str) -> None:
+    assert read(build_repeated_call(name, LONG)) is None
+    assert str(read(made.pickled(made.named(name) + LONG + b"R"))).startswith(f"unreadable: {name}")
+
+
+def test_a_tensor_of_very_many_dimensions_is_inert_and_takes_no_time() -> None:
+    long = LONG.replace(made.NONE, b"K\x01") + b"\x94"
+    call = made.row(made.storage(16), made.number(0), long, get(0), made.FALSE, made.EMPTY_DICT)
+    arguments = made.row(made.named(TENSOR), made.NONE, call, made.NONE)
+    prepare = arguments + b"\x940" + made.named(TYPED) + b"\x940"
+    program = build_repeated(prepare, get(2) + get(1) + b"R", 50_000, 2)
+    assert load_archive(ByteSource.from_bytes(made.archive(made.members(program, made.BYTES)))) is None
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        LONG,
+        made.listed(*[made.NONE] * MANY),
+        b"}(" + b"".join(b"J" + struct.pack("<i", at) + b"N" for at in range(MANY)) + b"u",
+    ],
+    ids=["a tuple", "a list", "a dict"],
+)
+def test_a_long_argument_of_any_type_passed_again_and_again_is_refused(argument: bytes) -> None:
+    with pytest.raises(SafePickleError, match="again and again"):
+        read(build_repeated_call("builtins.set", argument + b"\x85"))
+
+
+def test_objects_of_an_unknown_class_may_share_a_long_argument() -> None:
+    assert read(build_repeated_call("reward.Score", made.listed(*[made.NONE] * MANY) + b"\x85")) is None
+
+
+def test_a_global_with_a_long_name_takes_no_memory() -> None:
+    long, short = made.text("m" * 1_000_000), made.text("f")
+    again = (get(0) + short + b"\x93)R") * 100 + (short + get(0) + b"\x93)R") * 100
+    result = made.pickled(b"(" + long + b"\x94" + again + b"l")
+    assert {str(value) for value in read(result)[1:]} == {"unreadable: a global with a long name"}
+    assert measure_peak(result) < 10 << 20
+
+
+def test_calls_of_one_unknown_global_share_its_name() -> None:
+    name = made.text("m" * 1000) + made.text("f" * 1000) + b"\x93\x94"
+    assert measure_peak(made.pickled(b"(" + name + (get(0) + b")R") * 20_000 + b"l")) < 10 << 20
+
+
+def test_the_names_of_tensors_on_unreadable_storages_do_not_grow() -> None:
+    shape = made.row(made.number(0), made.EMPTY_TUPLE, made.EMPTY_TUPLE)[1:-1]
+    calls = b"".join(get(0) + b"(" + get(at) + shape + b"tR\x94" for at in range(1, 5000))
+    values = read(made.pickled(b"(" + made.named(TENSOR) + b"\x94" + made.new("x.Y") + b"\x94" + calls + b"l"))
+    assert all(isinstance(value, Unreadable) and len(value.name) < 300 for value in values[1:])

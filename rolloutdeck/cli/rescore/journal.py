@@ -38,8 +38,8 @@ class Journal:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Journal:
-        """Reads what an earlier command wrote. Raises UsageError if another command uses the journal, or if it is that
-        of another judge."""
+        """Reads what an earlier command wrote. Raises UsageError if another command uses the journal, if it is that of
+        another judge, or if the file is no journal. Then the file stays as it is."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")  # noqa: PTH123
@@ -51,6 +51,10 @@ class Journal:
             except OSError:
                 self._file.close()
                 raise UsageError(f"Another command uses the journal {self.path}. Wait until it ends.") from None
+        if not is_journal(self._file.readline()):
+            self._file.close()
+            raise UsageError(f"{self.path} is not the journal of a judge. Use another file.")
+        self._file.seek(0)
         self._read()
         if not self._owner:
             self._append({"event": "judge", **self.judge})
@@ -71,7 +75,7 @@ class Journal:
         for line in iter(self._file.readline, b""):
             if not line.endswith(b"\n"):
                 break  # a kill cut it
-            with contextlib.suppress(ValueError, KeyError):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._apply(json.loads(line), end)
             end += len(line)
         self._file.truncate(end)
@@ -116,3 +120,14 @@ class Journal:
     def is_unanswered(self, sample: str) -> bool:
         """Returns whether the sample was sent and nothing is known of it."""
         return sample in self.sent and sample not in self._answers
+
+
+def is_journal(first: bytes) -> bool:
+    """Whether a file that begins with this line may be a journal. A kill may have cut its only line."""
+    if not first.endswith(b"\n"):
+        return b'{"event": '.startswith(first[:10])
+    try:
+        line = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(line, dict) and "event" in line

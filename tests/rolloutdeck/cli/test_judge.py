@@ -221,6 +221,17 @@ def test_an_endpoint_without_a_connection_was_not_asked(
     assert main(words) == 0 and set(endpoint.calls.values()) == {1}
 
 
+@pytest.mark.parametrize("content", ["Is the answer right?", '["a"]\n{}', "one\ntwo"])
+def test_a_file_that_is_no_journal_is_refused_and_stays(
+    run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    path = node / "notes.txt"
+    path.write_text(content)
+    assert main(build_words(endpoint, "--rubric", "--journal", str(path))) == 2
+    assert f"{path} is not the journal of a judge" in capsys.readouterr().err
+    assert path.read_text() == content and not endpoint.calls
+
+
 def test_a_journal_belongs_to_one_judge(
     run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 MAX_PLAIN_VALUES = 8_000_000  # a shared value counts each time, because it is written out each time
 MAX_DEPTH = 64
 MAX_INLINE_VALUES = 4096  # of a longer array inside a value only the shape is returned
+TEXT_TYPES = {str, bytes, load.Unreadable}
 STRUCT_CODES = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 STRUCT_CODES |= {"f2": "e", "f4": "f", "f8": "d"}
 
@@ -64,7 +65,7 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
 class PlainConverter:
     """Converts values to plain Python and counts them, because a few bytes can represent any number of values.
 
-    A shared value is converted once. Every `text_unit` characters of a text count as one more value.
+    A shared value is converted once. Every `text_unit` characters of a text or bytes count as one more value.
     """
 
     def __init__(self, limit: int, text_unit: int = 1024) -> None:
@@ -77,10 +78,14 @@ class PlainConverter:
         if self.value_count > self.limit:
             raise SafePickleError(f"more than {MAX_PLAIN_VALUES:,} values")
 
+    def count_text(self, value: str | bytes | load.Unreadable) -> int:
+        """Returns how many values the characters count as."""
+        return len(value.name if isinstance(value, load.Unreadable) else value) // self.text_unit
+
     def convert(self, value: Any, depth: int) -> Any:
         convert = CONVERTERS.get(type(value))
         if convert is None:
-            self.count_values(1 + len(value) // self.text_unit if type(value) is str else 1)
+            self.count_values(1 + self.count_text(value) if type(value) in TEXT_TYPES else 1)
             return value
         converted = self.converted.get(id(value))
         if converted is None:
@@ -107,13 +112,23 @@ class PlainConverter:
     def convert_dict(self, value: Any, depth: int) -> Any:
         return {self.convert_key(key): self.convert(member, depth) for key, member in value.items()}
 
+    def convert_set(self, value: Any, depth: int) -> Any:
+        for member in value:  # they are plain already, since they had to be hashed
+            self.convert(member, depth)
+        return value
+
     def convert_key(self, value: Any) -> Any:
-        if type(value) is str:
-            self.count_values(len(value) // self.text_unit)
+        if type(value) in TEXT_TYPES:
+            self.count_values(self.count_text(value))
         return str(value) if isinstance(value, load.Unreadable) else value
 
     def convert_scalar(self, value: load.Scalar, depth: int) -> Any:
+        self.count_array_text(value.dtype, 1)
         return decode_values(value.dtype, value.data, 1)[0]
+
+    def count_array_text(self, dtype: load.Dtype, count: int) -> None:
+        if dtype.kind in "US":
+            self.count_values(count * int(dtype.code[1:]) // self.text_unit)
 
     def convert_small_array(self, value: load.Array, depth: int) -> Any:
         if math.prod(value.shape) <= MAX_INLINE_VALUES or isinstance(value.data, list):
@@ -129,6 +144,7 @@ class PlainConverter:
             flat = self.convert_list(value.data, depth)
         else:
             assert value.data is not None
+            self.count_array_text(value.dtype, count)
             flat = decode_values(value.dtype, value.data, count)
         if len(flat) != count:  # an opcode changed its list later
             return load.Unreadable(f"numpy array of shape {value.shape} with {len(flat):,} values")
@@ -160,6 +176,9 @@ CONVERTERS: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
     tuple: PlainConverter.convert_tuple,
     dict: PlainConverter.convert_dict,
     OrderedDict: PlainConverter.convert_dict,
+    load.TensorBatch: PlainConverter.convert_dict,
+    set: PlainConverter.convert_set,
+    frozenset: PlainConverter.convert_set,
     load.Scalar: PlainConverter.convert_scalar,
     load.Array: PlainConverter.convert_small_array,
     load.Tensor: PlainConverter.convert_tensor,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.safe_pickle import SafePickleError, SafetyReport
+from rolloutdeck.safe_pickle.batches.plain_values import PlainConverter, convert_to_plain
 from rolloutdeck.safe_pickle.load import Unreadable, load_archive, load_pickle
 from rolloutdeck.safe_pickle.safety_report import check_source_safety
 from rolloutdeck.safe_pickle.stream import ByteSource
@@ -224,3 +225,40 @@ def test_the_names_of_tensors_on_unreadable_storages_do_not_grow() -> None:
     calls = b"".join(get(0) + b"(" + get(at) + shape + b"tR\x94" for at in range(1, 5000))
     values = read(made.pickled(b"(" + made.named(TENSOR) + b"\x94" + made.new("x.Y") + b"\x94" + calls + b"l"))
     assert all(isinstance(value, Unreadable) and len(value.name) < 300 for value in values[1:])
+
+
+# The plain values
+
+
+SKYRL_BATCH = "skyrl_train.training_batch.TrainingInputBatch"
+NUMBERS = b"".join(b"J" + struct.pack("<i", at) for at in range(10_000))
+PAIRS = b"".join(b"J" + struct.pack("<i", at) + made.NONE for at in range(10_000))
+U4 = (made.number(3), made.text("<"), *[made.NONE] * 3, made.number(8_000_000), made.number(4), made.number(8))
+TEXTS = made.array(made.data(bytes(8_000_000)), 1, made.dtype("U2000000", U4))
+SHARED: dict[str, bytes] = {
+    "a set": b"\x8f(" + NUMBERS + b"\x90",
+    "a frozenset": b"(" + NUMBERS + b"\x91",
+    "a batch of SkyRL": made.new(SKYRL_BATCH) + b"(" + PAIRS + b"u",
+    "a text of numpy": TEXTS,
+    "bytes": made.call("_codecs.encode", made.text("x" * 4_000_000), made.text("latin1")),
+}
+
+
+@pytest.mark.parametrize("value", SHARED.values(), ids=SHARED)
+def test_a_value_shared_by_many_rows_counts_in_each_of_them(value: bytes) -> None:
+    rows = read(made.pickled(b"](" + value + b"\x94" + get(0) * 9999 + b"e"))
+    with pytest.raises(SafePickleError, match="8,000,000"):
+        convert_to_plain(rows)
+
+
+def test_the_name_of_an_unreadable_value_counts_as_text() -> None:
+    rows = [Unreadable("x" * 1000)] * 100
+    PlainConverter(100).convert(rows[1:], 0)
+    with pytest.raises(SafePickleError, match="values"):
+        PlainConverter(1000, text_unit=8).convert(rows, 0)
+
+
+def test_sets_and_a_batch_of_skyrl_become_plain() -> None:
+    members = made.number(1) + made.text("a")
+    body = made.listed(b"\x8f(" + members + b"\x90", b"(" + members + b"\x91", made.new(SKYRL_BATCH) + members + b"s")
+    assert convert_to_plain(read(made.pickled(body))) == [{1, "a"}, frozenset((1, "a")), {1: "a"}]

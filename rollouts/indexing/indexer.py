@@ -24,7 +24,7 @@ from rolloutdeck.watch import remove_compression_ending
 from rollouts import storage
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
 from rollouts.formats import FORMAT_NAMES, HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
-from rollouts.indexing import artifact_dumps, correctness, split_steps
+from rollouts.indexing import append_chunks, artifact_dumps, correctness, split_steps
 from rollouts.indexing.forgotten import drop_forgotten_artifact, drop_forgotten_bytes
 from rollouts.indexing.reading import BAD_LINE, FORGOTTEN, ClaimLostError, DumpReading, clean_message
 from rollouts.indexing.reconcile import reconcile_step
@@ -45,6 +45,7 @@ OUT_OF_MEMORY = (
 )
 FIRST_RETRY_DELAY = timedelta(seconds=5)  # doubles with each try
 MAX_OUTAGE = timedelta(days=1)  # of the disk, the bucket or the database, since the dump arrived
+MAX_READINGS = 5  # of a chunk, while the chunks before it are indexed at the same time
 DATABASE_PAUSES = (1, 2, 4, 8, 16)  # seconds
 
 
@@ -152,6 +153,15 @@ def store_failure_patiently(dump: Dump, error: RolloutError) -> None:
 
 
 def index_claimed_dump(dump: Dump) -> None:
+    for _ in range(MAX_READINGS - 1):
+        try:
+            return read_dump(dump)
+        except append_chunks.EarlierChunkError:
+            dump.refresh_from_db()
+    read_dump(dump)
+
+
+def read_dump(dump: Dump) -> None:
     if dump.is_final or (dump.segment and artifact_dumps.is_artifact_file_missing(dump)):
         # Its body is all that remains of its bytes.
         with transaction.atomic():
@@ -232,6 +242,7 @@ def publish_samples(reading: DumpReading, size: int | None) -> None:
     dump = reading.dump
     assert dump.step is not None
     step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
+    append_chunks.check_earlier_chunks(dump, reading.earlier, reading.index_rows.ids())
     old_segment, count = dump.segment, reading.index_rows.count
     renamed = find_renamed_samples(dump, count, reading.index_rows.ids())
     move_user_records(step, renamed)
@@ -243,6 +254,8 @@ def publish_samples(reading: DumpReading, size: int | None) -> None:
         )
     dump.segment_offset, dump.rows = 0, count
     rows = reconcile_step(step, dump, reading.index_rows)
+    if dump.state == Dump.State.INDEXED:
+        append_chunks.requeue_later_chunks(dump, reading.index_rows.ids())
     finish_dump(reading)
     recompute_step_stats(step, None if correctness.apply_correctness_rule(step) else rows)
     mark_superseded_steps(dump.run)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from rolloutdeck.protocol import compute_prompt_key
 from rollouts import samples
 from rollouts.errors import RolloutError, UnreadableDumpError
+from rollouts.indexing.append_chunks import EarlierChunks, load_earlier_chunks
 from rollouts.models import Dump, ForgottenPrompt
 from rollouts.samples import IndexRowBuilder, LineProblem, MetricPoint, Record, SkippedRow
 
@@ -42,7 +43,8 @@ def clean_message(message: str) -> str:
 @dataclass(slots=True)
 class DumpReading:
     """`path` is `Segment.path` of the new body file, `get_position` the number of bytes read of the dump, `skipped` is
-    {reason: count}, and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out."""
+    {reason: count}, and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out. `earlier`:
+    the chunks before it, if the dump is a chunk of a file."""
 
     dump: Dump
     path: str
@@ -51,6 +53,7 @@ class DumpReading:
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[list[int | str]] = field(default_factory=list)
     id_generator: samples.SampleIdGenerator | None = None
+    earlier: EarlierChunks = EarlierChunks({}, frozenset())
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
     forgotten: frozenset[str] = frozenset()
@@ -101,6 +104,8 @@ class DumpReading:
         for record in records:
             if self.id_generator is None:
                 self.id_generator = create_id_generator(self.dump, record)
+                self.earlier = load_earlier_chunks(self.dump)
+                self.id_generator.skip_ids(self.earlier.ids)
             yield record
 
     def leave_out_forgotten(self, records: Iterable[Record]) -> Iterator[Record]:

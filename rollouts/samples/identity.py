@@ -3,13 +3,16 @@
 import base64
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
 from rollouts.samples.record import Record
 
 ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
+LETTER_VALUES = np.zeros(128, dtype=np.uint64)
+LETTER_VALUES[ALPHABET] = np.arange(32)
 ID_CHARS = 52  # of a sha256 in base32 without padding
 KEY_CHARS = 26
 
@@ -24,17 +27,18 @@ FIRST_OCCURRENCE = encode_part("0")
 
 
 class SampleIdGenerator:
-    """Generates the ids of the samples of one dump, in order.
+    """Generates the ids of the samples of one dump, or of a chunk of a file, in order.
 
     An id is 52 characters of lower-case base32: sha256 over the parts of the constructor, prompt, response and k, each
     with its length in bytes in front. See `get_identity_texts` for prompt and response. k counts from 0 among the
-    samples of the dump with the same prompt and response.
+    samples of the dump with the same prompt and response; numbers whose id is in `skip_ids` are left out.
     """
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
         parts = (run_uid, attempt_key, split, step_kind, str(step), producer)
         self.prefix_hash = hashlib.sha256(b"".join(map(encode_part, parts)))
         self.counts: dict[bytes, int] = {}
+        self.skipped: frozenset[bytes] = frozenset()
         self.prompt = ""
         self.prompt_hash = self.prefix_hash.copy()
         self.prompt_hash.update(encode_part(""))
@@ -53,11 +57,23 @@ class SampleIdGenerator:
         text.update(FIRST_OCCURRENCE)
         first = text.digest()
         k = self.counts.get(first, 0)
+        digest = compute_repeated_digest(repeated, k) if k else first
+        while digest in self.skipped:
+            k += 1
+            digest = compute_repeated_digest(repeated, k)
         self.counts[first] = k + 1
-        if not k:
-            return first
-        repeated.update(encode_part(str(k)))
-        return repeated.digest()
+        return digest
+
+    def skip_ids(self, ids: Collection[str]) -> None:
+        """Other samples have these ids. Call it before the first id is generated."""
+        self.skipped = frozenset(decode_base32(ids))
+
+
+def compute_repeated_digest(text: Any, k: int) -> bytes:
+    """Returns the digest of the k-th sample with a text; `text` is its hash without k."""
+    repeated = text.copy()
+    repeated.update(encode_part(str(k)))
+    return bytes(repeated.digest())
 
 
 def get_identity_texts(record: Record) -> tuple[str, str]:
@@ -95,6 +111,19 @@ def encode_base32(digests: Sequence[bytes]) -> list[str]:
     letters = ALPHABET[(words[:, :, None] >> shifts) & np.uint64(31)].reshape(-1, 56)[:, :ID_CHARS]
     text = letters.tobytes().decode("ascii")
     return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
+
+
+def decode_base32(ids: Collection[str]) -> list[bytes]:
+    """Returns the digests of ids: the inverse of `encode_base32`."""
+    if not ids:
+        return []
+    letters = np.frombuffer("".join(ids).encode("ascii"), dtype=np.uint8).reshape(-1, ID_CHARS)
+    values = np.zeros((len(ids), 56), dtype=np.uint64)
+    values[:, :ID_CHARS] = LETTER_VALUES[letters]
+    words = (values.reshape(-1, 7, 8) << np.arange(35, -1, -5, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
+    fives = (words[:, :, None] >> np.arange(32, -1, -8, dtype=np.uint64)) & 255
+    plain = fives.astype(np.uint8).reshape(-1, 35)[:, :32].tobytes()
+    return [plain[at : at + 32] for at in range(0, len(plain), 32)]
 
 
 def compute_content_key(prompt_key: str, response: str) -> str:

@@ -35,6 +35,14 @@ def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> N
     assert len(set(alone)) == len(pairs)
 
 
+@given(pairs=st.lists(st.tuples(text, text), max_size=12), earlier=st.integers(0, 12))
+def test_a_part_of_the_samples_is_named_as_the_whole_is(pairs: list[tuple[str, str]], earlier: int) -> None:
+    expected = SampleIdGenerator(*WHERE).generate_ids(pairs)
+    namer = SampleIdGenerator(*WHERE)
+    namer.skip_ids(expected[:earlier])
+    assert sorted(namer.generate_ids(pairs[earlier:])) == sorted(expected[earlier:])
+
+
 @pytest.mark.parametrize("place", range(9))
 def test_every_part_of_the_identity_counts(place: int) -> None:
     def generate(parts: list[Any]) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
 from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Tensor, load_archive
+from rolloutdeck.safe_pickle.load import DTYPE_SIZES, Tensor, Unreadable, load_archive
 from rolloutdeck.safe_pickle.stream import ByteSource
 
 MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows; a shared value counts each time
 MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
+MAX_TENSOR_SPAN = 16 << 20  # numbers in the storage from the first to the last one of a tensor
+SKIPPED_PER_VALUE = 64  # numbers between those of a tensor that take as much time as one value
 TEXT_UNIT = 8  # characters of text per value: the texts of all rows are at most as long as the largest dump
 NUMBERS = {int, float}
 
@@ -56,5 +59,21 @@ class RowConverter:
             return value
         if not isinstance(value, Tensor) or len(value.shape) != 1 or value.shape[0] > MAX_TENSOR_NUMBERS:
             return converter.convert(value, 1)
-        converter.count_values(value.shape[0])
-        return decode_numbers(value.storage.dtype, build_dense_field(value).read_all()[0])
+        size, step = value.shape[0], value.stride[0] if value.shape[0] > 1 else 1
+        if type(step) is not int or not 0 <= size * step <= MAX_TENSOR_SPAN:
+            return Unreadable(f"tensor of shape {value.shape} that is spread over too many numbers")
+        converter.count_values(size + size * step // SKIPPED_PER_VALUE)
+        try:
+            return _read_flat_tensor(value, size, step)
+        except SafePickleError as error:
+            return Unreadable(str(error))
+
+
+def _read_flat_tensor(tensor: Tensor, size: int, step: int) -> list[Any]:
+    """Returns `size` numbers, every `step`-th in the storage. A column of a matrix has such a step."""
+    dtype = tensor.storage.dtype
+    width, span = DTYPE_SIZES[dtype], (size - 1) * step + 1 if size else 0
+    data = build_dense_field(replace(tensor, shape=(span,), stride=(1,))).read_all()[0]
+    if step > 1:
+        data = b"".join([data[at : at + width] for at in range(0, len(data), step * width)])
+    return decode_numbers(dtype, data if step else data * size)

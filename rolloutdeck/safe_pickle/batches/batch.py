@@ -132,10 +132,10 @@ class RolloutBatch:
         tensor = self._contents.tensors.get(name)
         if tensor is None:
             return None
-        data, shape = tensor.read_row(self._check_row(row))
-        if math.prod(shape) > MAX_TOKENS:
-            raise SafePickleError(f"a row of {math.prod(shape):,} tokens; at most {MAX_TOKENS:,} are read")
-        return fields.decode_numbers(tensor.dtype, data)
+        count = math.prod(tensor.get_row_shape(self._check_row(row)))
+        if count > MAX_TOKENS:
+            raise SafePickleError(f"a row of {count:,} tokens; at most {MAX_TOKENS:,} are read")
+        return fields.decode_numbers(tensor.dtype, tensor.read_row(row)[0])
 
     def _check_row(self, row: int) -> int:
         if not 0 <= row < self.rows:

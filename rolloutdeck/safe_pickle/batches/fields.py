@@ -57,6 +57,9 @@ class DenseField:
     def read_rows_bytes(self, first: int, count: int) -> bytes:
         return load.read_byte_range(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
 
+    def get_row_shape(self, row: int) -> tuple[int, ...]:
+        return self.shape[1:]
+
     def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         """Returns the bytes and the shape of a row."""
         return self.read_rows_bytes(row, 1), self.shape[1:]
@@ -81,9 +84,11 @@ class JaggedField:
         longest = max((length for _, length in self.rows), default=0)
         return TensorInfo(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
 
+    def get_row_shape(self, row: int) -> tuple[int, ...]:
+        return self.rows[row][1], *self.values.shape[1:]
+
     def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
-        start, length = self.rows[row]
-        return self.values.read_rows_bytes(start, length), (length, *self.values.shape[1:])
+        return self.values.read_rows_bytes(*self.rows[row]), self.get_row_shape(row)
 
     def read_all(self) -> tuple[bytes, tuple[int, ...]]:
         raise ValueError("the rows differ in length: read one row")
@@ -104,6 +109,9 @@ class SeparateField:
     def info(self) -> TensorInfo:
         longest = max(block.shape[0] for block in self.blocks)
         return TensorInfo(self.dtype, (len(self.blocks), longest, *self.blocks[0].shape[1:]), jagged=True)
+
+    def get_row_shape(self, row: int) -> tuple[int, ...]:
+        return self.blocks[row].shape
 
     def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         return self.blocks[row].read_all()

@@ -16,7 +16,6 @@ from typing import Any
 from rolloutdeck.safe_pickle import load
 from rolloutdeck.safe_pickle.batches import fields
 from rolloutdeck.safe_pickle.batches.fields import TensorField
-from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource, is_zip
 
@@ -120,10 +119,15 @@ def _read_consolidated(value: load.Consolidated) -> BatchContents:
     other_values = value.metadata.get("non_tensors")
     if not isinstance(other_values, dict):
         other_values = {}
-    columns: dict[str, Any] = {str(name): load.Datum(convert_to_plain(item)) for name, item in other_values.items()}
+    columns: dict[str, Any] = {str(name): load.Datum(_get_value(item)) for name, item in other_values.items()}
     nested = (name for name in value.metadata if name not in CONSOLIDATED_METADATA_KEYS)
     columns |= {str(name): load.Unreadable("tensordict in a tensordict") for name in nested}
     return BatchContents("gen_batch", rows, dict(fields.read_consolidated_fields(value)), columns)
+
+
+def _get_value(item: Any) -> Any:
+    """`item`: (value, batch size, device), as tensordict stores a value that is not a tensor."""
+    return item[0] if isinstance(item, tuple) and len(item) in (2, 3) else item
 
 
 def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:

@@ -17,7 +17,9 @@ from rolloutdeck.safe_pickle.batches.batch import extract_row_tokens, open_batch
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import ByteSource
+from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
+from tests.rolloutdeck.safe_pickle.hostile.attributes import consolidated
 from tests.rolloutdeck.safe_pickle.summary import summary
 
 __all__ = ["pickled"]
@@ -205,3 +207,15 @@ def test_without_an_attention_mask_a_response_ends_with_the_model_s_last_token()
     fields: dict[str, list[Any]] = {"prompts": [0, 7, 8], "responses": [1, 2, 3, 0], "response_mask": [1, 0, 1, 0]}
     result = extract_row_tokens(fields.get, padded=True)
     assert (result.prompt_ids, result.response_ids, result.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])
+
+
+def test_a_value_beside_the_tensors_of_a_consolidated_tensordict_is_read_without_its_batch_size(tmp_path: Path) -> None:
+    """tensordict writes (value, batch size, device), older versions (value, batch size)."""
+    size = made.listed(made.number(2))
+    values = made.mapped(
+        note=made.row(made.mapped(a=made.number(1)), size, made.NONE), old=made.row(made.text("x"), size)
+    )
+    path = tmp_path / "gen_batch.dp"
+    path.write_bytes(made.proto(made.data(consolidated(non_tensors=values))))
+    with open_batch(path) as batch:
+        assert {name: batch.column(name) for name in batch.columns} == {"note": [{"a": 1}] * 2, "old": ["x"] * 2}

@@ -46,6 +46,9 @@ SAMPLE_KEYS = (
     "data_source", "finish_reason", "truncated", "prompt_ids", "response_ids", "response_mask", "logprobs",
     "ref_logprobs", "advantages", "policy_version", "timing", "metrics", "segments", "tools",
 )  # fmt: skip
+# Another key of a row: how many samples of its step with the same prompt and response were in earlier calls of
+# `Run.log_samples`. Without it, equal samples of two calls are one sample that was sent twice.
+EARLIER_EQUAL_KEY = "earlier_equal_samples"
 
 UID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 # The attempt key of a process whose launcher has no id: what the processes of a launch have in common, the rank, a hash

@@ -129,7 +129,7 @@ class DumpReading:
         assert self.id_generator
         drop_step(batch, self.dump.step)
         texts = [samples.get_identity_texts(record) for record in batch]
-        ids = self.id_generator.generate_ids(texts)
+        ids = self.id_generator.generate_ids(texts, [samples.count_earlier_samples(record) for record in batch])
         keys = [self.get_prompt_key(prompt) for prompt, _ in texts]
         self.layout = self.layout or samples.BodyLayout.from_records(batch)
         return self.layout.table(batch, ids, keys), ids, keys

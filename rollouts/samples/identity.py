@@ -4,11 +4,14 @@ import base64
 import hashlib
 from array import array
 from collections.abc import Collection, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from rolloutdeck.protocol import EARLIER_EQUAL_KEY
 from rollouts.samples.record import Record
+from rollouts.samples.values import to_integer
 
 ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
 LETTER_VALUES = np.zeros(128, dtype=np.uint64)
@@ -31,7 +34,8 @@ class SampleIdGenerator:
 
     An id is 52 characters of lower-case base32: sha256 over the parts of the constructor, prompt, response and k, each
     with its length in bytes in front. See `get_identity_texts` for prompt and response. k counts from 0 among the
-    samples of the dump with the same prompt and response; numbers whose id is in `skip_ids` are left out.
+    samples of the dump with the same prompt and response, or from the number that `count_earlier_samples` returns;
+    numbers whose id is in `skip_ids` are left out.
     """
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
@@ -43,11 +47,12 @@ class SampleIdGenerator:
         self.prompt_hash = self.prefix_hash.copy()
         self.prompt_hash.update(encode_part(""))
 
-    def generate_ids(self, texts: Sequence[tuple[str, str]]) -> list[str]:
-        """Returns the ids of (prompt, response) pairs."""
-        return encode_base32([self.compute_digest(prompt, response) for prompt, response in texts])
+    def generate_ids(self, texts: Sequence[tuple[str, str]], earlier: Sequence[int] | None = None) -> list[str]:
+        """Returns the ids of (prompt, response) pairs. `earlier`: how many other dumps have, for each."""
+        pairs = zip(texts, repeat(0) if earlier is None else earlier, strict=False)
+        return encode_base32([self.compute_digest(prompt, response, count) for (prompt, response), count in pairs])
 
-    def compute_digest(self, prompt: str, response: str) -> bytes:
+    def compute_digest(self, prompt: str, response: str, earlier: int) -> bytes:
         if prompt != self.prompt:
             self.prompt, self.prompt_hash = prompt, self.prefix_hash.copy()
             self.prompt_hash.update(encode_part(prompt))
@@ -56,7 +61,7 @@ class SampleIdGenerator:
         repeated = text.copy()
         text.update(FIRST_OCCURRENCE)
         first = text.digest()
-        k = self.counts.get(first, 0)
+        k = max(self.counts.get(first, 0), earlier)
         digest = compute_repeated_digest(repeated, k) if k else first
         while digest in self.skipped:
             k += 1
@@ -89,6 +94,13 @@ def get_identity_texts(record: Record) -> tuple[str, str]:
     if record.trajectory:
         response += f" {record.turn} {record.trajectory}"
     return prompt, response
+
+
+def count_earlier_samples(record: Record) -> int:
+    """Returns how many equal samples of its step other calls of `Run.log_samples` have, as the row says."""
+    value = record.extras.get(EARLIER_EQUAL_KEY)
+    count = None if value is None else to_integer(value)
+    return count if count is not None and 0 < count < 2**31 else 0
 
 
 def hash_tokens(ids: Sequence[int] | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common.equal_samples import EqualSampleCounter
 from rolloutdeck.trainers.common.token_rows import TokenRow, TokenSample, add_token_fields, build_text_rows
 from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
 
@@ -45,6 +46,7 @@ class TrainerSession:
         self.run, self.pid = run, os.getpid()
         self.selection = TokenSelection.parse(Settings.from_environment().tokens, run.uid)
         self._budget = TokenBudget(self.selection)
+        self._equal_samples = EqualSampleCounter()
         self._collected: dict[Any, list[Collected]] = {}
         self._collecting = threading.Lock()
         self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
@@ -88,6 +90,7 @@ class TrainerSession:
             rows += built[1]
         if rows:
             add_token_fields(rows, samples, self._budget, split, step)
+            self._equal_samples.mark_rows(rows, (step, split, *options.items()))
             self.run.log_samples(rows, step, split, **options)
 
     def collect_samples(

@@ -78,6 +78,14 @@ def test_a_new_generation_of_the_file_is_counted_from_its_beginning(run: Run) ->
     assert list_ids(run) == compute_ids(run, ANSWERS)
 
 
+def test_calls_can_say_how_many_equal_samples_were_logged_before(run: Run) -> None:
+    for position, (earlier, call) in enumerate((("", "AB"), ("AB", "BC"), ("ABBC", "BBA"))):
+        body = b"".join(row(answer, earlier_equal_samples=earlier.count(answer)) for answer in call)
+        indexer.index_dump(push(run, body, 1, source=f"call:{position}", format="native").pk)
+        indexer.index_dump(push(run, body, 1, source=f"call:{position}-again", format="native").pk)
+    assert list_ids(run) == compute_ids(run, list("ABBCBBA"))
+
+
 def test_other_files_and_producers_are_counted_by_themselves(run: Run) -> None:
     for header in ({}, {"source": "8.jsonl"}, {"producer": "node-1"}):
         for bounds in ((0, 2), (2, 6)):

@@ -105,6 +105,18 @@ def test_samples_that_raise_are_counted_and_the_others_are_recorded(
     assert count_lost_rows(held_session) == 7
 
 
+def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:
+    for step in (7, 7, 8):
+        held_session.collect_samples(lambda: build_two(str)[:1] * 2, 2, step, "train")
+        held_session.flush(30)
+    held_session.collect_samples(lambda: build_two(str), 2, 7, "train")
+    held_session.flush(30)
+    held_session.run.finish(timeout=30)
+    deliveries = [[json.loads(line) for line in body.splitlines()] for _, _, body in at_receiver.dumps]
+    counts = [[row.get("earlier_equal_samples") for row in rows] for rows in deliveries]
+    assert counts == [[None, None], [2, 2], [None, None], [4, None]]
+
+
 def test_what_was_made_leaves_room_for_more(held_session: Held) -> None:
     assert [count_finished_jobs(held_session, 200, rows=8) for _ in range(4)] == [200] * 4
 

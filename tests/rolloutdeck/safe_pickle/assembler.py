@@ -99,6 +99,12 @@ def tensor(held: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset
     return call("torch._utils._rebuild_tensor_v2", *parts(held, size, stride, hooks, offset))
 
 
+def expanded(held: bytes, rows: int, size: int) -> bytes:
+    """The same `size` numbers in each row: `held.expand(rows, size)`."""
+    shape, stride = row(number(rows), number(size)), row(number(0), number(1))
+    return call("torch._utils._rebuild_tensor_v2", held, number(0), shape, stride, FALSE, HOOKS)
+
+
 def leaf(dtype: str, size: int, start: int, stop: int) -> bytes:
     return row(text(dtype), listed(number(size)), number(start), number(stop), number(0))
 

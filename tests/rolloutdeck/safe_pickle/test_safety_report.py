@@ -53,6 +53,7 @@ def test_the_hostile_dump_is_neither() -> None:
         (made.rollout(), "roll-mock"),
         (made.rollout(made.buffer(made.data(made.saved(made.NONE)), made.number(9))), "roll-mock"),
         (made.saved(made.mapped(x=made.tensor(made.storage(16), 16)), made.BYTES), "torch"),
+        (made.saved(made.mapped(x=made.expanded(made.storage(16), 1_000_000, 16)), made.BYTES), "torch"),
     ],
 )
 def test_what_the_hostile_files_are_made_of_is_loadable(data: bytes, kind: str) -> None:

@@ -19,6 +19,7 @@ from rolloutdeck.cli.entry import build_parser
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
+PARTS = "web", "worker"
 # Read by programs in the server: uvicorn, PostgreSQL's image, and the library for buckets.
 OTHER_VARIABLES = {"FORWARDED_ALLOW_IPS", "POSTGRES_USER", "POSTGRES_PASSWORD"}
 OTHER_VARIABLES |= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"}
@@ -32,13 +33,13 @@ def list_commands() -> list[list[str]]:
     """The words after `rolloutdeck` of all containers and services."""
     services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
     commands = [service["command"] for service in services.values() if service.get("image") == "rolloutdeck"]
-    for name in ("web", "worker"):
+    for name in PARTS:
         pod = load_documents(DEPLOY / "kubernetes" / f"{name}.yaml")[0]["spec"]["template"]["spec"]
         commands += [container["args"] for container in [*pod.get("initContainers", []), *pod["containers"]]]
     for unit in (DEPLOY / "systemd").glob("*.service"):
-        line = re.search(r"^ExecStart=\S+/rolloutdeck (.*)$", unit.read_text(), re.MULTILINE)
-        assert line, unit
-        commands.append(shlex.split(line[1]))
+        lines = re.findall(r"^ExecStart(?:Pre)?=\S+/rolloutdeck (.*)$", unit.read_text(), re.MULTILINE)
+        assert lines, unit
+        commands += map(shlex.split, lines)
     return commands
 
 
@@ -47,6 +48,45 @@ def test_every_command_exists_with_its_options() -> None:
     assert {words[0] for words in commands} == {"up", "web", "worker", "migrate"}
     for words in commands:
         build_parser().parse_args(words)
+
+
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda unit: unit.name)
+def test_a_service_can_write_its_data_and_large_bodies_of_requests(unit: Path) -> None:
+    """Django writes bodies above 2.5 MB to /tmp, which ProtectSystem=strict makes read-only."""
+    lines = unit.read_text().splitlines()
+    assert "ProtectSystem=strict" in lines
+    assert "PrivateTmp=true" in lines and "StateDirectory=rolloutdeck" in lines
+
+
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda unit: unit.name)
+def test_a_service_is_started_until_the_database_answers(unit: Path) -> None:
+    """After five failures within ten seconds systemd gives up."""
+    assert {"Restart=always", "RestartSec=5"} <= set(unit.read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", ["rolloutdeck-web@.service", "rolloutdeck-worker.service"])
+def test_each_start_of_a_part_brings_the_tables_to_its_version(name: str) -> None:
+    """Also after an upgrade, and if the database did not answer at the boot: systemd does not start a service at all if
+    a unit that it requires has failed once."""
+    lines = (DEPLOY / "systemd" / name).read_text().splitlines()
+    assert "ExecStartPre=/opt/rolloutdeck/bin/rolloutdeck migrate" in lines and "TimeoutStartSec=infinity" in lines
+    assert not any(line.startswith("Requires=") for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_services(tmp_path: Path) -> None:
+    units = []
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        text = unit.read_text().replace("/opt/rolloutdeck/bin/rolloutdeck", "/bin/true")
+        units.append(tmp_path / unit.name.replace("@", "@1"))
+        units[-1].write_text(re.sub("^User=.*\n", "", text, flags=re.MULTILINE))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+    assert done.returncode == 0 and str(tmp_path) not in done.stderr, done.stderr
+
+
+def test_a_worker_of_kubernetes_waits_for_its_tables_too() -> None:
+    pods = [load_documents(DEPLOY / "kubernetes" / f"{name}.yaml")[0]["spec"]["template"]["spec"] for name in PARTS]
+    assert [[each["args"] for each in pod["initContainers"]] for pod in pods] == [[["migrate"]], [["migrate"]]]
 
 
 def test_every_variable_is_known() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError
 
 T = TypeVar("T")
+SHARED_ERRORS: tuple[type[Exception], ...] = (SelectedSamplesError, NotReplayableError)  # the most specific one first
 
 
 def count_processes(trainer: Any) -> int:
@@ -34,6 +35,11 @@ def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None
         return error
     from accelerate.utils import gather_object
 
-    own_error = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
+    own_error = None if error is None else (find_shared_class(error), str(error) or type(error).__name__)
     first = next((reported for reported in gather_object([own_error]) if reported is not None), None)
-    return None if first is None else (NotReplayableError if first[0] else OSError)(first[1])
+    return None if first is None else first[0](first[1])
+
+
+def find_shared_class(error: Exception) -> type[Exception]:
+    """Returns the class under which the other processes get the error: they treat all others alike."""
+    return next((shared for shared in SHARED_ERRORS if isinstance(error, shared)), OSError)

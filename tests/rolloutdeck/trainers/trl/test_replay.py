@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import download
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.replay.plan import parse_plan
@@ -128,6 +129,33 @@ def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
     deck.down()
 
 
+class RegeneratingPlan(Planning):
+    """A plan that generates steps with selected samples again, and stops if a pin can't be replayed."""
+
+    def plan(self) -> dict[str, Any]:
+        plan: dict[str, Any] = super().plan()
+        (entry,) = plan["entries"]
+        selected = {**entry, "selected": {"action": "regenerate"}}
+        return {**plan, "on_selected": "regenerate", "on_mismatch": "stop", "entries": [selected]}
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (0, 2), (1, 2)])
+def test_a_plan_that_generates_selected_steps_again_does_not_stop_the_run(
+    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, rank: int, world: int
+) -> None:
+    deck = RegeneratingPlan(of_two() if world == 2 else generation(), 2, "rollout-0.json", flagged=1)
+    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    others.first = parse_plan(deck.plan()) if rank else None
+    others.objections = [None]
+    trainer = Trainer(rollout_func=trl.replaying(), rank=rank, world=world)
+    callback = joined(trl, trainer)
+    assert not replayed(trainer, 2)
+    ended(callback)
+    deck.down()
+    events = [(body["outcome"], body["selected_action"]) for body in deck.posted("/replays/")]
+    assert events == ([] if rank else [("miss", "regenerate")])
+
+
 def of_two() -> bytes:
     """A generation of two processes: the second one's rows are others."""
     rows: list[dict[str, Any]] = json.loads(generation())["rows"]
@@ -140,7 +168,7 @@ def test_several_processes_replay_a_step_all_or_none(
     trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     deck = planning(of_two(), monkeypatch)
-    others.objections = [(True, reason)] if reason else [None]
+    others.objections = [(NotReplayableError, reason)] if reason else [None]
     trainer = Trainer(rollout_func=trl.replaying(), world=2)
     callback = joined(trl, trainer)
     assert [replayed(trainer, step) for step in (1, 2)] == [False, not reason]
@@ -166,7 +194,7 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
     assert "Nothing is replayed" not in caplog.text
 
 
-@pytest.mark.parametrize("objections", [[None], [(True, "another file")]])
+@pytest.mark.parametrize("objections", [[None], [(NotReplayableError, "another file")]])
 def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
     trl: SimpleNamespace,
     others: SimpleNamespace,

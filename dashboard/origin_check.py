@@ -19,6 +19,7 @@ App = Any  # an ASGI application; Django, Channels and uvicorn have different ty
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 HEALTH_PATHS = ("/healthz", "/readyz")  # a load balancer uses the IP address as the Host
+METRICS_PATH = "/metrics"
 CLOSE_FORBIDDEN = 4403
 API_PATH = "/api/v1/"
 WIRE_NAME = WIRE_HEADER.lower().encode()
@@ -48,6 +49,14 @@ def is_own_origin(origin: str, host: str) -> bool:
     return public.hostname in LOOPBACK and page.hostname in LOOPBACK and page.netloc == host
 
 
+def needs_metrics_token(path: str) -> bool:
+    """Whether the path is /metrics and a token protects it, so that Prometheus may ask each web process by its address.
+
+    Without a token, as on loopback, the Host check keeps pages of other sites from reading it (DNS rebinding).
+    """
+    return path == METRICS_PATH and urlsplit(settings.PUBLIC_URL).hostname not in LOOPBACK
+
+
 @dataclass(frozen=True, slots=True)
 class HostOriginCheck:
     """The ASGI application: uploads, else `django`; `sockets` below /ws/."""
@@ -68,9 +77,10 @@ class HostOriginCheck:
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, host = remove_url_prefix(scope["path"]), get_header(scope, b"host")
-        if path in HEALTH_PATHS:
+        if path in HEALTH_PATHS or needs_metrics_token(path):
             host = urlsplit(settings.PUBLIC_URL).netloc
-            scope = {**scope, "headers": [(b"host", host.encode())]}
+            kept = [] if path in HEALTH_PATHS else [header for header in scope["headers"] if header[0] != b"host"]
+            scope = {**scope, "headers": [(b"host", host.encode()), *kept]}
         if not permissions.is_own_host(host):
             await send_wrong_host(send, host)
         elif mismatch := path.startswith(API_PATH) and describe_wire_mismatch(get_header(scope, WIRE_NAME)):

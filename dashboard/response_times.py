@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
 
-from dashboard.origin_check import HEALTH_PATHS, remove_url_prefix
+from dashboard.origin_check import HEALTH_PATHS, METRICS_PATH, remove_url_prefix
 from dashboard.uploads import is_upload_request
 from rollouts.telemetry import RESPONSE_SECONDS, RESPONSES
 
@@ -50,4 +50,4 @@ def find_kind(scope: Scope) -> str:
         return "upload"
     if path.startswith(("/api/", "/static/")):
         return path.split("/")[1]
-    return "probe" if path in (*HEALTH_PATHS, "/metrics") else "page"
+    return "probe" if path in (*HEALTH_PATHS, METRICS_PATH) else "page"

@@ -138,6 +138,18 @@ def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
     assert len(names) > 10 and names <= known
 
 
+def test_prometheus_is_told_the_ports_of_containers() -> None:
+    """A container of a worker has no web process that answers for it."""
+    workers = [words for words in list_commands() if words[0] == "worker" and "--metrics-port" in words]
+    ports = {build_parser().parse_args(words).metrics_port for words in workers}
+    pods = [load_documents(DEPLOY / "kubernetes" / f"{name}.yaml")[0]["spec"]["template"]["spec"] for name in PARTS]
+    named = {port["name"]: port["containerPort"] for pod in pods for port in pod["containers"][0]["ports"]}
+    assert len(workers) == 2 and named == {"web": 8460, "metrics": ports.pop()} and not ports
+    text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    assert all(f"regex: {name}," in text and f':{port}"' in text for name, port in named.items())
+    assert load_documents(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"][0]["scheme"] == "https"
+
+
 STATUSES = "RESTORE_STATUS", "BACKUP_STATUS"
 
 

@@ -9,6 +9,7 @@ from django.core.asgi import get_asgi_application
 
 from dashboard.origin_check import HostOriginCheck, is_own_origin, remove_url_prefix
 from tests.dashboard.support.asgi_server import Site, served
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,6 +30,26 @@ def test_another_host_is_told_the_address_in_one_sentence(site: Site) -> None:
 
 def test_a_load_balancer_may_ask_for_health_by_any_name(site: Site) -> None:
     assert site.send("GET", "/healthz", Host="10.0.0.7").json == {"status": "ok"}
+
+
+@pytest.fixture
+def public_site(settings: Any, site: Site) -> Site:
+    settings.PUBLIC_URL, settings.ALLOWED_HOSTS = "https://deck.example.org", ["deck.example.org"]
+    return site
+
+
+def test_prometheus_may_ask_each_web_process_by_its_address_with_a_token(public_site: Site) -> None:
+    project = builders.project("monitoring")
+    token = builders.token(builders.member(project, "mina", "viewer"), "read", on=project)
+    answer = public_site.send("GET", "/metrics", Host="10.0.0.11:8460", Authorization=f"Bearer {token}")
+    assert answer.status == 200 and b"rolloutdeck_free_bytes" in answer.body
+    assert public_site.send("GET", "/metrics", Host="10.0.0.11:8460").status == 401
+    assert public_site.send("GET", "/metrics/x", Host="10.0.0.11:8460").status == 400
+
+
+def test_metrics_without_a_token_are_only_for_this_machine(site: Site) -> None:
+    assert site.send("GET", "/metrics").status == 200
+    assert site.send("GET", "/metrics", Host="evil.example").status == 400
 
 
 def test_pages_carry_a_policy_without_inline_script(site: Site) -> None:

@@ -29,6 +29,12 @@ def load_documents(path: Path) -> list[Any]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
 
+def load_backup_pod() -> dict[str, Any]:
+    jobs = [each for each in load_documents(DEPLOY / "kubernetes" / "backup.yaml") if each["kind"] == "CronJob"]
+    pod: dict[str, Any] = jobs[0]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return pod
+
+
 def list_commands() -> list[list[str]]:
     """The words after `rolloutdeck` of all containers and services."""
     services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
@@ -36,6 +42,7 @@ def list_commands() -> list[list[str]]:
     for name in PARTS:
         pod = load_documents(DEPLOY / "kubernetes" / f"{name}.yaml")[0]["spec"]["template"]["spec"]
         commands += [container["args"] for container in [*pod.get("initContainers", []), *pod["containers"]]]
+    commands += [each["args"] for each in load_backup_pod()["containers"]]
     for unit in (DEPLOY / "systemd").glob("*.service"):
         lines = re.findall(r"^ExecStart(?:Pre)?=\S+/rolloutdeck (.*)$", unit.read_text(), re.MULTILINE)
         assert lines, unit
@@ -45,7 +52,7 @@ def list_commands() -> list[list[str]]:
 
 def test_every_command_exists_with_its_options() -> None:
     commands = list_commands()
-    assert {words[0] for words in commands} == {"up", "web", "worker", "migrate"}
+    assert {words[0] for words in commands} == {"up", "web", "worker", "migrate", "backup"}
     for words in commands:
         build_parser().parse_args(words)
 
@@ -96,6 +103,17 @@ def test_every_variable_is_known() -> None:
         assert set(used) <= known, path
 
 
+def test_backups_can_be_made_and_restored_in_the_containers() -> None:
+    """pg_dump refuses a server that is newer than itself. A container keeps only what is in its volumes."""
+    services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
+    client = re.search(r"postgresql-client-(\d+)", (DEPLOY / "Dockerfile").read_text())
+    assert client and int(client[1]) >= int(services["postgres"]["image"].removeprefix("postgres:"))
+    for name in ("migrate", "worker"):
+        assert {"data:/data", "backup:/backup"} <= set(services[name]["volumes"])
+    mounted = {mount["mountPath"] for mount in load_backup_pod()["containers"][0]["volumeMounts"]}
+    assert mounted == {"/data", "/backup"}
+
+
 def test_the_image_has_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     images = load_documents(DEPLOY / "kubernetes" / "kustomization.yaml")[0]["images"]
@@ -109,8 +127,9 @@ def test_every_container_of_kubernetes_gets_the_bucket_and_its_credentials_from_
     documents = [document for document in yaml.safe_load_all(done.stdout) if document]
     found = {(each["kind"], each["metadata"]["name"]): each.get("data", {}) for each in documents}
     pods = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "Deployment"]
+    pods += [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in documents if each["kind"] == "CronJob"]
     containers = [each for pod in pods for each in [*pod.get("initContainers", []), *pod["containers"]]]
-    assert {container["name"] for container in containers} == {"migrate", "web", "worker"}
+    assert {container["name"] for container in containers} == {"migrate", "web", "worker", "backup"}
     for container in containers:
         names = {kind: source["name"] for each in container["envFrom"] for kind, source in each.items()}
         secrets, plain = found["Secret", names["secretRef"]].keys(), found["ConfigMap", names["configMapRef"]].keys()

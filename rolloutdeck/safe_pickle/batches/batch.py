@@ -93,12 +93,14 @@ class RolloutBatch:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """verl's `meta_info`. For a TransferQueue's batch: everything but its rows, like `global_steps`."""
-        return {str(name): plain_values.convert_to_plain(value) for name, value in self._contents.meta.items()}
+        converter = PlainConverter(MAX_PLAIN_VALUES)  # one, so that the limit applies to all values together
+        return {str(name): converter.convert(value, 0) for name, value in self._contents.meta.items()}
 
     @cached_property
     def keys(self) -> list[str]:
         """`{uuid}_{session}_{index}` per row of a TransferQueue's batch. Empty for others."""
-        return [str(plain_values.convert_to_plain(key)) for key in self._contents.keys]
+        converter = PlainConverter(MAX_PLAIN_VALUES)
+        return [str(converter.convert(key, 0)) for key in self._contents.keys]
 
     @cached_property
     def tags(self) -> list[dict[str, Any]]:

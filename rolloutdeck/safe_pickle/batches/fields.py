@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 if TYPE_CHECKING:
     import numpy as np
 
+MAX_JAGGED_ROWS = 4 << 20  # of all jagged tensors of a batch, because they can share them
 STRUCT_CODES = {
     "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "float16": "e", "float32": "f", "float64": "d",
@@ -163,6 +165,8 @@ def build_jagged_field(tensor: load.Nested) -> JaggedField:
         lengths = _read_integers(tensor.lengths)
     if len(lengths) != len(bounds[:-1]):
         raise SafePickleError("a nested tensor with a different number of lengths and rows")
+    if sum(lengths) > values.shape[0]:
+        raise SafePickleError("a nested tensor whose rows overlap, or reach beyond its values")
     rows = list(zip(bounds[:-1], lengths, strict=True))
     if any(start < 0 or length < 0 or start + length > values.shape[0] for start, length in rows):
         raise SafePickleError("a nested tensor whose rows reach beyond its values")
@@ -177,9 +181,21 @@ def _read_integers(tensor: load.Tensor) -> list[int]:
 
 def read_tensordict_fields(tree: load.Tree) -> Iterator[tuple[str, TensorField]]:
     """Yields the tensors of a plain TensorDict, each with its name."""
+    rows = 0
     for name, value in tree.fields.items():
-        if isinstance(value, load.Tensor | load.Nested) and isinstance(name, str):
-            yield name, build_dense_field(value) if isinstance(value, load.Tensor) else build_jagged_field(value)
+        if not isinstance(name, str):
+            continue
+        if isinstance(value, load.Tensor):
+            yield name, build_dense_field(value)
+        elif isinstance(value, load.Nested):
+            rows += math.prod(value.offsets.shape)
+            _check_jagged_rows(rows)
+            yield name, build_jagged_field(value)
+
+
+def _check_jagged_rows(rows: int) -> None:
+    if rows > MAX_JAGGED_ROWS:
+        raise SafePickleError(f"more than {MAX_JAGGED_ROWS:,} rows of jagged tensors")
 
 
 def read_consolidated_fields(batch: load.Consolidated) -> Iterator[tuple[str, DenseField]]:
@@ -207,8 +223,11 @@ def _build_consolidated_field(data: DenseField, leaf: Any) -> DenseField:
 
 def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
     """Yields fields of (dtype, shape, flat array of bytes), or, if nested, of (layout, [a tensor per row])."""
+    rows = 0
     for name, field in numpy_fields.items():
         if isinstance(field, tuple) and len(field) == 2 and isinstance(field[1], list) and field[1]:
+            rows += len(field[1])
+            _check_jagged_rows(rows)
             blocks = [_build_numpy_field(row) for row in field[1]]
             if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
                 raise SafePickleError("a nested tensor whose rows have different types")

@@ -28,24 +28,29 @@ def read_tensor_batch(source: ByteSource) -> BatchContents:
         raise SafePickleError("a training batch without its tensors or its number of rows")
     tensors: dict[str, TensorField] = {}
     columns: dict[str, Any] = {}
+    values: dict[int, Any] = {}
     for name, tensor in saved.items():
         if tensor is None:
             continue
         try:
-            tensors[str(name)] = _read_tensor(tensor)
+            tensors[str(name)] = _read_tensor(tensor, values)
         except SafePickleError as error:
             columns[str(name)] = load.Unreadable(str(error))
     contents = BatchContents("tensor_batch", rows, tensors, columns, meta if isinstance(meta, dict) else {})
     return check_row_counts(contents)
 
 
-def _read_tensor(tensor: Any) -> DenseField:
+def _read_tensor(tensor: Any, values: dict[int, Any]) -> DenseField:
+    """`values`: id of the bytes -> what they contain. Tensors can share their bytes, which are read once."""
     data = tensor.get("data") if isinstance(tensor, dict) else tensor
     if not isinstance(data, load.Data):
         raise SafePickleError("a tensor without its bytes")
     if isinstance(tensor, dict) and tensor.get("format", "numpy") == "numpy":
         return _build_field(tensor, data)
-    value = load.load_archive(build_source(data))
+    if id(data) not in values:
+        values[id(data)] = load.Unreadable("bytes that can't be read")  # stays if the next line raises
+        values[id(data)] = load.load_archive(build_source(data))
+    value = values[id(data)]
     if not isinstance(value, load.Tensor):
         raise SafePickleError("bytes that are not a tensor")
     return build_dense_field(value)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rolloutdeck.protocol import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 from rolloutdeck.safe_pickle.load.placeholders import Data, Name, Piece, read_byte_range
 
+MAX_PALETTE_NUMBERS = 768  # red, green and blue of 256 colours
 MAX_MAGIC_BYTES = 16  # enough to recognize an encoded image
 # Pillow's modes that a PNG can store unchanged: bits per pixel, PNG's bit depth and colour type.
 PNG_MODES = {"1": (1, 1, 0), "L": (8, 8, 0), "P": (8, 8, 3), "LA": (16, 8, 4), "RGB": (24, 8, 2), "RGBA": (32, 8, 6)}
@@ -26,7 +28,7 @@ class Picture:
 
     mode: str = ""
     size: tuple[int, int] = (0, 0)
-    palette: tuple[int, ...] = ()
+    palette: list[Any] = field(default_factory=list)
     data: Data | None = None
 
     def __str__(self) -> str:
@@ -41,8 +43,7 @@ class Picture:
         if not isinstance(mode, str) or not is_size or not isinstance(data, bytes | Piece):
             return
         self.mode, self.size, self.data = mode[:8], size, data
-        values = palette if isinstance(palette, list) and len(palette) <= 768 else []
-        self.palette = tuple(value & 255 for value in values if type(value) is int)
+        self.palette = palette if isinstance(palette, list) else []  # not copied, since images may share it
 
     def encode(self) -> bytes | None:
         """Returns the encoded image; None if it is too large or in a mode that a PNG does not have. Raises
@@ -58,7 +59,9 @@ class Picture:
             return None
         pixels = read_byte_range(self.data, 0, len(self.data))
         rows = b"".join(b"\0" + pixels[at : at + row_bytes] for at in range(0, len(pixels), row_bytes))
-        palette = _build_chunk(b"PLTE", bytes(self.palette)) if self.mode == "P" else b""
+        colours = self.palette if len(self.palette) <= MAX_PALETTE_NUMBERS else []
+        colour_bytes = bytes(colour & 255 for colour in colours if type(colour) is int)
+        palette = _build_chunk(b"PLTE", colour_bytes) if self.mode == "P" else b""
         header = _build_chunk(b"IHDR", struct.pack(">2I5B", width, height, depth, colour, 0, 0, 0))
         body = _build_chunk(b"IDAT", zlib.compress(rows, 1))
         return PNG_SIGNATURE + header + palette + body + _build_chunk(b"IEND", b"")

@@ -6,11 +6,13 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolloutdeck.safe_pickle import SafePickleError, SafetyReport
+from rolloutdeck.safe_pickle.batches import open_batch, open_tensor_batch
 from rolloutdeck.safe_pickle.batches.plain_values import PlainConverter, convert_to_plain
 from rolloutdeck.safe_pickle.load import Unreadable, load_archive, load_pickle
 from rolloutdeck.safe_pickle.safety_report import check_source_safety
@@ -125,7 +127,10 @@ REPEATED: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("build", REPEATED.values(), ids=REPEATED)
-def test_a_large_value_passed_to_calls_again_and_again_is_refused(build: Callable[[], bytes]) -> None:
+def test_a_large_value_passed_to_calls_again_and_again_is_refused(
+    build: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.verify.abstract_values.FREE_WORK", 500_000)
     report = check_bytes(build())
     assert not report.loadable and report.reasons[0].endswith(AGAIN)
 
@@ -262,3 +267,86 @@ def test_sets_and_a_batch_of_skyrl_become_plain() -> None:
     members = made.number(1) + made.text("a")
     body = made.listed(b"\x8f(" + members + b"\x90", b"(" + members + b"\x91", made.new(SKYRL_BATCH) + members + b"s")
     assert convert_to_plain(read(made.pickled(body))) == [{1, "a"}, frozenset((1, "a")), {1: "a"}]
+
+
+# Images and batches
+
+
+def test_images_that_share_their_colours_take_no_memory_each() -> None:
+    colours = made.listed(*[made.number(at % 256) for at in range(768)])
+    state = made.listed(
+        made.NONE, made.text("P"), made.row(made.number(4), made.number(1)), colours, made.data(b"1234")
+    )
+    image = get(0) + b")\x81" + get(1) + b"b"
+    data = made.pickled(b"(" + made.named("PIL.Image.Image") + b"\x94" + state + b"\x94" + image * 10_000 + b"l")
+    assert measure_peak(data) < 10 << 20
+    assert read(data)[2].encode().count(b"PLTE") == 1
+
+
+def write_file(folder: Path, data: bytes) -> Path:
+    path = folder / "file"
+    path.write_bytes(data)
+    return path
+
+
+def test_the_tensors_of_a_batch_of_skyrl_that_share_their_bytes_are_read_once(tmp_path: Path) -> None:
+    numbers = made.listed(*[made.NONE] * MANY) + b"0"
+    inside = made.saved(numbers + made.tensor(made.storage(2, kind="Long"), 2), bytes(16))
+    tensors = made.mapped(first=made.data(inside) + b"\x94", **{f"f{at}": get(0) for at in range(5000)})
+    state = made.mapped(batch_dict=tensors, batch_size=made.number(2), metadata=made.EMPTY_DICT)
+    with open_tensor_batch(write_file(tmp_path, made.pickled(made.set_state(made.new(SKYRL_BATCH), state)))) as batch:
+        assert len(batch.fields) == 5001 and batch.numbers("f4999", 1) == [0]
+
+
+def build_queue_of_jagged_tensors(rows: int, fields: int, lengths: bytes = made.NONE) -> bytes:
+    """Each field has the same offsets. `lengths` is the storage of the lengths of its rows."""
+    values = made.tensor(made.storage(8, "0", "Long"), 8)
+    offsets = made.tensor(made.storage(rows + 1, "1", "Long"), rows + 1)
+    jagged = made.jagged(values, offsets).replace(made.text("lengths") + made.NONE, made.text("lengths") + lengths)
+    content = made.tensordict(first=jagged + b"\x94", **{f"f{at}": get(0) for at in range(fields - 1)})
+    return made.archive(made.members(made.queue(content), bytes(64), bytes(8 * rows + 8), struct.pack("<2q", 8, 8)))
+
+
+def test_jagged_tensors_of_very_many_rows_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.MAX_JAGGED_ROWS", 2 * MANY)
+    path = write_file(tmp_path, build_queue_of_jagged_tensors(MANY, 1000))
+    with pytest.raises(SafePickleError, match="rows of jagged tensors"), open_batch(path):
+        pass
+
+
+def test_a_jagged_tensor_whose_rows_overlap_is_refused(tmp_path: Path) -> None:
+    lengths = made.tensor(made.storage(2, "2", "Long"), 2)
+    path = write_file(tmp_path, build_queue_of_jagged_tensors(2, 1, lengths))
+    with pytest.raises(SafePickleError, match="overlap"), open_batch(path):
+        pass
+
+
+def test_values_of_the_meta_info_that_are_shared_count_each_time(tmp_path: Path) -> None:
+    long = made.listed(*[made.NONE] * 100_000)
+    meta = made.mapped(first=long + b"\x94", **{f"m{at}": get(0) for at in range(2000)})
+    path = write_file(tmp_path, made.proto(made.NONE, meta=meta))
+    with open_batch(path) as batch, pytest.raises(SafePickleError, match="8,000,000"):
+        assert batch.meta
+
+
+def test_keys_that_are_shared_count_each_time(tmp_path: Path) -> None:
+    key = made.listed(*[made.NONE] * 100_000)
+    keys = made.listed(key + b"\x94", *[get(0)] * 1999)
+    size = made.row(made.number(2000))
+    content = made.tensordict().replace(made.row(made.number(2)), size)
+    body = made.mapped(tensordict=content, keys=keys, tags=made.listed(*[made.NONE] * 2000))
+    with open_batch(write_file(tmp_path, made.saved(body))) as batch, pytest.raises(SafePickleError, match="8,000,000"):
+        assert batch.keys
+
+
+def test_raw_nested_tensors_of_very_many_rows_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.MAX_JAGGED_ROWS", 2 * MANY)
+    content = made.array(made.data(bytes(8)), 8, made.dtype("u1", (made.number(3), made.text("|"), *made.SIMPLE[2:])))
+    block = made.row(made.text("int64"), made.row(made.number(1)), content)
+    nested = made.row(made.text("jagged"), made.listed(block + b"\x94", *[get(0)] * MANY))
+    fields = made.mapped(first=nested + b"\x94", **{f"f{at}": get(1) for at in range(1000)})
+    data = made.proto(made.row(made.row(made.number(MANY + 1)), made.NONE, fields))
+    with pytest.raises(SafePickleError, match="rows of jagged tensors"), open_batch(write_file(tmp_path, data)):
+        pass

@@ -75,7 +75,7 @@ def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
 
 
 def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
-    samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
+    samples, step = get_saved_samples(saved, "rollout"), to_integer(saved.get("rollout_id"))
     is_eval = context.split == "eval" or EVAL_FILE.search(context.filename)
     trajectories = None if is_eval else TrajectoryAssigner(samples, "rollout_id", "index")
     groups, converter = SlimeGroupAssigner(joins_data_sets=bool(is_eval)), RowConverter()

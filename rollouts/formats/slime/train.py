@@ -26,7 +26,7 @@ from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext, decode_texts
-from rollouts.formats.readers import provide_pickle_file, summarize_value, to_jsonable
+from rollouts.formats.readers import provide_pickle_file, summarize_value
 from rollouts.formats.slime.rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
 from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer
 
@@ -61,13 +61,13 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     if isinstance(saved.get("rollout_data"), dict):
-        if (to_integer(to_jsonable(saved.get("cp_size"))) or 1) > 1:
+        if (to_integer(saved.get("cp_size")) or 1) > 1:
             yield SkippedRow(SPLIT_VALUES)
         saved = {"samples": build_samples(saved["rollout_data"]), "rollout_id": saved.get("rollout_id")}
     elif saved.get("format_version") != VERSION:
-        version = to_jsonable(saved.get("format_version"))
+        version = to_integer(saved.get("format_version"))
         raise UnreadableDumpError(f"It is a train dump of version {version}; only version {VERSION} is supported.")
-    samples, step = get_saved_samples(saved, "train dump"), to_integer(to_jsonable(saved.get("rollout_id")))
+    samples, step = get_saved_samples(saved, "train dump"), to_integer(saved.get("rollout_id"))
     trajectories = TrajectoryAssigner(samples, "rollout_ids", "sample_index")
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
@@ -104,7 +104,7 @@ def build_record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
     set_arrays(record, row, to_integer(row.get("response_lengths")))
     position = to_integer(row.get("rollout_position"))
     if position is not None and 0 <= position < len(scores):
-        record.score = to_float(to_jsonable(scores[position]))
+        record.score = to_float(scores[position])
     record.truncated = native.to_boolean(row.get("truncated"))
     record.data_source = native.to_label(row.get("source_names"))
     if (normalized := to_float(row.get("rewards"))) is not None:

@@ -207,3 +207,17 @@ def test_dumps_of_rollouts_and_of_training_data_are_told_apart_also_in_miles() -
     for path in MILES.rglob("*.pt"):
         is_trained = path.parent.name == "train_data"
         assert select_format(path.name, path.read_bytes()[:65536]) is (slime_train if is_trained else slime_rollout)
+
+
+@pytest.mark.timeout(60)
+def test_a_step_and_a_version_that_unfold_to_endless_values_are_not_unfolded() -> None:
+    endless: list[Any] = [1]
+    for _ in range(18):
+        endless = [endless] * 10
+    (record,) = read_records(slime_rollout, rollout(sample(), step=endless))  # type: ignore[arg-type]
+    assert record.extras["step"] is None
+    row = {"rollout_position": 0}
+    (record,) = read_records(slime_train, trained(row, rollout_id=endless, cp_size=endless, raw_reward=[endless]))
+    assert record.score is None
+    with pytest.raises(UnreadableDumpError, match="version"):
+        read(slime_train, torch_file({"format_version": endless, "rollout_id": 0, "samples": [{}]}))

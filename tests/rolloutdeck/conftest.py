@@ -98,7 +98,7 @@ def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 NEEDS = tuple(
     f"rolloutdeck.trainers.trl.plugin.{name}"
-    for name in ("callback", "ranks", "replay", "replay_folder", "replay_func")
+    for name in ("callback", "ranks", "replay", "prompt_images", "replay_folder", "replay_func")
 )
 
 

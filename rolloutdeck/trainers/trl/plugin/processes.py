@@ -29,6 +29,15 @@ def broadcast_from_main(trainer: Any, compute: Callable[[], T]) -> T:
     return values[0]
 
 
+def is_true_in_any_process(trainer: Any, value: bool) -> bool:
+    """Returns whether `value` is true in one of the processes, which all call this."""
+    if count_processes(trainer) == 1:
+        return value
+    from accelerate.utils import gather_object
+
+    return any(gather_object([value]))
+
+
 def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None:
     """Returns the first error of any process, the same in all processes; None if no process has one."""
     if count_processes(trainer) == 1:

@@ -77,6 +77,18 @@ class StepReplayer:
         step.report_replayed(trainer, len(generation.rows) * count_processes(trainer), time.monotonic() - start)
         return build_batch(generation, trainer)
 
+    @catch_errors
+    def refuse(self, trainer: Any, reason: str) -> None:
+        """Reports a step that the trainer generates without this function, if it is one to replay.
+
+        Raises ReplayStoppedError if the plan says to stop.
+        """
+        if not trainer.model.training:
+            return
+        number, _ = self._next_call(trainer)
+        if step := self.source(number, trainer):
+            step.report_not_replayed(trainer, NotReplayableError(reason))
+
     def _next_call(self, trainer: Any) -> tuple[int, int]:
         """Returns the step that generates now, and the index of this generation, from 0."""
         step = int(trainer.state.global_step) + 1  # incremented only after the step

@@ -43,11 +43,9 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
 @catch_errors
 def record_scores(run: Run, columns: Mapping[str, Any], scores: Any) -> None:
     rows = {name: values for name, values in columns.items() if name not in CALLBACKS and len(values) == len(scores)}
-    splits = set(rows.pop("split", ()))
+    split = "eval" if set(rows.pop("split", ())) == {"eval"} else "train"
     rows["prompt"], rows["response"] = rows.pop("prompts"), rows.pop("completions")
     rows["response_ids"] = rows.pop("completion_ids", None)
-    run.log_samples(
-        {name: values for name, values in {**rows, "score": scores}.items() if values is not None},
-        columns["trainer_state"].global_step + 1,
-        "eval" if splits == {"eval"} else "train",
-    )
+    samples = {name: values for name, values in {**rows, "score": scores}.items() if values is not None}
+    step = columns["trainer_state"].global_step
+    run.log_samples(samples, step if split == "eval" else step + 1, split)  # incremented only after a train step

@@ -29,3 +29,12 @@ def test_a_reward_function_stays_what_it_is_and_its_calls_are_recorded(is_async:
     assert inspect.iscoroutinefunction(function) == is_async  # TRL asks this
     scores = asyncio.run(function(**columns)) if is_async else function(**columns)
     assert scores == [1.0, 0.0] and logged == [([1.0, 0.0], 7, "train")]
+
+
+@pytest.mark.parametrize(("split", "step"), [("train", 7), ("eval", 6)])
+def test_an_eval_is_recorded_at_the_step_after_which_it_runs(split: str, step: int) -> None:
+    logged: list[Any] = []
+    run: Any = SimpleNamespace(log_samples=lambda rows, step, split: logged.append((step, split)))
+    columns = {"prompts": ["1+1"], "completions": ["2"], "split": [split]}
+    record_reward(run, lambda **_: [1.0])(**columns, trainer_state=SimpleNamespace(global_step=6))
+    assert logged == [(step, split)]

@@ -43,7 +43,7 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", choices=SPLITS, default="", help="default: detected from folder names, else from content")
     add("--format", default="", help="file format, one of docs/formats.md; default: detected")
     add("--map", action="append", default=[], metavar="PART=COLUMN,…", help=map_help)
-    add("--attempt", default="", help="attempt that these files belong to; default: files")
+    add("--attempt", default="", help="attempt that these files belong to; default: ROLLOUTDECK_ATTEMPT, else files")
     add("--step-kind", action="append", default=[], metavar="[train=|eval=|metrics=]KIND", help=kind_help)
 
 
@@ -80,7 +80,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sync(parser: argparse.ArgumentParser) -> None:
-    spool_help = "spool folder; default: ROLLOUTDECK_SPOOL, else ~/.rolloutdeck"
+    spool_help = "a spool, or a folder of checkpoints; default: ROLLOUTDECK_SPOOL, else ~/.rolloutdeck/spool"
     parser.add_argument("spool", nargs="?", type=Path, metavar="SPOOL", help=spool_help)
     add_server_arguments(parser)
 
@@ -88,7 +88,7 @@ def _add_sync(parser: argparse.ArgumentParser) -> None:
 def _add_samples(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_run_arguments(parser)
-    add("--split", choices=SPLITS, default="train")
+    add("--split", choices=SPLITS, default="train", help="default: train")
     add("--step", default="latest", help="a step number, latest (default) or all")
     add("--attempt", default="", help="default: the attempt that is current at each step")
     add("--q", default="", metavar="QUERY", help="search query as in the web UI, for example 'score<0.5'")
@@ -104,7 +104,8 @@ def _add_samples(parser: argparse.ArgumentParser) -> None:
 def _add_export(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    add("--run", action="append", default=[], metavar="RUN", help="name or id; repeatable; default: all runs")
+    run_help = "name or id; repeatable; default: all runs that are not archived"
+    add("--run", action="append", default=[], metavar="RUN", help=run_help)
     add("--out", type=Path, required=True, metavar="DIR", help="a new folder for the data and its card")
     add("--layout", choices=EXPORT_LAYOUTS, default="samples", help="default: samples")
     add("--format", choices=("jsonl", "parquet", "csv"), default="jsonl", help="default: jsonl")
@@ -118,7 +119,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     better("--question", default="", metavar="KEY", help="with --signal label: a question of the rubric")
     better("--good", default="", metavar="A,B", help="with --signal label: answers that are good; default: the first")
     better("--threshold", default="", metavar="SCORE", help="kto: a response is good from this score on; default: 0.5")
-    better("--min-margin", default="", metavar="SCORE", help="pairs: least difference of scores; default: above 0")
+    better("--min-margin", default="", metavar="SCORE", help="pairs need a larger difference of scores; default: 0")
     better("--pairs", choices=("best-worst", "all"), default="", help="of each group; default: best-worst")
     limits = parser.add_argument_group("what is written").add_argument
     limits("--max-per-prompt", default="", metavar="N", help="rows of one prompt at most")
@@ -203,7 +204,11 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "watch": ("rolloutdeck.cli.watch", "upload the files of a running training as they are written", _add_watch),
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
-    "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
+    "search": (
+        "rolloutdeck.cli.search",
+        "search the samples of all runs of a project that are not archived",
+        _add_search,
+    ),
     "export": ("rolloutdeck.cli.export", "write samples, labels or training data into a folder", _add_export),
     "labels": (
         "rolloutdeck.cli.review.labels",

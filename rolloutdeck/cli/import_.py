@@ -29,7 +29,7 @@ from rolloutdeck.cli.import_report import (
     print_skipped,
     print_table,
 )
-from rolloutdeck.cli.watch import FILES_ATTEMPT
+from rolloutdeck.cli.watch import choose_attempt
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import format_column_names, format_step_ranges
 from rolloutdeck.trainer_api import find_writer
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
         hint = _build_table_hint(args.paths)
         raise UsageError(f"Nothing to import below {where}: no dump file of a known format.{hint}")
     framework = _find_framework(scan.files) or scan.trainer
-    target = watch.UploadTarget(server, project, name, args.attempt or FILES_ATTEMPT, settings.run_id, framework)
+    target = watch.UploadTarget(server, project, name, choose_attempt(args, settings), settings.run_id, framework)
     report = _upload(target, scan, artifact_options)
     print_table(report)
     print_skipped(scan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -24,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.q.strip():
         raise UsageError("The query is empty. Write one such as is:truncated or 'score<0.5'.")
     project = require_project(args, settings)
-    found = SearchOutput(server, args)
+    found = SearchOutput(server, project, args)
     try:
         for line in iterate_runs(server, project, args.q, min(args.limit, MAX_SHOWN_SAMPLES)):
             found.add(line)
@@ -32,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
                 break
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    found.finish(project)
+    found.finish()
     return 0
 
 
@@ -57,8 +58,8 @@ def iterate_runs(server: ServerClient, project: str, q: str, shown: int) -> Iter
 class SearchOutput:
     """Prints up to `--limit` samples: as JSON at once, otherwise at the end, as columns need all rows."""
 
-    def __init__(self, server: ServerClient, args: argparse.Namespace) -> None:
-        self.server, self.args = server, args
+    def __init__(self, server: ServerClient, project: str, args: argparse.Namespace) -> None:
+        self.server, self.project, self.args = server, project, args
         self.rows: list[dict[str, Any]] = []
         self.searched = self.unknown = self.matches = self.with_matches = 0
         self.problem = ""  # of the newest run that does not have what the query asks for
@@ -74,7 +75,8 @@ class SearchOutput:
         self.matches += run["count"]
         self.with_matches += bool(run["count"])
         if run["partial"]:
-            more = f"`rolloutdeck samples --run {run['name']} --step all --q QUERY` searches more"
+            names = f"--project {shlex.quote(self.project)} --run {shlex.quote(run['name'])}"
+            more = f"`rolloutdeck samples {names} --step all --q QUERY` searches more (--split eval: evaluations)"
             print_message(f"{run['name']} is large: only its newest steps were searched; {more}.")
         rows = [{**row, "run_name": run["name"]} for row in self.load_samples(run)]
         self.rows += rows
@@ -88,15 +90,16 @@ class SearchOutput:
         query = {"run": run["run"], "step": "all", "q": self.args.q, "ordering": "-step"}
         return list(load_pages(self.server, query, count)["results"])
 
-    def finish(self, project: str) -> None:
+    def finish(self) -> None:
         """Raises UsageError if no run has what the query asks for."""
         if self.unknown and self.unknown == self.searched:
-            raise UsageError(self.problem or f"No sample in project {project} has the key that this query asks for.")
+            nobody = f"No sample in project {self.project} has the key that this query asks for."
+            raise UsageError(self.problem or nobody)
         if not self.args.json:
             print_samples(self.server, self.rows, self.args)
         runs, searched = format_count(self.with_matches, "run"), format_count(self.searched, "run")
         stopped = f" Stopped at --limit {self.args.limit:,}." if self.is_full else ""
-        shown = f"{len(self.rows):,} of {self.matches:,} samples of {runs} in project {project}"
+        shown = f"{len(self.rows):,} of {self.matches:,} samples of {runs} in project {self.project}"
         print_message(f"{shown}; {searched} searched.{stopped}")
         if self.problem and not self.matches:
             print_message(f"Of {format_count(self.unknown, 'run')}: {self.problem}")

@@ -23,7 +23,7 @@ from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.cli.watch_report import report_run
 from rolloutdeck.cli.watch_run import PruneMode, RunFollower
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerClient
+from rolloutdeck.lib import ServerClient, Settings
 
 FILES_ATTEMPT = "files"  # the default attempt of files
 DISCOVER_SECONDS = 5.0
@@ -134,6 +134,11 @@ class RunOptions:
         return RunFollower(target, roots, base, self.scan, send_at_once, self.artifacts, self.prune)
 
 
+def choose_attempt(args: argparse.Namespace, settings: Settings) -> str:
+    """Returns the attempt that files belong to, for `watch` and `import`."""
+    return args.attempt or settings.attempt or FILES_ATTEMPT
+
+
 def main(args: argparse.Namespace) -> int:
     if bool(args.paths) == bool(args.tree):
         raise UsageError("No folders to watch. Use either PATH... or --tree PATTERN.")
@@ -144,7 +149,7 @@ def main(args: argparse.Namespace) -> int:
     prune: PruneMode = "dry-run" if args.dry_run else "delete" if args.prune_source else "never"
     settings, server = connect(args)
     refuse_redaction(settings)
-    options = RunOptions(server, args.attempt or settings.attempt or FILES_ATTEMPT, *parse_file_args(args), prune)
+    options = RunOptions(server, choose_attempt(args, settings), *parse_file_args(args), prune)
     loop, pattern = WatchLoop(args.poll), None
     if args.tree:
         project, name = args.project or settings.project, args.run or settings.run

@@ -92,8 +92,8 @@ def build_dataset_response(request: Request, query: Params) -> StreamingHttpResp
     scopes = [parse_sample_scope(request, Params({**query, "run": run.uid})) for run in runs]
     results = [find_samples(**scope, q=query.get("q", ""), ordering="order") for scope in scopes]
     described = {name: query.get(name, "") for name in ("project", "run", "split", "step", "step_kind", "attempt", "q")}
-    if query.get("run"):
-        described["run"] = ", ".join(sorted(run.name for run in runs))
+    names = ", ".join(sorted(run.name for run in runs))
+    described["run"] = names if query.get("run") else "all that are not archived"
     export = exports.Export(
         project=runs[0].project,
         options=options,

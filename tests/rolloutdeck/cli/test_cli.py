@@ -36,6 +36,17 @@ def test_an_imported_run_has_ended(deck: Deck, command: Command) -> None:
     assert path.endswith("/finish/") and result == {"attempt": "night", "outcome": "finished"}
 
 
+def test_import_and_watch_take_the_attempt_of_the_environment(
+    deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "job-7")
+    command("import", DUMPS / "v0" / "val", *HERE)
+    command("watch", DUMPS / "v0" / "rollout", *HERE, "--once")
+    assert deck.attempts() == ["job-7"]
+    command("import", DUMPS / "v0" / "val", *HERE, "--attempt", "night")
+    assert deck.attempts() == ["job-7", "night"]
+
+
 def test_importing_into_a_run_that_is_being_trained_does_not_end_it(deck: Deck, command: Command) -> None:
     command("import", DUMPS / "v0" / "rollout", *HERE, "--attempt", "launch")
     deck.answers["runs/"] = {"results": [{"name": "grpo", "status": "running"}]}

@@ -26,8 +26,8 @@ def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pyte
     assert imported(node) == 0
     rows = list(Artifact.objects.order_by("step"))
     assert [(row.step, row.role, row.step_kind, row.attempt.key) for row in rows] == [
-        (1, "rollout", "global_step", "files"),
-        (2, "rollout", "global_step", "files"),
+        (1, "rollout", "global_step", "first"),
+        (2, "rollout", "global_step", "first"),
     ]
     assert [bytes_of(row) for row in rows] == [on_disk(first), on_disk(second)]
     assert checked() == ["ready", "ready"]
@@ -65,7 +65,7 @@ def test_import_on_pin_tells_and_keeps_the_bytes_at_home(node: Path) -> None:
     assert row.origin == {
         "host": get_host_name(),
         "path": str(folder),
-        "command": f"rolloutdeck import {folder} --project math --run grpo --attempt files",
+        "command": f"rolloutdeck import {folder} --project math --run grpo --attempt first",
     }
 
 

@@ -99,7 +99,8 @@ def test_a_large_run_is_named_with_the_command_that_searches_more(
     monkeypatch.setattr(api_search, "search_runs", be_large)
     status, _, err = search("quokka", "--limit", 100)
     assert status == 0 and "old is large: only its newest steps were searched" in err
-    assert "`rolloutdeck samples --run old --step all --q QUERY`" in err and "new is large" not in err
+    assert "`rolloutdeck samples --project math --run old --step all --q QUERY`" in err and "--split eval" in err
+    assert "new is large" not in err
 
 
 def test_a_search_that_fails_midway_says_why(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,7 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
     store_labels(run, mate, [Answer(ids["best"], "correct", True), Answer(ids["best"], "wrong", ["step", "hack"])])
     store_labels(run, owner, [Answer(ids["best"], "correct", True, rationale="checked")])
     first = download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
+    assert b"- run: `all that are not archived`" in zipfile.ZipFile(io.BytesIO(first)).read("README.md")
     assert first == download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
     if file_format == "csv":
         text = zipfile.ZipFile(io.BytesIO(first)).read("data/samples.csv").decode()

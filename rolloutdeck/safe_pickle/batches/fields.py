@@ -148,13 +148,23 @@ def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 def build_dense_field(tensor: load.Tensor) -> DenseField:
     """Returns a torch tensor as a dense field. Raises SafePickleError if it is not contiguous."""
+    if not is_contiguous(tensor):
+        raise SafePickleError(describe_not_contiguous(tensor))
+    dtype = tensor.storage.dtype
+    return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * load.DTYPE_SIZES[dtype])
+
+
+def is_contiguous(tensor: load.Tensor) -> bool:
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if size != 1 and stride != step and 0 not in tensor.shape:
-            raise SafePickleError(f"a tensor of shape {tensor.shape} that is not contiguous")
+            return False
         step *= size
-    dtype = tensor.storage.dtype
-    return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * load.DTYPE_SIZES[dtype])
+    return True
+
+
+def describe_not_contiguous(tensor: load.Tensor) -> str:
+    return f"a tensor of shape {tensor.shape} that is not contiguous"
 
 
 def build_jagged_field(tensor: load.Nested) -> JaggedField:
@@ -180,12 +190,12 @@ def _read_integers(tensor: load.Tensor) -> list[int]:
 
 
 def read_tensordict_fields(tree: load.Tree) -> Iterator[tuple[str, TensorField]]:
-    """Yields the tensors of a plain TensorDict, each with its name."""
+    """Yields the tensors of a plain TensorDict, each with its name, but those that are not contiguous."""
     rows = 0
     for name, value in tree.fields.items():
         if not isinstance(name, str):
             continue
-        if isinstance(value, load.Tensor):
+        if isinstance(value, load.Tensor) and is_contiguous(value):
             yield name, build_dense_field(value)
         elif isinstance(value, load.Nested):
             rows += math.prod(value.offsets.shape)

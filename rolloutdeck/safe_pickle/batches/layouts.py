@@ -138,8 +138,12 @@ def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:
 
 
 def _read_tensordict(value: load.Tree) -> BatchContents:
-    others = ((name, item) for name, item in value.fields.items() if not isinstance(item, load.Tensor | load.Nested))
-    columns, rows = {str(name): item for name, item in others}, _parse_row_count(value.batch_size)
+    rows, columns = _parse_row_count(value.batch_size), {}
+    for name, item in value.fields.items():
+        if not isinstance(item, load.Tensor | load.Nested):
+            columns[str(name)] = item
+        elif isinstance(item, load.Tensor) and not fields.is_contiguous(item):
+            columns[str(name)] = load.Unreadable(fields.describe_not_contiguous(item))
     return BatchContents("gen_batch", rows, dict(fields.read_tensordict_fields(value)), columns)
 
 

@@ -34,7 +34,7 @@ class RepairResult:
 
 def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
     """Returns the columns to drop before a replay. `moved`: at another step, or without some of the rows."""
-    if batch.format != "gen_batch" or "rm_scores" in batch.fields:
+    if batch.format != "gen_batch" or "rm_scores" in (*batch.fields, *batch.columns):
         return ()
     names = ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS if moved else ALWAYS_DROPPED_COLUMNS
     return tuple(name for name in names if name in batch.columns)
@@ -55,7 +55,7 @@ def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str],
         assert batch.state is not None
         tensors, columns, meta = batch.state
         dropped = tuple(name for name in columns if name in drop)
-        if "rm_scores" in contents.tensors or not dropped:
+        if "rm_scores" in (*contents.tensors, *contents.columns) or not dropped:
             raise SafePickleError("there is nothing to repair: the batch has rm_scores, or none of these columns")
         remaining_columns = {name: column for name, column in columns.items() if name not in dropped}
         write_pickle(replace(batch, state=(tensors, remaining_columns, meta)), file)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from rolloutdeck.safe_pickle.batches import BatchContents, DenseField, build_source, read_roll_contents
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, load_pickle
+from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, Unreadable, load_pickle
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import COPY_BLOCK_BYTES
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive
@@ -50,6 +50,8 @@ def find_row_span(contents: BatchContents, name: str, row: int) -> ByteSpan:
     others = (find_tensor_span(contents, other) for other in contents.tensors if other != name)
     if any(span and span.start < end and start < span.start + span.length for span in others):
         raise SafePickleError(f"its {name} shares its bytes with another tensor")
+    if any(isinstance(contents.columns[other], Unreadable) for other in contents.tensordict_columns):
+        raise SafePickleError(f"its {name} may share its bytes with a tensor that can't be read")
     size = tensor_span.length // contents.rows
     return ByteSpan(start + row * size, size)
 

@@ -8,6 +8,7 @@ import sys
 from collections import OrderedDict
 from decimal import Decimal
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,15 @@ def test_a_value_beside_the_tensors_of_a_consolidated_tensordict_is_read_without
     path.write_bytes(made.proto(made.data(consolidated(non_tensors=values))))
     with open_batch(path) as batch:
         assert {name: batch.column(name) for name in batch.columns} == {"note": [{"a": 1}] * 2, "old": ["x"] * 2}
+
+
+def test_a_tensor_that_is_not_contiguous_is_named_and_hides_nothing_else(tmp_path: Path) -> None:
+    plain = made.tensor(made.storage(2, kind="Long"), 2)
+    content = made.tensordict(position_ids=made.expanded(made.storage(2, kind="Long"), 2, 2), score=plain)
+    path = tmp_path / "tq_batch.pt"
+    path.write_bytes(made.archive(made.members(made.queue(content), pack("<2q", 7, 8))))
+    with open_batch(path) as batch:
+        assert (list(batch.fields), batch.numbers("score", 1)) == (["score"], [8])
+        assert [str(value) for value in batch.column("position_ids")] == [
+            "unreadable: a tensor of shape (2, 2) that is not contiguous"
+        ] * 2

@@ -29,6 +29,7 @@ from rolloutdeck.safe_pickle.rewrite.repair import (
 )
 from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
+from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe_pickle.summary import summary
 
@@ -157,3 +158,14 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert target.stat().st_size > size and peak < 8 << 20
+
+
+def test_a_batch_whose_scores_are_not_contiguous_has_scores(tmp_path: Path) -> None:
+    content = made.tensordict(rm_scores=made.expanded(made.storage(2, kind="Float"), 2, 2))
+    uid = made.mapped(uid=made.objects(made.text("a"), made.text("b")))
+    path = tmp_path / "gen_batch.dp"
+    path.write_bytes(made.proto(made.data(made.saved(content, bytes(8))), uid))
+    with open_batch(path) as batch:
+        assert columns_to_drop(batch, moved=False) == ()
+    with pytest.raises(SafePickleError, match="nothing to repair"):
+        drop_columns(path, tmp_path / "made.dp", ["uid"])

@@ -99,6 +99,14 @@ def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_mask_beside_a_tensor_that_cannot_be_read_is_refused_because_they_may_share_bytes(tmp_path: Path) -> None:
+    held = made.storage(8000)
+    content = made.tensordict(mask=made.tensor(held, 2), other=made.expanded(held, 2, 8000))
+    (tmp_path / "step.pkl").write_bytes(made.rollout(made.buffer(made.data(made.saved(content, b"x" * 8000)))))
+    with pytest.raises(SafePickleError, match="can't be read"):
+        zero_rows(tmp_path / "step.pkl", tmp_path / "made.pkl", "mask", [1])
+
+
 def test_a_batch_that_could_not_be_written_to_its_end_leaves_the_older_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

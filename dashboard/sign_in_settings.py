@@ -20,7 +20,7 @@ ROLES: Final = ("viewer", "annotator", "maintainer", "owner")
 ADMIN: Final = "admin"
 MAX_ISSUER_CHARS: Final = 200
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-EXAMPLE: Final = "ml-team=math:annotator,ml-leads=*:maintainer,admins=admin"
+EXAMPLE: Final = "ml-team=math:maintainer,ml-leads=*:owner,admins=admin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def test_groups_give_roles() -> None:
     "text", ["ml", "ml=", "=admin", "ml=math", "ml=math:", "ml=:viewer", "ml=math:boss", "ml:viewer"]
 )
 def test_a_wrong_rule_is_named_with_an_example(text: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"is not group=project:role.*Example: ml-team=math:annotator"):
+    with pytest.raises(ImproperlyConfigured, match=r"is not group=project:role.*Example: ml-team=math:maintainer"):
         parse_group_roles(f"a=admin,{text}")
 
 

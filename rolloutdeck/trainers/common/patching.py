@@ -89,8 +89,9 @@ class ReplayStoppedError(RuntimeError):
     """The replay plan stops the run because a pin can't be replayed. The only error that reaches the trainer."""
 
 
-def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
-    """Returns `function` with its errors caught: one warning is logged and the caller gets None."""
+def catch_errors(function: Callable[P, T], on_error: Callable[[], None] | None = None) -> Callable[P, T | None]:
+    """Returns `function` with its errors caught: one warning is logged, `on_error` is called and the caller gets
+    None."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -99,13 +100,22 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
         except ReplayStoppedError:
             raise
         except Exception as error:
-            name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-            description = f"{type(error).__name__}: {error}"
+            name, description = describe_function(function), f"{type(error).__name__}: {error}"
             message = "Training continues, but Rolloutdeck lost something in %s: %s"
             once_logger.log_once(f"{name} {description}", message, name, description)
+            if on_error is not None:
+                on_error()
             return None
 
     return call
+
+
+def describe_function(function: Callable[..., Any]) -> str:
+    """Returns `module.name`; of a `partial`, which has no name, those of its function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    module, name = (str(getattr(function, attribute, "")) for attribute in ("__module__", "__name__"))
+    return f"{module.rpartition('.')[2]}.{name}"
 
 
 @catch_errors

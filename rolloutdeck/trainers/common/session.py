@@ -41,6 +41,7 @@ class TrainerSession:
     log_name = "plug-in"
     overload_reason = "rows of steps that could not be built in time"
     failure_reason = "rows that could not be built"
+    step_failure_reason = "steps that could not be recorded completely"  # of jobs without a number of rows
 
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
@@ -49,7 +50,7 @@ class TrainerSession:
         self._equal_samples = EqualSampleCounter()
         self._collected: dict[Any, list[Collected]] = {}
         self._collecting = threading.Lock()
-        self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
+        self._jobs: queue.Queue[tuple[Callable[[], None], int | None]] = queue.Queue()
         self._submitted_rows = self._finished_rows = 0  # each is written by one thread only
         self._thread: threading.Thread | None = None
         atexit.register(self.flush, EXIT_SECONDS)  # before the run's own handler, registered earlier
@@ -57,16 +58,16 @@ class TrainerSession:
     def submit(self, job: Callable[[], None], rows: int | None = None) -> None:
         """Runs `job`, which builds `rows` rows, in the session's thread. None: a step of unknown size.
 
-        Counts the rows, or the step, as lost if too many rows wait.
+        Counts the rows, or the step, as lost if too many rows wait or the job raises.
         """
         self._start_thread()
-        size = MAX_WAITING_ROWS if rows is None else rows
+        size = count_size(rows)
         waiting_rows = self._submitted_rows - self._finished_rows
         if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + size > MAX_WAITING_ROWS:
             self.count_lost(self.overload_reason, 1 if rows is None else rows)
             return
         self._submitted_rows += size
-        self._jobs.put_nowait((job, size))
+        self._jobs.put_nowait((job, rows))
 
     def submit_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
@@ -145,10 +146,21 @@ class TrainerSession:
     def _work(self) -> None:
         while True:
             job, rows = self._jobs.get()
-            patching.catch_errors(job)()
-            self._finished_rows += rows
+            patching.catch_errors(job, partial(self._count_failed, rows))()
+            self._finished_rows += count_size(rows)
             self._jobs.task_done()
             del job
+
+    def _count_failed(self, rows: int | None) -> None:
+        if rows is None:
+            self.count_lost(self.step_failure_reason)
+        else:
+            self.count_lost(self.failure_reason, rows)
+
+
+def count_size(rows: int | None) -> int:
+    """Returns for how many rows a job counts that builds `rows` rows. None: a step of unknown size."""
+    return MAX_WAITING_ROWS if rows is None else rows
 
 
 def get_session(key: Hashable, open_session: Callable[[], S]) -> S:

@@ -112,7 +112,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
             return
         try:
             folder = self._store_step(session, generation, call, rank, ranks)
-        except NotReplayableError as error:
+        except (NotReplayableError, OSError) as error:
             return session.count_lost("steps that could be pinned", details=f": {error}")
         if folder is not None and (call + 1) * len(generation.prompts) * ranks >= self._facts["rows"]:
             names = [step_files.build_generation_name(index) for index in range(call + 1)]

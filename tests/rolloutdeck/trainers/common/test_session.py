@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,21 @@ def test_samples_that_raise_are_counted_and_the_others_are_recorded(
     held_session.run.finish(timeout=30)
     assert sum(len(body.splitlines()) for _, _, body in at_receiver.dumps) == 2
     assert count_lost_rows(held_session) == 7
+
+
+def fail_to_build() -> None:
+    raise ValueError("no such token")
+
+
+@pytest.mark.parametrize("job", [fail_to_build, partial(fail_to_build)])
+def test_jobs_that_raise_are_counted_and_later_ones_are_done(held_session: Held, job: Callable[[], None]) -> None:
+    held_session.submit(job, 5)
+    held_session.submit(job)
+    assert count_finished_jobs(held_session, 1, rows=8) == 1
+    assert held_session.run._threads.spool.dropped == {
+        "trainer: rows that could not be built": 5,
+        "trainer: steps that could not be recorded completely": 1,
+    }
 
 
 def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:

@@ -88,6 +88,18 @@ def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and
     assert not list(tmp_path.glob("kept/*/rollout-*.json")) and completions(at_receiver) == [(1, IDS)]
 
 
+def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
+    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path
+) -> None:
+    (tmp_path / "kept").write_text("a file, not a folder")
+    trainer = Trainer()
+    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    trainer.step(at=0), trainer.step(at=1)
+    ended(callback)
+    assert completions(at_receiver) == [(1, IDS), (2, IDS)]
+    assert callback.run._threads.spool.dropped == {"TRL callback: steps that could be pinned": 2}
+
+
 @pytest.fixture
 def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
     """Two processes of one launch that keep their steps in one folder."""

@@ -17,13 +17,15 @@ RULES = (
     {"key": "skip", "action": "drop"},
     {"key": "again", "target": "response"},
     {"key": "half", "action": "weight", "value": 0.5},
+    {"key": "more", "action": "reward"},  # which has no effect in verl
 )
 SELECTED: dict[str, Any] = {
-    "prompts": [("What is 0 plus 1 ?", [0]), ("What is 3 plus 1 ?", [2])],
+    "prompts": [("What is 0 plus 1 ?", [0, 3]), ("What is 1 plus 1 ?", [3]), ("What is 3 plus 1 ?", [2])],
     "responses": [("What is 2 plus 1 ?", "wrong 4", [1])],
 }
 # The prompt by its right answer; the second response to 0 is "wrong 2".
 MASKED, HALVED, NEIGHBOUR = ("sum is 1", "wrong 2", "wrong 4"), ("sum is 4", "wrong 5"), "sum is 3"
+MARKS = {**dict.fromkeys(MASKED, "skip"), "wrong 4": "again", **dict.fromkeys(HALVED, "half")}
 
 
 def list_rows(found: Training) -> list[dict[str, Any]]:
@@ -41,6 +43,11 @@ def guided(script: list[str], folder: Path, baseline: str) -> Training:
     return train(*script, folder=folder, deck=deck, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
 
 
+def list_marks(found: Training) -> dict[str, str]:
+    rows = [row for step in (1, 2) for row in found.rows("train", step)]
+    return {row["response"]: row["guidance"] for row in rows if "guidance" in row}
+
+
 @pytest.mark.parametrize("script", [["v0.py"], ["v1.py", ""]], ids=["v0", "v1"])
 def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: list[str], tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
@@ -49,9 +56,7 @@ def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: li
         found = guided(script, tmp_path / baseline, baseline)
         responses = {row["response"]: row["advantages"][0] for step in (1, 2) for row in found.rows("train", step)}
         assert len(responses) == 8 and all(responses[name] == 0 for name in MASKED)
-        marks = {row["response"]: row.get("guidance") for step in (1, 2) for row in found.rows("train", step)}
-        expected = {**dict.fromkeys(MASKED, "skip"), "wrong 4": "again", **dict.fromkeys(HALVED, "half")}
-        assert {name: mark for name, mark in marks.items() if mark} == expected
+        assert list_marks(found) == MARKS
         changed = [(new, old) for new, old in zip(list_rows(found), list_rows(plain), strict=True) if new != old]
         assert len(changed) == (6 if baseline == "exclude" else 5)
         for new, old in changed:
@@ -64,3 +69,10 @@ def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: li
         assert [values[step]["guidance/version"] for step in (1, 2)] == [3, 3]
         assert [values[step]["guidance/samples"] for step in (1, 2)] == [2, 3]
         assert values[2]["guidance/rule/again"] == 1 and values[2]["guidance/tokens"] > 3
+        assert values[1]["guidance/rule/more"] == 0
+
+
+def test_all_updates_of_an_async_step_mark_the_rows_that_the_rules_select(tmp_path: Path) -> None:
+    found = guided(["v1.py", "", "trainer.v1.trainer_mode=separate_async"], tmp_path / "async", "trainer")
+    assert list_marks(found) == MARKS
+    assert sum(found.values(step)["guidance/samples"] for step in (1, 2)) == len(MARKS)

@@ -2,24 +2,34 @@
 replay plan masks get advantage 0 here too, also in a training that follows no rules.
 
 verl compares the rows of a group by their uid. If masked rows do not count in the baseline, each has a uid of its own
-while verl computes, so that it is alone in its group. A dropped row is a masked one: without any token in the loss, it
-could leave a mini-batch empty, and verl divides by the number of tokens. Other processes have computed the rewards
-before, so the action `reward` has no effect.
+while verl computes, so that it is alone in its group. This is done only for estimators where it changes no other row: a
+batch that verl whitens as a whole would contain the scores of the masked rows, and Pass@k raises if a row is alone. A
+dropped row is a masked one: without any token in the loss, it could leave a mini-batch empty, and verl divides by the
+number of tokens. Other processes have computed the rewards before, so the action `reward` has no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from rolloutdeck.protocol import GUIDANCE_FIELD, NO_GUIDANCE, GuidanceRules, format_rule_keys
+from rolloutdeck.protocol import NO_GUIDANCE, GuidanceRules, RowGuidance, format_rule_keys
 from rolloutdeck.trainers.common import MatchedRows, catch_errors, follows_guidance, match_rows, once_logger
 from rolloutdeck.trainers.verl.plugin import masks, rows
-from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 UID = "uid"
+ROW = "rolloutdeck_row"  # column with the number of each row, while verl computes
+
+# Estimators of verl 0.9 that compare rows within their groups only, and take a row that is alone in its group.
+EXCLUDING_ESTIMATORS = frozenset(
+    {
+        "grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "opo", "gpg", "optimal_token_baseline",
+        "tir_optimal_token_baseline",
+    }
+)  # fmt: skip
 
 
 class GuidedBatch:
@@ -40,9 +50,27 @@ class GuidedBatch:
         self.data: Any = None
 
     @contextmanager
-    def exclude(self) -> Iterator[None]:
-        """Within it, masked rows do not count in the baseline of their group, if the rules say so."""
-        original = self._set_own_uids() if self.rules.baseline == "exclude" else None
+    def number_rows(self) -> Iterator[None]:
+        """Within it, the rows have their numbers, since V0 may train on rows that it draws anew from the batch
+        (`use_pf_ppo`). V1 writes the advantages back by position."""
+        self._add_numbers()
+        try:
+            yield
+        finally:
+            if self.data is not None:
+                self.data.non_tensor_batch.pop(ROW, None)
+
+    @catch_errors
+    def _add_numbers(self) -> None:
+        import numpy
+
+        self.data.non_tensor_batch[ROW] = numpy.arange(len(self.data))
+
+    @contextmanager
+    def exclude(self, estimator: Any) -> Iterator[None]:
+        """Within it, masked rows do not count in the baseline of their group, if the rules say so and verl's
+        `estimator` allows it."""
+        original = self._set_own_uids(estimator) if self.rules.baseline == "exclude" else None
         try:
             yield
         finally:
@@ -50,12 +78,17 @@ class GuidedBatch:
                 self.data.non_tensor_batch[UID] = original
 
     @catch_errors
-    def _set_own_uids(self) -> Any:
+    def _set_own_uids(self, estimator: Any) -> Any:
         """Returns the uids that were replaced, None if none were."""
         original = self.data.non_tensor_batch.get(UID)
         masked = {index for index, row in enumerate(self.matched) if row is not None and row.is_masked}
         masked.update(self.masked)
         if original is None or not masked:
+            return None
+        name = str(getattr(estimator, "value", estimator))  # verl accepts a text and its enum
+        if name not in EXCLUDING_ESTIMATORS:
+            message = "With verl's adv_estimator=%s, masked rows always count in the baseline, whatever the rules say."
+            once_logger.log_once(f"baseline {name}", message, name)
             return None
         uids = original.copy()
         for index in masked:
@@ -66,6 +99,7 @@ class GuidedBatch:
     @catch_errors
     def apply(self, data: Any) -> None:
         """Changes the advantages and reports the step."""
+        self._order_rows(data.non_tensor_batch.pop(ROW, None))
         tokens = data.batch["response_mask"].sum(-1).tolist()
         if self.masked or any(row is not None and row.weight != 1 for row in self.matched):
             advantages = data.batch["advantages"].clone()  # those of GRPO are its returns too
@@ -79,8 +113,17 @@ class GuidedBatch:
         affected = [(row.rules, int(count)) for row, count in pairs if row is not None]
         if self.session is not None:
             marks = [None if row is None else format_rule_keys(row.rules) for row in self.matched]
-            self.session.marked = (self.step, self.keys, marks)
+            self.session.marks.add(self.step, self.keys, marks)
             self.session.tally.report(self.session.run, self.step, self.rules, affected)
+
+    def _order_rows(self, numbers: Any) -> None:
+        """Puts what applies into the order of a batch that has the rows with these numbers."""
+        if numbers is None:
+            return
+        numbers = [int(number) for number in numbers]
+        self.matched = [self.matched[number] for number in numbers]
+        self.masked = {index for index, number in enumerate(numbers) if number in self.masked}
+        self.keys = [self.keys[number] for number in numbers] if self.keys else []
 
 
 @catch_errors
@@ -103,7 +146,11 @@ def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
         return None
     masked = masks.take_padded_rows(data)
     guided = match_padded(trainer, data, masked)  # the plan masks its rows even if the rules fail
-    return build_masked_batch(trainer, masked, len(data)) if guided is None else guided
+    if guided is None:
+        guided = build_masked_batch(trainer, masked, len(data))
+    if guided is not None:
+        guided.data = data
+    return guided
 
 
 @catch_errors
@@ -117,9 +164,7 @@ def match_padded(trainer: Any, data: Any, masked: Collection[int]) -> GuidedBatc
         prompts, responses = data.batch["prompts"], data.batch["responses"]
         groups = [str(uid) for uid in rows.read_column(data.non_tensor_batch.get(UID), len(data))]
         matched = match_token_rows(trainer, rules, groups, prompts, responses)
-    batch = GuidedBatch(session, trainer, rules, matched, masked, groups)
-    batch.data = data
-    return batch
+    return GuidedBatch(session, trainer, rules, matched, masked, groups)
 
 
 @catch_errors
@@ -158,24 +203,6 @@ def build_masked_batch(trainer: Any, masked: Collection[int], rows: int) -> Guid
     return GuidedBatch(None, trainer, NO_GUIDANCE, [None] * rows, masked) if masked else None
 
 
-def list_marks(session: VerlSession, step: int, keys: Sequence[str]) -> list[str | None]:
-    """Returns the keys of the rules for each row of a trained batch, which may have the rows in another order if its
-    keys differ; [] if no rules were applied to this batch."""
-    marked_step, marked_keys, marks = session.marked
-    if marked_step != step or not any(marks):
-        return []
-    if list(keys) == marked_keys:
-        return marks
-    by_key = dict(zip(marked_keys, marks, strict=True))
-    return [by_key.get(key) for key in keys] if len(by_key) == len(marks) else []
-
-
-def add_marks(target: Sequence[VerlRow], marks: Sequence[str | None]) -> None:
-    for row, mark in zip(target, marks, strict=False):
-        if mark:
-            row.setdefault(GUIDANCE_FIELD, mark)
-
-
 def match_token_rows(
     trainer: Any, rules: GuidanceRules, groups: Sequence[str], prompts: Any, responses: Any
 ) -> MatchedRows:
@@ -186,7 +213,14 @@ def match_token_rows(
 
     if None in groups or "None" in groups:
         groups = [str(index) for index in range(len(groups))]
-    return match_rows(rules, groups, lambda index: decode(prompts[index]), lambda index: decode(responses[index]))
+    found = match_rows(rules, groups, lambda index: decode(prompts[index]), lambda index: decode(responses[index]))
+    return [row and drop_reward_rules(row) for row in found]
+
+
+def drop_reward_rules(row: RowGuidance) -> RowGuidance | None:
+    """Returns what has an effect on the row; None if only rules with the action `reward` select it."""
+    rules = tuple(key for key in row.rules if key not in row.values)
+    return replace(row, rules=rules, values={}) if rules else None
 
 
 def join_sessions(keys: Sequence[str], matched: MatchedRows) -> MatchedRows:

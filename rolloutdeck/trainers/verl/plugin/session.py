@@ -14,6 +14,7 @@ from typing import Any
 
 from rolloutdeck.client import Run
 from rolloutdeck.trainers.common import EXIT_SECONDS, GuidanceTally, TrainerSession, get_session, open_trainer_run
+from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
 TOKENIZER_FILE = "tokenizer.json"
@@ -36,7 +37,7 @@ class VerlSession(TrainerSession):
         self._blocked_seconds = 0.0  # for which the training waited for Rolloutdeck since the last log
         self._last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})  # (step, generated, excluded)
         self.tally = GuidanceTally()
-        self.marked: tuple[int, list[str], list[str | None]] = (-1, [], [])  # (step, keys of rows, their rules)
+        self.marks = RuleMarks()
         self._tokenizers: dict[int, Any] = {}
 
     def tokenizer(self, original: Any) -> Any:

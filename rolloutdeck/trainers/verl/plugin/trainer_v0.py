@@ -17,6 +17,7 @@ from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import guidance
+from rolloutdeck.trainers.verl.plugin.marks import add_marks
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow, add_trainer_version
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
@@ -162,9 +163,10 @@ def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
         applied = guidance.prepare_padded(trainer, arguments.get("data")) if trainer is not None else None
         if applied is None:
             return original(*args, **kwargs)
-        with applied.exclude():
-            result = original(*args, **kwargs)
-        applied.apply(result)
+        with applied.number_rows():
+            with applied.exclude(arguments.get("adv_estimator")):
+                result = original(*args, **kwargs)
+            applied.apply(result)
         return result
 
     return compute_advantage
@@ -192,12 +194,12 @@ def log_trained_batch(
     with session.measure_blocking():
         batch, tokenizer = PaddedRows(proto, extras or None), session.tokenizer(trainer.tokenizer)
         max_tokens = trainer.config["data"].get("max_response_length")
-        marks = guidance.list_marks(session, step, batch.groups())
+        marks = session.marks.find(step, batch.groups())
 
     def log_rows() -> None:
         rows = batch.rows(max_tokens)
         batch.add_texts(rows, tokenizer)
-        guidance.add_marks(rows, marks)
+        add_marks(rows, marks)
         add_trainer_version(rows, trainer_version)
         groups = batch.groups() or [row["prompt"] for row in rows]
         batch.add_tokens(rows, session.selection.select_rows(groups, "train", step))

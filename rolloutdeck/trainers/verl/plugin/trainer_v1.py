@@ -13,8 +13,9 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import TokenSelection, catch_errors, wrap_method
+from rolloutdeck.trainers.common import TokenSelection, bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import evictions, guidance, rows
+from rolloutdeck.trainers.verl.plugin.marks import add_marks
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
@@ -34,10 +35,11 @@ def patch(module: ModuleType) -> None:
 def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
     """Finds what the rules say about the rows of the batch, for the call of verl that computes their advantages."""
 
-    def _compute_advantage(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        token = _guided.set(guidance.prepare_jagged(self, batch))
+    def _compute_advantage(self: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = bind_arguments(original, (self, *args), kwargs)
+        token = _guided.set(guidance.prepare_jagged(self, arguments.get("batch")))
         try:
-            return original(self, batch, *args, **kwargs)
+            return original(self, *args, **kwargs)
         finally:
             _guided.reset(token)
 
@@ -45,13 +47,14 @@ def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrap_multi_trajectories(original: Callable[..., Any]) -> Callable[..., Any]:
-    def compute_advantage_for_multi_trajectories(data: Any, *args: Any, **kwargs: Any) -> Any:
+    def compute_advantage_for_multi_trajectories(*args: Any, **kwargs: Any) -> Any:
         guided = _guided.get()
         if guided is None:
-            return original(data, *args, **kwargs)
-        guided.data = data
-        with guided.exclude():
-            result = original(data, *args, **kwargs)
+            return original(*args, **kwargs)
+        arguments = bind_arguments(original, args, kwargs)
+        guided.data = arguments.get("data")
+        with guided.exclude(arguments.get("adv_estimator")):
+            result = original(*args, **kwargs)
         guided.apply(result)
         return result
 
@@ -107,10 +110,11 @@ def find_batch_method(trainer: Any) -> tuple[Any, str]:
 
 
 def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _compute_metrics(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    def _compute_metrics(self: Any, *args: Any, **kwargs: Any) -> Any:
         if session := find_session(self):
+            batch = bind_arguments(original, (self, *args), kwargs).get("batch")
             log_batch_counts(session, self, log_batch(session, self, batch, "train", session.selection))
-        return original(self, batch, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     return _compute_metrics
 
@@ -126,12 +130,12 @@ def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selecti
         batch = JaggedRows(transfer_queue, meta)
         batch.read_tokens(selection.select_rows(batch.groups(), split, step))
         max_tokens = trainer.config["data"].get("max_response_length")
-        marks = guidance.list_marks(session, step, batch.keys) if split == "train" else []
+        marks = session.marks.find(step, batch.keys) if split == "train" else []
 
     def log_rows() -> None:
         batch_rows = batch.rows(max_tokens)
         batch.add_texts(batch_rows, tokenizer)
-        guidance.add_marks(batch_rows, marks)
+        add_marks(batch_rows, marks)
         if split == "train":
             rows.add_trainer_version(batch_rows, step - 1)  # the step updates the weights that the step before it wrote
         session.run.log_samples(batch_rows, step=step, split=split, columns="native")

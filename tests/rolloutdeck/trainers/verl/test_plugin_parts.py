@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.protocol import RowGuidance
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, rows
+from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
@@ -75,7 +77,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_masked_rows_are_counted_without_the_rows_that_fill_up_a_batch() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {"seq_len": 3}]
-    batch = {"keys": keys, "tags": tags}
+    batch: dict[str, Any] = {"keys": keys, "tags": tags}
     assert masks.mark_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (1,)}) == 1
     assert [bool(tag.get(masks.MARK)) for tag in batch["tags"]] == [False, False, False, True]
     assert masks.find_jagged_rows(SimpleNamespace(tags=batch["tags"])) == {3}
@@ -165,3 +167,26 @@ def test_the_rows_that_a_plan_masks_stay_masked_if_the_rules_fail(monkeypatch: p
     monkeypatch.setattr(guidance, "match_token_rows", fail)
     batch = guidance.prepare_padded(SimpleNamespace(global_steps=3), PaddedBatch())
     assert batch and set(batch.masked) == {1}
+
+
+def test_rules_about_rewards_select_no_row() -> None:
+    assert guidance.drop_reward_rules(RowGuidance(("more",), values={"more": 1.0})) is None
+    both = RowGuidance(("skip", "more"), 0.0, values={"more": 1.0})
+    assert guidance.drop_reward_rules(both) == RowGuidance(("skip",), 0.0)
+
+
+def test_the_marks_of_all_batches_of_a_step_are_found_in_any_order() -> None:
+    marks = RuleMarks()
+    marks.add(1, ["a", "b"], ["skip", None])
+    marks.add(1, ["c", "d"], [None, "half"])
+    assert marks.find(1, ["d", "a", "pad", "c"]) == ["half", "skip", None, None]
+    assert marks.find(2, ["a"]) == []
+    marks.add(2, ["a", "b"], [None, None])
+    assert marks.find(2, ["a", "b"]) == marks.find(1, ["a", "b"]) == []
+
+
+def test_rows_with_the_same_key_have_their_marks_only_in_the_order_of_the_batch() -> None:
+    marks = RuleMarks()
+    marks.add(1, ["a", "a", "b"], ["skip", None, None])
+    assert marks.find(1, ["a", "a", "b"]) == ["skip", None, None]
+    assert marks.find(1, ["b", "a", "a"]) == []

@@ -97,7 +97,8 @@ class SlimeRequirements(RunRequirements):
 def _find_block(steps: Sequence[int]) -> tuple[int, int]:
     """Returns the first of these rollouts, and the first one after it that has no file."""
     end = start = min(steps, default=0)
-    while end in set(steps):
+    present = set(steps)
+    while end in present:
         end += 1
     return start, end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rolloutdeck.trainer_api.registry import find_steps, read_step
 from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.slime.facts import build_argument_facts as run_facts
+from rolloutdeck.trainers.slime.layout import read_requirements
 from rolloutdeck.trainers.slime.step_files import (
     PULLED_ROLLOUTS,
     UNNAMED_ROLLOUTS,
@@ -140,3 +142,20 @@ def test_the_facts_of_a_run_are_those_that_its_arguments_say() -> None:
         "role": "rollout", "serialisation": "torch", "format": "slime-rollout", "rows": 32, "prompts": 8,
         "samples_per_prompt": 4, "max_prompt_length": 64, "parameter_sync_step": 1,
     }  # fmt: skip
+
+
+class CountedSteps(list[int]):
+    """A list that counts how often it is read from the start."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_the_arguments_for_many_rollouts_are_found_in_a_few_passes() -> None:
+    steps = CountedSteps([*range(5, 1005), 2000])
+    lines = read_requirements(SHAPE).build_settings("pins", steps)
+    assert lines[-2:] == ["--start-rollout-id 5", "--num-rollout 1005"]
+    assert steps.reads < 10

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.lib import Settings, logger
+from rolloutdeck.lib import Settings
 from rolloutdeck.protocol import KEY_SEPARATOR, GuidanceRules, RowGuidance, get_prompt_key, get_response_key
+from rolloutdeck.trainers.common import patching
 
 ON, OFF = ("1", "on", "true", "yes"), ("", "0", "off", "false", "no")
 
@@ -21,7 +22,8 @@ def follows_guidance(requested: bool | None = None) -> bool:
         return requested
     setting = Settings.from_environment().guidance.lower()
     if setting not in ON + OFF:
-        logger.warning("ROLLOUTDECK_GUIDANCE must be on or off, not %r. The guidance rules are not followed.", setting)
+        message = "ROLLOUTDECK_GUIDANCE must be on or off, not %r. The guidance rules are not followed."
+        patching.once_logger.log_once("guidance setting", message, setting)
     return setting in ON
 
 

@@ -35,6 +35,8 @@ from rolloutdeck.up.supervisor import Supervisor, describe_log_tail
 
 HOST = "127.0.0.1"
 PORT = 8460
+# What a command needs so that it makes a link for this server. Their values may be secrets.
+SIGN_IN_VARIABLES = ("DATABASE_URL", "ROLLOUTDECK_SECRET_KEY", "ROLLOUTDECK_STORAGE")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -165,7 +167,10 @@ def describe_sign_in(bootstrap: BootstrapResult, paths: ServerPaths) -> str:
     public = bootstrap["link"].partition("/sign-in/")[0]
     variables = f"ROLLOUTDECK_DATA={shlex.quote(str(paths.data))} ROLLOUTDECK_PUBLIC_URL={shlex.quote(public)}"
     command = f"{variables} {sys.executable} {shlex.quote(str(paths.server / 'manage.py'))} bootstrap"
-    return f"To sign in as {bootstrap['user']}, print a link that is valid once:\n\n    {command}\n"
+    names = [name for name in SIGN_IN_VARIABLES if os.environ.get(name)]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    needs = f" as the server's user, with the {listed} of this server" if names else " as the server's user"
+    return f"To sign in as {bootstrap['user']}, print a link that is valid once{needs}:\n\n    {command}\n"
 
 
 def is_journal(handle: int) -> bool:

@@ -8,14 +8,21 @@ import re
 import shlex
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import tomllib
 import yaml
 
 from rolloutdeck.cli.entry import build_parser
+from tests.support.nginx import wait as wait_for_nginx
+from tests.support.server import free_port
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -142,6 +149,55 @@ def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
     command = ["nginx", "-t", "-e", "stderr", "-c", DEPLOY / "nginx.conf", "-p", tmp_path, "-g", f"pid {tmp_path}/pid;"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+class EchoHeaders(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({name.lower(): value for name, value in self.headers.items()}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def run_nginx(folder: Path, text: str) -> Iterator[str]:
+    """The proxy with this configuration in front of a server that answers with the headers it got. Yields its URL."""
+    port = free_port()
+    with ThreadingHTTPServer(("127.0.0.1", 0), EchoHeaders) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        text = text.replace("listen 80;", f"listen 127.0.0.1:{port};")
+        text = text.replace("http://web:8460", f"http://127.0.0.1:{server.server_port}")
+        (folder / "nginx.conf").write_text(f"daemon off; pid {folder}/pid; error_log stderr;\n{text}")
+        process = subprocess.Popen(["nginx", "-c", folder / "nginx.conf", "-p", folder, "-e", "stderr"])
+        try:
+            wait_for_nginx(f"http://127.0.0.1:{port}/")
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.terminate()
+            process.wait(20)
+            server.shutdown()
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+@pytest.mark.parametrize(
+    ("has_outer_proxy", "address", "scheme"), [(False, "127.0.0.1", "http"), (True, "203.0.113.9", "https")]
+)
+def test_only_a_named_proxy_says_who_the_client_is(
+    has_outer_proxy: bool, address: str, scheme: str, tmp_path: Path
+) -> None:
+    """The client sent X-Forwarded-For: 198.51.100.1 itself, and the outer proxy added the address that it saw."""
+    text = (DEPLOY / "nginx.conf").read_text()
+    if has_outer_proxy:
+        text, count = re.subn(r"# (.*)172\.18\.0\.1(.*; # PROXY)", r"\g<1>127.0.0.1\g<2>", text)
+        assert count == 2
+    sent = {"X-Forwarded-For": "198.51.100.1, 203.0.113.9", "X-Forwarded-Proto": "https"}
+    with run_nginx(tmp_path, text) as url, urlopen(Request(url, headers=sent), timeout=20) as answer:
+        received = json.load(answer)
+    assert (received["x-forwarded-for"], received["x-forwarded-proto"]) == (address, scheme)
 
 
 def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:

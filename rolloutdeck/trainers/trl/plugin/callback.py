@@ -100,13 +100,20 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
             self._stored = (generation.step, call + 1)
             self._facts = self._facts or build_trainer_facts(trainer)
         ranks = int(trainer.accelerator.process_index), int(trainer.accelerator.num_processes)
-        job = partial(self._log_rows, session, generation, call if stores else None, *ranks)
+        token_groups = session.select_token_groups(generation)  # not in the job, which one process may lose
+        job = partial(self._log_rows, session, generation, token_groups, call if stores else None, *ranks)
         session.submit(job, len(generation.prompts))
 
     def _log_rows(
-        self, session: TrlSession, generation: CapturedGeneration, call: int | None, rank: int, ranks: int
+        self,
+        session: TrlSession,
+        generation: CapturedGeneration,
+        token_groups: set[int],
+        call: int | None,
+        rank: int,
+        ranks: int,
     ) -> None:
-        rows = generation.rows(session.selection)
+        rows = generation.rows(token_groups)
         session.run.log_samples(rows, generation.step, generation.split, columns="native")
         if call is None or self.keep is None:
             return

@@ -90,16 +90,18 @@ class GenerationCapture:
         step = int(trainer.state.global_step) + is_training  # incremented only after the step
         split = "train" if is_training else "eval"
         start = int(trainer.accelerator.process_index) * count  # of this process's rows
-        first_row = self._next_row(split, step, int(rewards.shape[0])) + start
+        total, generations = int(rewards.shape[0]), count_generations(trainer, is_training)
+        first_row = self._next_row(split, step, total)
+        all_groups = range(first_row // generations, -(-(first_row + total) // generations))
         self._seconds, self._pending_seconds = self._seconds + self._pending_seconds, 0.0
         self.on_generation(
             CapturedGeneration(
-                step, split, first_row, count_generations(trainer, is_training),
+                step, split, first_row + start, generations, all_groups,
                 [dict(row) for row in inputs], list(prompts), list(completions), list(ids),
                 list(trainer.reward_func_names), get_reward_weights(trainer, int(rewards.shape[1])),
                 rewards[start : start + count].detach().cpu(), get_end_ids(trainer), extras,
                 {name: batch[name].detach().cpu() for name in CAPTURED_TENSORS if name in batch}, fields, self._seconds,
-                tools.count_tool_calls(trainer, split, int(rewards.shape[0])),
+                tools.count_tool_calls(trainer, split, total),
             )
         )  # fmt: skip
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.trainers import common
-from rolloutdeck.trainers.common import TokenSelection
 
 TrlRow = dict[str, Any]
 
@@ -38,7 +37,7 @@ class ToolUse:
 @dataclass
 class CapturedGeneration:
     """One generation of one process, n rows. `first_row`: the index of its first row in its step and split,
-    `generations`: the number of answers per prompt.
+    `generations`: the number of answers per prompt, `all_groups`: the groups of all processes.
 
     `rewards` is n x functions, NaN if a function returned None; `tensors` are those of the trainer's batch on the CPU,
     padded, n x tokens; `end_ids`: the ids that end a response. `extras`: column -> n values (`log_extra`). `fields`:
@@ -51,6 +50,7 @@ class CapturedGeneration:
     split: str
     first_row: int
     generations: int
+    all_groups: range
     inputs: Sequence[Mapping[str, Any]]
     prompts: Sequence[Any]
     completions: Sequence[Any]
@@ -65,15 +65,16 @@ class CapturedGeneration:
     seconds: float = 0.0
     tools: ToolUse | None = None
 
-    def rows(self, selection: TokenSelection) -> list[TrlRow]:
-        """Returns the rows in the trainer's order. Reads the tensors."""
+    def rows(self, token_groups: Collection[int]) -> list[TrlRow]:
+        """Returns the rows in the trainer's order, those of `token_groups` with token fields. Reads the tensors."""
         rewards, count = self.rewards.tolist(), len(self.prompts)
         positions = [divmod(self.first_row + row_index, self.generations) for row_index in range(count)]
         rows = [self._build_row(row_index, *positions[row_index], rewards[row_index]) for row_index in range(count)]
         for row, advantage in zip(rows, self._advantages(), strict=False):
             row["advantages"] = advantage
-        for row_index in selection.select_rows([row["group"] for row in rows], self.split, self.step):
-            self._add_tokens(rows[row_index], row_index)
+        for row_index, (group, _) in enumerate(positions):
+            if group in token_groups:
+                self._add_tokens(rows[row_index], row_index)
         return rows
 
     def _build_row(self, row_index: int, group: int, index: int, rewards: Sequence[float]) -> TrlRow:

@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.trainers.common import TrainerSession, open_trainer_run
+from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 
 class TrlSession(TrainerSession):
     thread_name = "rolloutdeck-trl"
     log_name = "TRL callback"
     overload_reason = "rows of generations that could not be made in time"
+
+    def select_token_groups(self, generation: CapturedGeneration) -> set[int]:
+        """Returns the groups of a generation whose token fields are stored. Must be called once for each generation.
+
+        All processes select the same groups of a step, of all its rows, so that a group is complete.
+        """
+        groups = generation.all_groups
+        selected = self._budget.select_rows(list(map(str, groups)), generation.split, generation.step)
+        return {groups[index] for index in selected}
 
 
 def open_trl_session(args: Any, project: str, name: str) -> TrlSession:

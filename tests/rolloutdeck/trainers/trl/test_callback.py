@@ -48,7 +48,7 @@ def test_the_end_of_a_training_waits_for_the_rows_that_are_still_made(
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, at_work = Trainer(), trl.module.CapturedGeneration.rows
-    slowly = lambda held, selection: until(lambda: held.rewards is not None, 1) and at_work(held, selection)  # noqa: E731
+    slowly = lambda held, groups: until(lambda: held.rewards is not None, 1) and at_work(held, groups)  # noqa: E731
     monkeypatch.setattr(trl.module.CapturedGeneration, "rows", slowly)
     callback = joined(trl, trainer)
     for step in range(3):
@@ -142,6 +142,22 @@ def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told
     assert first.run._threads.spool.dropped == {reason: 1}
     assert not [path for path, _ in at_receiver.posts if path.endswith("/artifacts/")]
     assert len(completions(at_receiver)) == 2
+
+
+def test_the_groups_with_tokens_are_complete_and_counted_over_all_processes_and_generations(
+    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_TOKENS", "groups:1")
+    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "of-all-processes")
+    for rank in range(3):  # 12 rows of 2 groups: the second process has rows of both
+        trainer = Trainer(rank, world=3, num_generations=6)
+        callback = joined(trl, trainer)
+        trainer.step(at=0), trainer.step(at=0), trainer.step(at=1)
+        ended(callback)
+    for step in ("1", "2"):
+        lines = [line for _, query, body in at_receiver.dumps if query["step"] == step for line in body.splitlines()]
+        groups = [row["group"] for row in map(json.loads, lines) if "response_ids" in row]
+        assert len(groups) == 6 and len(set(groups)) == 1
 
 
 @pytest.mark.parametrize("hook", ["on_init_end", "on_train_begin", "on_log", "on_train_end"])

@@ -12,7 +12,6 @@ import pytest
 
 from rolloutdeck.protocol.compatibility import compare_facts
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.trl import layout
 from rolloutdeck.trainers.trl.plugin import capture, step_files
 from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
@@ -35,7 +34,7 @@ def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
         trainer = Trainer(rank, world=2)
         result = taken(trainer)
         trainer.step()
-        rows = result[0].rows(TokenSelection(None))
+        rows = result[0].rows(range(99))
         assert [(row["group"], row["index"]) for row in rows] == [
             (str((rank * 4 + position) // 2), position % 2) for position in range(4)
         ]
@@ -55,7 +54,7 @@ def test_an_eval_may_have_another_number_of_answers() -> None:
     trainer = Trainer(num_generations_eval=4)
     result = taken(trainer)
     trainer.step(), trainer.step(training=False)
-    assert [[row["group"] for row in item.rows(TokenSelection(0))] for item in result] == [
+    assert [[row["group"] for row in item.rows(())] for item in result] == [
         ["0", "0", "1", "1"],
         ["0", "0", "0", "0"],
     ]
@@ -65,7 +64,7 @@ def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
     trainer = Trainer()
     result = taken(trainer)
     trainer.step()
-    rows = result[0].rows(TokenSelection(None))
+    rows = result[0].rows(range(99))
     assert [row["truncated"] for row in rows] == [False, True, False, True]  # the pad ends one too; nothing was said
     assert [row["response_length"] for row in rows] == [3, 1, 2, 0]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
@@ -83,7 +82,7 @@ def test_columns_whose_names_have_a_meaning_for_a_sample_are_kept_under_another_
     result = taken(trainer)
     trainer.step()
     result[0].extras = {"score": [9.0] * 4, "note": ["a"] * 4}
-    rows = result[0].rows(TokenSelection(0))
+    rows = result[0].rows(())
     assert [{name: row[f"dataset_{name}"] for name in names} for row in rows] == [
         {name: f"its {name}" for name in names}
     ] * 4
@@ -104,13 +103,13 @@ def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_sco
     result = taken(trainer)
     trainer.step()
     held = result[0]
-    assert [row["score"] for row in held.rows(TokenSelection(0))] == [0.0, 1.0, 2.0, 3.0]
+    assert [row["score"] for row in held.rows(())] == [0.0, 1.0, 2.0, 3.0]
     held.rewards = torch.full((4, 2), NAN)
-    rows = held.rows(TokenSelection(0))
+    rows = held.rows(())
     assert [row["score"] for row in rows] == [None] * 4
     assert rows[0]["rewards"] == {"letters": None, "short": None}
     held.rewards = torch.tensor([[1.0, 3.0]] * 4)
-    assert [row["score"] for row in held.rows(TokenSelection(0))] == [2.5] * 4
+    assert [row["score"] for row in held.rows(())] == [2.5] * 4
 
 
 def test_without_weights_every_function_weighs_the_same() -> None:

@@ -121,6 +121,19 @@ def test_backups_can_be_made_and_restored_in_the_containers() -> None:
     assert mounted == {"/data", "/backup"}
 
 
+def test_every_variable_reaches_the_containers_of_compose() -> None:
+    """`.env` beside compose.yaml is also where Compose takes the variables of the file itself from."""
+    services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
+    for name in ("migrate", *PARTS):
+        assert services[name]["env_file"] == [{"path": ".env", "required": False}]
+
+
+def test_the_ingress_passes_urls_with_a_long_plan() -> None:
+    ingress = next(each for each in load_documents(DEPLOY / "kubernetes" / "web.yaml") if each["kind"] == "Ingress")
+    size = re.search(r"proxy_buffer_size (\w+);", (DEPLOY / "nginx.conf").read_text())
+    assert size and ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffer-size"] == size[1]
+
+
 def test_the_image_has_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     images = load_documents(DEPLOY / "kubernetes" / "kustomization.yaml")[0]["images"]

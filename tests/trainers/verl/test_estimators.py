@@ -44,7 +44,7 @@ def test_masked_rows_leave_the_baseline_only_of_estimators_where_no_other_number
 
 
 @pytest.mark.parametrize("baseline", ["trainer", "exclude"])
-def test_rows_that_verl_draws_anew_are_masked_where_they_are(tmp_path: Path, baseline: str) -> None:
+def test_rows_that_verl_draws_again_are_masked_where_they_are(tmp_path: Path, baseline: str) -> None:
     results: dict[str, Any] = run(tmp_path, "resampled", baseline).json("found.json")["gae"]
     plain, guided = results["plain"], results["guided"]
     assert guided["responses"] == plain["responses"] != sorted(plain["responses"])

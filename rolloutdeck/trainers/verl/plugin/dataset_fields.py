@@ -6,11 +6,11 @@ this copy the trainer's process does not have them, and verl's own file there ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import catch_errors, wrap_method
+from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin.session import find_verl_session
 
 DATASET_FIELDS = ("data_source", "reward_model", "extra_info")
@@ -21,13 +21,19 @@ def patch(module: ModuleType) -> None:
 
 
 def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def generate_sequences_single(self: Any, prompts: Any) -> Any:
-        prompt_fields = dict(prompts.non_tensor_batch)
-        answers = await original(self, prompts)
-        copy_dataset_fields(self.config, prompt_fields, answers)
+    async def generate_sequences_single(self: Any, *args: Any, **kwargs: Any) -> Any:
+        prompt_fields = read_prompt_fields(bind_arguments(original, (self, *args), kwargs))
+        answers = await original(self, *args, **kwargs)
+        if prompt_fields:
+            copy_dataset_fields(self.config, prompt_fields, answers)
         return answers
 
     return generate_sequences_single
+
+
+@catch_errors
+def read_prompt_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(arguments["prompts"].non_tensor_batch)
 
 
 @catch_errors

@@ -6,7 +6,7 @@ verl counts prompts, and only evicted ones; here sessions are counted, as in the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +26,7 @@ def patch(module: ModuleType) -> None:
 def wrap_evict(original: Callable[..., Any]) -> Callable[..., Any]:
     def _evict_terminal_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
         reasons = bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())
-        setattr(self, REASONS_ATTRIBUTE, reasons[: len(REASONS)])
+        setattr(self, REASONS_ATTRIBUTE, reasons)
         try:
             return original(self, *args, **kwargs)
         finally:
@@ -37,18 +37,21 @@ def wrap_evict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_clear(original: Callable[..., Any]) -> Callable[..., Any]:
     def _clear_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments = bind_arguments(original, (self, *args), kwargs)
-        if arguments.get("partition_id") == "train":
-            count_evictions(self, self.partitions["train"], arguments["uids"])
+        count_cleared_groups(self, bind_arguments(original, (self, *args), kwargs))
         return original(self, *args, **kwargs)
 
     return _clear_groups
 
 
 @catch_errors
+def count_cleared_groups(buffer: Any, arguments: Mapping[str, Any]) -> None:
+    if arguments.get("partition_id") == "train":
+        count_evictions(buffer, buffer.partitions["train"], arguments["uids"])
+
+
 def count_evictions(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
     """Counts the sessions of these prompts. Sessions cleared without a reason were more than the step needed."""
-    reasons = dict(zip(REASONS, getattr(buffer, REASONS_ATTRIBUTE, ()), strict=False))
+    reasons = dict(zip(REASONS, getattr(buffer, REASONS_ATTRIBUTE, None) or (), strict=False))
     evicted = set(uids)
     sessions = {key.rpartition("_")[0] for key in keys if key.split("_")[0] in evicted}
     counts = getattr(buffer, COUNTS_ATTRIBUTE, None)

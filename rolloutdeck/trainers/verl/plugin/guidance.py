@@ -51,7 +51,7 @@ class GuidedBatch:
 
     @contextmanager
     def number_rows(self) -> Iterator[None]:
-        """Within it, the rows have their numbers, since V0 may train on rows that it draws anew from the batch
+        """Within it, the rows have their numbers, since V0 may train on rows that it draws again from the batch
         (`use_pf_ppo`). V1 writes the advantages back by position."""
         self._add_numbers()
         try:

@@ -42,17 +42,19 @@ def patch(module: ModuleType) -> None:
 def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        arguments = bind_arguments(original, (self, *args), kwargs)
-        if LOGGER_NAME in parse_loggers(arguments.get("default_backend")):
-            add_backend(self, arguments["project_name"], arguments["experiment_name"], arguments.get("config"))
+        add_backend(self, bind_arguments(original, (self, *args), kwargs))
 
     return __init__
 
 
 @catch_errors
-def add_backend(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
-    """Adds the backend. The names passed to `Tracking` are used, not those of its config; the config is optional."""
-    session = open_verl_session(str(project_name), str(experiment_name), config or {})
+def add_backend(tracking: Any, arguments: Mapping[str, Any]) -> None:
+    """Adds the backend if the `arguments` of `Tracking` name it. The names passed to `Tracking` are used, not those of
+    its config; the config is optional."""
+    if LOGGER_NAME not in parse_loggers(arguments.get("default_backend")):
+        return
+    project_name, experiment_name = str(arguments["project_name"]), str(arguments["experiment_name"])
+    session = open_verl_session(project_name, experiment_name, arguments.get("config") or {})
     tracking.logger[LOGGER_NAME] = TrackingBackend(session)
 
 

@@ -132,8 +132,9 @@ def log_tokenizer(run: Run, tokenizer: Any) -> None:
 
 def find_tokenizer_file(tokenizer: Any) -> Path | None:
     """Returns the model's own file if it is on this machine, else a file written from a fast tokenizer."""
-    model_file = Path(str(getattr(tokenizer, "name_or_path", "") or "")) / TOKENIZER_FILE
-    if model_file.is_file():
+    name = str(getattr(tokenizer, "name_or_path", "") or "")
+    model_file = Path(name) / TOKENIZER_FILE
+    if name and model_file.is_file():  # without a name it would be a file of the working directory
         return model_file.absolute()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

@@ -6,11 +6,11 @@ that their data of equally numbered steps stays separate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import wrap_method
+from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import trainer_v0
 from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
@@ -29,11 +29,16 @@ def wrap_fit_compute_advantage(original: Callable[..., Any]) -> Callable[..., An
 
 
 def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _fit_collect_metrics(self: Any, batch: Any) -> Any:
-        producer, version = "", None
-        if is_fully_async(self.config):
-            producer, version = "trainer", getattr(self, "current_param_version", None)
-        trainer_v0.log_trained_batch(self, batch, self.reward_extra_infos_dict, producer, version)
-        return original(self, batch)
+    def _fit_collect_metrics(self: Any, *args: Any, **kwargs: Any) -> Any:
+        log_step_batch(self, bind_arguments(original, (self, *args), kwargs))
+        return original(self, *args, **kwargs)
 
     return _fit_collect_metrics
+
+
+@catch_errors
+def log_step_batch(trainer: Any, arguments: Mapping[str, Any]) -> None:
+    producer, version = "", None
+    if is_fully_async(trainer.config):
+        producer, version = "trainer", getattr(trainer, "current_param_version", None)
+    trainer_v0.log_trained_batch(trainer, arguments["batch"], trainer.reward_extra_infos_dict, producer, version)

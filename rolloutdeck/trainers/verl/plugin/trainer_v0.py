@@ -9,7 +9,7 @@ batch to `compute_data_metrics`, with log-probs and advantages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -33,9 +33,15 @@ class Validation:
         self.token_group_count = 0
 
     @catch_errors
-    def add_batch(self, proto: Any, extras: dict[str, Any]) -> None:
+    def set_texts(self, arguments: Mapping[str, Any]) -> None:
+        """Keeps what verl passes to `_maybe_log_val_generations`."""
+        self.texts = (arguments["inputs"], arguments["outputs"], arguments["scores"])
+
+    @catch_errors
+    def add_batch(self, arguments: Mapping[str, Any], reward: Any) -> None:
+        """Adds what verl passed to `extract_reward`, and what it got."""
         with self.session.measure_blocking():
-            batch = PaddedRows(proto, extras)
+            batch = PaddedRows(arguments["batch"], reward[1])
             batch_rows = batch.rows(self.config["data"].get("max_response_length"))
             self.add_tokens(batch, batch_rows)
             self.rows += batch_rows
@@ -107,7 +113,7 @@ def wrap_log_generations(original: Callable[..., Any]) -> Callable[..., Any]:
     def _maybe_log_val_generations(self: Any, *args: Any, **kwargs: Any) -> Any:
         validation, arguments = _validation.get(), bind_arguments(original, (self, *args), kwargs)
         if validation and arguments:
-            validation.texts = (arguments["inputs"], arguments["outputs"], arguments["scores"])
+            validation.set_texts(arguments)
         return original(self, *args, **kwargs)
 
     return _maybe_log_val_generations
@@ -118,7 +124,7 @@ def wrap_extract_reward(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(*args, **kwargs)
         validation, arguments = _validation.get(), bind_arguments(original, args, kwargs)
         if validation and arguments:
-            validation.add_batch(arguments["batch"], result[1])
+            validation.add_batch(arguments, result)
         return result
 
     return extract_reward
@@ -149,10 +155,16 @@ def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute_data_metrics(*args: Any, **kwargs: Any) -> Any:
         trainer, arguments = _fitting.get(), bind_arguments(original, args, kwargs)
         if trainer is not None and arguments:
-            log_trained_batch(trainer, arguments["batch"])
+            log_step_batch(trainer, arguments)
         return original(*args, **kwargs)
 
     return compute_data_metrics
+
+
+@catch_errors
+def log_step_batch(trainer: Any, arguments: Mapping[str, Any]) -> None:
+    """Logs what verl passes to `compute_data_metrics`."""
+    log_trained_batch(trainer, arguments["batch"])
 
 
 def wrap_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -73,10 +73,11 @@ def wrap_validate(original: Callable[..., Any]) -> Callable[..., Any]:
 def watch_validation(trainer: Any) -> Iterator[None]:
     """Wraps the methods of this trainer and buffer that return validation batches, for one pass."""
     session = find_session(trainer)
-    owner, name = find_batch_method(trainer) if session else (None, "")
-    if session is None or owner is None:
+    found = find_batch_method(trainer) if session else None
+    if session is None or found is None:
         yield
         return
+    owner, name = found
     original = getattr(owner, name)
     was_overridden = name in vars(owner)
     selection = session.selection
@@ -103,10 +104,13 @@ def find_session(trainer: Any) -> VerlSession | None:
     return find_verl_session(trainer.config)
 
 
+@catch_errors
 def find_batch_method(trainer: Any) -> tuple[Any, str]:
-    if trainer.reward_loop_manager.reward_loop_worker_handles is None:
-        return trainer, "_compute_reward_colocate"
-    return trainer.replay_buffer, "sample"
+    """Returns the object and the name of its method that returns the batches of a validation."""
+    is_colocated = trainer.reward_loop_manager.reward_loop_worker_handles is None
+    owner, name = (trainer, "_compute_reward_colocate") if is_colocated else (trainer.replay_buffer, "sample")
+    getattr(owner, name)  # an error here is caught
+    return owner, name
 
 
 def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.protocol import RowGuidance
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
-from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, rows
+from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, rows, session
 from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
@@ -162,8 +162,8 @@ def test_the_rows_that_a_plan_masks_stay_masked_if_the_rules_fail(monkeypatch: p
     def fail(*_: Any) -> None:
         raise ValueError("the tokenizer cannot decode")
 
-    session = SimpleNamespace(measure_blocking=nullcontext)
-    monkeypatch.setattr(guidance, "find_guidance", lambda trainer: (session, SimpleNamespace()))
+    found = SimpleNamespace(measure_blocking=nullcontext)
+    monkeypatch.setattr(guidance, "find_guidance", lambda trainer: (found, SimpleNamespace()))
     monkeypatch.setattr(guidance, "match_token_rows", fail)
     batch = guidance.prepare_padded(SimpleNamespace(global_steps=3), PaddedBatch())
     assert batch and set(batch.masked) == {1}
@@ -190,3 +190,16 @@ def test_rows_with_the_same_key_have_their_marks_only_in_the_order_of_the_batch(
     marks.add(1, ["a", "a", "b"], ["skip", None, None])
     assert marks.find(1, ["a", "a", "b"]) == ["skip", None, None]
     assert marks.find(1, ["b", "a", "a"]) == []
+
+
+def test_a_tokenizer_without_a_name_is_not_taken_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("of another model")
+    monkeypatch.chdir(tmp_path)
+    backend = SimpleNamespace(to_str=lambda: "its own")
+    for name in ("", None):
+        path = session.find_tokenizer_file(SimpleNamespace(name_or_path=name, backend_tokenizer=backend))
+        assert path and path.read_text() == "its own"
+    named = session.find_tokenizer_file(SimpleNamespace(name_or_path=str(tmp_path), backend_tokenizer=backend))
+    assert named == tmp_path / "tokenizer.json"

@@ -3,7 +3,7 @@
 Six rows of two prompts, whose scores are 1 to 6; the rules mask the second row and the last two. For each estimator,
 argv[1]/found.json has the advantages without us, with the rules, and of a batch that has only the other rows.
 
-In the mood `resampled` (argv[2]) verl draws the rows of the batch anew (`use_pf_ppo`), and a plan masks the third row.
+In the mood `resampled` (argv[2]) verl draws the rows of the batch again (`use_pf_ppo`), and a plan masks the third row.
 """
 
 import json

@@ -88,6 +88,11 @@ def test_every_capability_is_in_the_architecture() -> None:
     assert [name for name in folders if f" {name}/" not in page] == []
 
 
+def test_the_page_names_the_trainers_that_check_knows() -> None:
+    sentence = PAGE.read_text().partition("`rolloutdeck check --trainer NAME` works for ")[2].partition(". ")[0]
+    assert tuple(re.findall(r"`(\w+)`", sentence)) == registry.TRAINERS
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_line_of_a_page_is_too_long_to_review(path: Path) -> None:
     lines = path.read_text().splitlines()

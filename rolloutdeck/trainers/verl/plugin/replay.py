@@ -21,7 +21,7 @@ from typing import Any
 
 from rolloutdeck import replay
 from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UnsafeFileError, UsageError
-from rolloutdeck.lib import ServerClient, Settings, logger
+from rolloutdeck.lib import ServerClient, ServerUnreachableError, Settings, logger
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle import SafePickleError
@@ -32,6 +32,9 @@ from rolloutdeck.trainers.verl.plugin import masks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
 FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 30.0, 600.0
+PAUSE_REASON = "the server did not respond at an earlier prompt and is not asked for some time"
 
 SELECTED_REASON = "the plan selects an answer to this prompt, and generates such prompts again"
 
@@ -53,6 +56,26 @@ class LoadedStep:
         return sum(len(batch["keys"] if isinstance(batch, dict) else batch) for batch in self.batches.values())
 
 
+class PromptDownloads:
+    """Downloads the files of pinned prompts. Fully async generates nothing while a download waits: if the server does
+    not respond, it is not asked again for a time that doubles until it responds."""
+
+    def __init__(self) -> None:
+        self._pause = self._end = 0.0  # in seconds, and when it ends
+
+    def download_file(self, *args: Any, **kwargs: Any) -> None:
+        """Like `step_downloads.download_file`. Raises ServerUnreachableError at once during a pause."""
+        if time.monotonic() < self._end:
+            raise ServerUnreachableError(PAUSE_REASON)
+        pause, self._pause = self._pause, 0.0
+        try:
+            step_downloads.download_file(*args, **kwargs)
+        except ServerUnreachableError:
+            self._pause = min(MAX_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * pause))
+            self._end = time.monotonic() + self._pause
+            raise
+
+
 class VerlReplay:
     """The replay in this process. `requirements`: what its trainer loads; `root` has the files of one step at once."""
 
@@ -62,7 +85,9 @@ class VerlReplay:
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.placements: dict[int, Placement] | None = None
         self.flagged: dict[int, PlanEntry] = {}  # fully async: prompts that are excluded because of a flag
+        self.downloads: Any = step_downloads
         if requirements.role == "async_rollout":
+            self.downloads = PromptDownloads()
             self.placements = self._build_prompt_placements()
 
     def _build_prompt_placements(self) -> dict[int, Placement]:
@@ -137,7 +162,7 @@ class VerlReplay:
         settings = Settings.from_environment()
         server = ServerClient(settings.url, settings.token, settings.ca_bundle)
         folder, report = replay.ReplayFolder(self.root), partial(logger.info, "%s")
-        download = step_downloads.download_file
+        download = self.downloads.download_file
         pull = replay.PlanPull(server, self.requirements, folder, report, raise_reason, download=download)
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:

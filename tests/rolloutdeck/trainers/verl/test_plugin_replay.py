@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.lib import download
+from rolloutdeck.lib import DownloadError, ServerUnreachableError, download
 from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.verl.layout import read_requirements
@@ -53,6 +53,18 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlRepla
     return VerlReplay(Reports(), read_requirements(SETTINGS), parse_plan({**values, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
+def prompt_replay(**plan: Any) -> VerlReplay:
+    """A run of fully async under a plan that replays two prompts, one of them flagged, as number 6 and 7."""
+    settings = {**SETTINGS, "async_training.require_batches": 1, "data.gen_batch_size": 1}
+    source = {"run": "u", "name": "first", "step": 1, "step_kind": "feed_index", "flagged": 1, "unplaced": 0}
+    artifacts = [
+        {"id": "a", "role": "async_rollout", "step": feed, "files": FILES, "whole": feed == 4} for feed in (4, 5)
+    ]
+    entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
+    values = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
+    return VerlReplay(Reports(), read_requirements(settings), parse_plan({**values, "entries": [entry], **plan}))  # type: ignore[arg-type]
+
+
 def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
     assert asked.load_step(3) is None
@@ -77,6 +89,46 @@ def test_a_pin_whose_bytes_cannot_be_had_is_a_miss_and_the_next_step_waits_less(
     assert downloads.is_failing
 
 
+class Clock:
+    """Stands in for `time`."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_prompts_of_fully_async_do_not_wait_for_a_server_that_did_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+    clock = Clock()
+
+    def download_file(*_: Any, **__: Any) -> None:
+        tries.append(clock.now)
+        if not is_up:
+            raise ServerUnreachableError("it does not respond")
+        raise DownloadError("its file is gone")
+
+    is_up = False
+    monkeypatch.setattr(plugin_replay, "step_downloads", SimpleNamespace(download_file=download_file))
+    requested = prompt_replay()
+    monkeypatch.setattr(plugin_replay, "time", clock)
+    assert requested.load_step(6) is requested.load_step(7) is None
+    assert tries == [1000.0]
+    reported = requested.session.reported  # type: ignore[attr-defined]
+    assert [(step, result) for step, result, _, _ in reported] == [(6, "miss"), (7, "miss")]
+    assert "did not respond" in reported[1][3]
+    for _ in range(3600):
+        clock.now += 1
+        requested.load_step(6)
+    pauses = [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)]
+    assert pauses[0] >= 30 and pauses == sorted(pauses) and pauses[-1] <= 600 and 5 < len(tries) < 15
+    is_up = True
+    clock.now += 600
+    asked = len(tries)
+    assert requested.load_step(6) is requested.load_step(7) is None
+    assert len(tries) == asked + 2
+
+
 def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     wrong = {"fact": "rows", "pinned": 8, "asking": 4, "verdict": "refuse"}
     result, pin, reason = outcome(replay(differences=[wrong]))
@@ -93,14 +145,7 @@ def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_t
 
 
 def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops_no_run() -> None:
-    settings = {**SETTINGS, "async_training.require_batches": 1, "data.gen_batch_size": 1}
-    source = {"run": "u", "name": "first", "step": 1, "step_kind": "feed_index", "flagged": 1, "unplaced": 0}
-    artifacts = [
-        {"id": "a", "role": "async_rollout", "step": feed, "files": FILES, "whole": feed == 4} for feed in (4, 5)
-    ]
-    entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
-    values = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
-    requested = VerlReplay(Reports(), read_requirements(settings), parse_plan({**values, "entries": [entry]}))  # type: ignore[arg-type]
+    requested = prompt_replay(on_mismatch="stop", exclude_flagged=True)
     assert [feed for feed in range(10) if requested.has_step(feed)] == [6, 7]
     assert requested.load_step(6) is None
     assert requested.session.reported == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]

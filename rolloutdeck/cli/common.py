@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from rolloutdeck.lib import (
     ServerResponse,
     ServerUnreachableError,
     Settings,
+    encode_json,
     find_local_token,
     is_same_server,
     list_running_servers,
@@ -157,7 +157,7 @@ def split_rows(rows: Iterable[Row], max_rows: int) -> Iterator[list[Row]]:
     part: list[Row] = []
     size = 0
     for row in rows:
-        row_bytes = len(json.dumps(row))  # as it is sent: in ASCII, where a Chinese character has 6 bytes
+        row_bytes = len(encode_json(row))
         if part and (len(part) >= max_rows or size + row_bytes > MAX_REQUEST_BYTES):
             yield part
             part, size = [], 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ServerResponse,
         ServerUnreachableError,
         build_run_headers,
+        encode_json,
     )
     from rolloutdeck.lib.local_servers import (
         find_home_folder,
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DownloadError", "DownloadLimits", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient",
     "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
-    "download_file", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type", "hash_file",
-    "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server", "log_or_print", "logger",
-    "read_version", "record_local_server", "remove_local_server", "write_private_file",
+    "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
+    "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server", "log_or_print",
+    "logger", "read_version", "record_local_server", "remove_local_server", "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -54,6 +55,7 @@ __getattr__ = lazy_names(__name__, {
     ),
     "http": (
         "FileSlice", "RunClient", "ServerClient", "ServerResponse", "ServerUnreachableError", "build_run_headers",
+        "encode_json",
     ),
     "log": ("OnceLogger", "log_or_print", "logger"),
     "path_type": ("get_path_type",),

@@ -160,7 +160,7 @@ class ServerClient:
 
     def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}
-        return self.request(method, path, body=json.dumps(data).encode(), headers=headers, **options)
+        return self.request(method, path, body=encode_json(data), headers=headers, **options)
 
     @contextlib.contextmanager
     def stream(
@@ -222,6 +222,11 @@ class RunClient:
 
     def send_json(self, method: str, path: str, data: Any) -> ServerResponse:
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
+
+
+def encode_json(data: Any) -> bytes:
+    r"""Returns JSON in UTF-8. Unpaired surrogates, which UTF-8 has no bytes for, are written as `\ud800`."""
+    return json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def build_run_headers(header: SpoolHeader) -> dict[str, str]:

@@ -20,10 +20,10 @@ TRAINER_PATHS := $(patsubst tests,tests/trainers,$(TEST_PATHS))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos scale-out soak audit lint types style fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-s3 test-browser test-trainers bench chaos scale-out soak audit lint types style fix packages clean
 
 help:  ## list of commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 up: .stamps/demo .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
 	$(BIN)/rolloutdeck up --demo

@@ -45,7 +45,7 @@ database_connection = keep_database_open()
 sockets = AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns))
 checked = ResponseTimes(HostOriginCheck(SearchLimits(RequestHandler()), sockets))
 # uvicorn's middleware changes the client to the address that a proxy reports. ProxyHeaders must see the TCP peer.
-forwarders = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
+forwarders = os.environ.get("FORWARDED_ALLOW_IPS") or "127.0.0.1,::1"
 application = ProxyHeaders(ProxyHeadersMiddleware(cast(Any, checked), trusted_hosts=forwarders))
 
 # The objects of the imports stay for ever. Without this, each full collection visits all of them, which stops all

@@ -32,7 +32,7 @@ MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|tr
 NO_ENTRANCE = {"rollouts/migrations"}
 # Exceptions that all layers raise and catch.
 ERRORS = ("rollouts.errors.", "rolloutdeck.errors.")
-VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
+VARIABLE = re.compile(r"\b(?:(?:ROLLOUTDECK|AWS)_[A-Z0-9_]+|DATABASE_URL|REDIS_URL|FORWARDED_ALLOW_IPS)\b")
 
 
 def sources() -> list[Path]:
@@ -174,7 +174,7 @@ def test_the_wheel_holds_the_whole_server(wheel: zipfile.ZipFile, folder: str) -
 
 
 def test_every_variable_is_in_the_example_and_every_one_there_is_read() -> None:
-    listed = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"^([A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     read = {result for path in sources() for result in VARIABLE.findall(path.read_text())}
     env = (ROOT / "rolloutdeck/lib/environment.py").read_text()
     read |= {f"ROLLOUTDECK_{result}" for result in re.findall(r'"([A-Z_]+)"', env)}

@@ -27,7 +27,7 @@ def test_the_journal_names_the_variables_that_the_command_needs_without_their_va
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without them the command makes another database, and a link that the server takes for forged."""
-    monkeypatch.setenv("DATABASE_URL", "postgres://deck:hidden@db/deck")
+    monkeypatch.setenv("DATABASE_URL", "postgres://db/hidden")
     monkeypatch.setenv("ROLLOUTDECK_SECRET_KEY", "hidden")
     text = describe(tmp_path, monkeypatch, to_journal=True)
     assert "with the DATABASE_URL and ROLLOUTDECK_SECRET_KEY of this server:" in text and "hidden" not in text

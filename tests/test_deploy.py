@@ -124,6 +124,7 @@ def test_every_variable_reaches_the_containers_of_compose() -> None:
     services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
     for name in ("migrate", *PARTS):
         assert services[name]["env_file"] == [{"path": ".env", "required": False}]
+        assert services[name]["environment"]["ROLLOUTDECK_DATA"] == "/data"
 
 
 def test_the_ingress_passes_urls_with_a_long_plan() -> None:

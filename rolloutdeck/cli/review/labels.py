@@ -17,6 +17,7 @@ from rolloutdeck.cli.common import (
     read_text_lines,
     require_project,
     send_request,
+    split_rows,
 )
 from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
@@ -106,16 +107,16 @@ def parse_value(text: str) -> Any:
 
 
 def add_file(server: ServerClient, path: Path) -> int:
-    """Stores the labels of a JSONL file, 1,000 in one request. Each request is stored as a whole."""
+    """Stores the labels of a JSONL file, at most 1,000 in one request. Each request is stored as a whole."""
     rows = list(read_rows(path))
-    changed = 0
-    for start in range(0, len(rows), LABELS_PER_REQUEST):
-        part = rows[start : start + LABELS_PER_REQUEST]
+    changed = stored = 0
+    for part in split_rows(rows, LABELS_PER_REQUEST):
         try:
             changed += send_request(server, "POST", "labels/", {"labels": part}).json()["changed"]
         except UsageError as error:
-            stored = f" The labels before line {start + 1} are stored." if start else " Nothing was stored."
-            raise UsageError(f"{error}{stored}") from error
+            text = f"The first {format_count(stored, 'label')} are stored." if stored else "Nothing was stored."
+            raise UsageError(f"{error} {text}") from error
+        stored += len(part)
     print_message(f"{format_count(len(rows), 'label')} of {path}, {changed:,} new or changed.")
     return 0
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.trainers.common import catch_errors
+from rolloutdeck.protocol import EARLIER_EQUAL_KEY
+from rolloutdeck.trainers.common import EqualSampleCounter, catch_errors
 
 # What TRL passes to a reward function besides the columns of the data set. `completion_ids` is recorded.
 CALLBACKS = ("trainer_state", "log_extra", "log_metric", "environments")
@@ -21,12 +22,13 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
     TRL does not tell a reward function that it evaluates: a column `split` with the value `eval` does. The result is
     async if `function` is, because TRL calls those in another way.
     """
+    counter = EqualSampleCounter()  # TRL may call it several times in a step
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def score_async(*args: Any, **columns: Any) -> Any:
             scores = await function(*args, **columns)
-            record_scores(run, columns, scores)
+            record_scores(run, columns, scores, counter)
             return scores
 
         return score_async
@@ -34,18 +36,24 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def score(*args: Any, **columns: Any) -> Any:
         scores = function(*args, **columns)
-        record_scores(run, columns, scores)
+        record_scores(run, columns, scores, counter)
         return scores
 
     return score
 
 
 @catch_errors
-def record_scores(run: Run, columns: Mapping[str, Any], scores: Any) -> None:
+def record_scores(run: Run, columns: Mapping[str, Any], scores: Any, counter: EqualSampleCounter) -> None:
     rows = {name: values for name, values in columns.items() if name not in CALLBACKS and len(values) == len(scores)}
     split = "eval" if set(rows.pop("split", ())) == {"eval"} else "train"
     rows["prompt"], rows["response"] = rows.pop("prompts"), rows.pop("completions")
     rows["response_ids"] = rows.pop("completion_ids", None)
     samples = {name: values for name, values in {**rows, "score": scores}.items() if values is not None}
-    step = columns["trainer_state"].global_step
-    run.log_samples(samples, step if split == "eval" else step + 1, split)  # incremented only after a train step
+    step = columns["trainer_state"].global_step + (split == "train")  # incremented only after a train step
+    texts = [
+        {"prompt": prompt, "response": text} for prompt, text in zip(rows["prompt"], rows["response"], strict=True)
+    ]
+    counter.mark_rows(texts, (step, split))
+    if any(EARLIER_EQUAL_KEY in text for text in texts):
+        samples[EARLIER_EQUAL_KEY] = [text.get(EARLIER_EQUAL_KEY, 0) for text in texts]
+    run.log_samples(samples, step, split)

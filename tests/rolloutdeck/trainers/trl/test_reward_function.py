@@ -38,3 +38,13 @@ def test_an_eval_is_recorded_at_the_step_after_which_it_runs(split: str, step: i
     columns = {"prompts": ["1+1"], "completions": ["2"], "split": [split]}
     record_reward(run, lambda **_: [1.0])(**columns, trainer_state=SimpleNamespace(global_step=6))
     assert logged == [(step, split)]
+
+
+def test_equal_answers_of_two_calls_in_a_step_are_two_samples() -> None:
+    logged: list[Any] = []
+    run: Any = SimpleNamespace(log_samples=lambda rows, step, split: logged.append(rows.get("earlier_equal_samples")))
+    function = record_reward(run, lambda **columns: [1.0] * len(columns["completions"]))
+    for step, answers in ((6, ["2", "3"]), (6, ["2", "4", "2"]), (7, ["2"])):
+        state = SimpleNamespace(global_step=step)
+        function(prompts=["1+1"] * len(answers), completions=answers, trainer_state=state)
+    assert logged == [None, [1, 0, 1], None]

@@ -300,6 +300,27 @@ def test_every_batch_of_one_step_off_arrives_at_the_step_that_trains_on_it(one_s
     assert (values["rolloutdeck/generated"], values["rolloutdeck/trained"]) == (4, 4)
 
 
+@pytest.mark.parametrize(("script", "error"), [
+    (["one_step_off.py", "actor"], "CUDA error"),
+    (["fully_async.py", "crash", ""], "MessageQueue client not set. Call set_message_queue_client() first."),
+])  # fmt: skip
+def test_a_crash_in_an_actor_of_ray_ends_the_run_as_failed(script: list[str], error: str, tmp_path: Path) -> None:
+    training = train(*script, folder=tmp_path)
+    assert training.read_output() == error
+    assert training.outcomes() == ["failed"]
+
+
+def test_actors_of_fully_async_work_on_a_node_without_rolloutdeck(tmp_path: Path) -> None:
+    """Ray sends their classes to other nodes, with what we have put into them."""
+    train("fully_async.py", "pickle", "", folder=tmp_path)
+    words = ("fully_async.py", "unpickle", "", "trainer.logger=[console]")
+    without = train(*words, folder=tmp_path, PYTHONPATH=str(tmp_path), VERL_USE_EXTERNAL_MODULES="")
+    errors = [line for line in without.done.stdout.splitlines() if line.startswith('"')]
+    assert errors == ['"MessageQueue client not set. Call set_message_queue_client() first."'] * 2
+    training = train("fully_async.py", "unpickle", "", folder=tmp_path)
+    assert training.outcomes() == ["failed"]
+
+
 def test_validations_of_one_step_off_arrive_and_the_run_ends(one_step_off: Training) -> None:
     assert [len(one_step_off.rows("eval", step)) for step in (0, 1, 2)] == [3, 0, 3]
     assert {row["data_source"] for row in one_step_off.rows("eval", 2)} == {"arith/test"}

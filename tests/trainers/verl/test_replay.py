@@ -205,3 +205,24 @@ def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_f
     assert result.json("said-1.json") == ["sum is 3", "wrong 4", "sum is 4 plus", "wrong 5"]
     until(lambda: events(product, "async-hit"))
     assert events(product, "async-hit") == [(2, "hit", 2)]
+
+
+def test_a_plan_that_says_stop_ends_the_rollouter_of_fully_async_as_failed(product: Product, tmp_path: Path) -> None:
+    dumps = [word.replace("rollout.", "async_rollout.").replace("[1,2]", "[1,2,3]") for word in DUMPS]
+    first = training(product, "fully_async.py", "fed-source", tmp_path / "first", "fit", "", *dumps)
+    assert first.json("put.json") == ["sample", "sample", "sample", "end"]
+    until(lambda: len(product.get(f"runs/{run_of(product, 'fed-source')}/artifacts/")["results"]) == 4)
+    registered = product.get(f"runs/{run_of(product, 'fed-source')}/artifacts/")["results"]
+    assert [item["role"] for item in registered].count("tokenizer") == 1
+    upload_steps(product, "fed-source", tmp_path / "first/dumps")
+    pin = {"run": run_of(product, "fed-source"), "step": 1, "step_kind": "feed_index", "note": ""}
+    entry = {"pin": call_api(product, "POST", "pins/", pin)["id"], "target_step": 2}
+    plan = {"plan": "fed-stop", "action": "cache", "on_mismatch": "stop", "entries": [entry]}
+    call_api(product, "PUT", "projects/default/replay-plan/", plan, **{"If-Match": '"0"'})
+    values = {"ROLLOUTDECK_PLAN": "fed-stop", "may_fail": "yes"}
+    result = training(product, "fully_async.py", "fed-stop", tmp_path / "again", "fit", "", **values)
+    assert result.done.returncode != 0
+    message = "ReplayStoppedError: The replay plan fed-stop@1 says to stop where a pin can't be replayed. Step 2:"
+    assert message in result.done.stderr.splitlines()[-1]
+    assert result.json("put.json") == ["sample"]  # else the trainer would end as if all prompts were answered
+    until(lambda: product.get(f"runs/{run_of(product, 'fed-stop')}/")["status"] == "failed")

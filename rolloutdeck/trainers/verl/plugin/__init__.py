@@ -24,6 +24,8 @@ PATCHES = {
     "verl.utils.skip.skip_manager": "rollout_skip",
     "verl.trainer.ppo.ray_trainer": "trainer_v0",
     "verl.experimental.separation.ray_trainer": "trainer_async",
+    "verl.experimental.one_step_off_policy.ray_trainer": "async_fit",
+    "verl.experimental.fully_async_policy.fully_async_trainer": "async_fit",
     "verl.experimental.fully_async_policy.fully_async_rollouter": "dataset_fields",
     "verl.trainer.ppo.v1.trainer_base": "trainer_v1",
     "verl.trainer.ppo.v1.replay_buffer": "evictions",

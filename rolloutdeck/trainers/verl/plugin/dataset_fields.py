@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
+from rolloutdeck.trainers.verl.plugin import async_fit
 from rolloutdeck.trainers.verl.plugin.session import find_verl_session
 
 DATASET_FIELDS = ("data_source", "reward_model", "extra_info")
@@ -18,6 +19,7 @@ DATASET_FIELDS = ("data_source", "reward_model", "extra_info")
 
 def patch(module: ModuleType) -> None:
     wrap_method(module.FullyAsyncAgentLoopManager, "generate_sequences_single", wrap_generate_sequences)
+    async_fit.patch_rollouter(module)
 
 
 def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:

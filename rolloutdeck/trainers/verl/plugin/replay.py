@@ -26,7 +26,13 @@ from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
-from rolloutdeck.trainers.common import catch_errors, describe_selection, report_not_replayed, step_downloads
+from rolloutdeck.trainers.common import (
+    ReplayStoppedError,
+    catch_errors,
+    describe_selection,
+    report_not_replayed,
+    step_downloads,
+)
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
 from rolloutdeck.trainers.verl.plugin import masks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
@@ -85,6 +91,7 @@ class VerlReplay:
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.placements: dict[int, Placement] | None = None
         self.flagged: dict[int, PlanEntry] = {}  # fully async: prompts that are excluded because of a flag
+        self.stopped: ReplayStoppedError | None = None  # why the plan has stopped the run
         self.downloads: Any = step_downloads
         if requirements.role == "async_rollout":
             self.downloads = PromptDownloads()
@@ -180,7 +187,11 @@ class VerlReplay:
     def report_not_replayed(self, step: int, error: Exception, *, may_stop: bool = True) -> None:
         """Reports a step that is generated. Raises ReplayStoppedError if the plan says to stop."""
         entry = self._find_entry(step)
-        report_not_replayed(self.session.run, self.plan, entry, step, error, self.step_kind, may_stop=may_stop)
+        try:
+            report_not_replayed(self.session.run, self.plan, entry, step, error, self.step_kind, may_stop=may_stop)
+        except ReplayStoppedError as stopped:
+            self.stopped = stopped
+            raise
 
     def _find_entry(self, step: int) -> PlanEntry | None:
         """Returns the plan's entry for a step, in fully async for a prompt of the feed."""

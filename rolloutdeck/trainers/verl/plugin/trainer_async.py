@@ -18,6 +18,7 @@ from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 def patch(module: ModuleType) -> None:
     wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", wrap_collect_metrics)
     wrap_method(module.SeparateRayPPOTrainer, "_fit_compute_advantage", wrap_fit_compute_advantage)
+    wrap_method(module.SeparateRayPPOTrainer, "fit", trainer_v0.wrap_fit)
 
 
 def wrap_fit_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,12 +3,17 @@
 The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts, in
 the mood argv[3], for each of the two batches that the trainer takes at one update. What travels between them lies below
 argv[1], and what the trainer held of each batch; what follows overrides the configuration.
+
+`fit` is the rollouter's own loop, which answers three prompts, from number 1; what it put into the queue is told.
+`crash` is the trainer's, without a queue: it raises at once, in an actor that lives on. `pickle` and `unpickle` do what
+Ray does with the classes of both actors, and run their loops.
 """
 
 import asyncio
 import json
 import pickle
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,6 +84,75 @@ async def answers(first, mood):
     return put
 
 
+async def fit_rollouter():
+    """The loop of the rollouter, without servers and without waiting. Returns what it put into the queue."""
+    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
+    rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.paused = settings, TOKENIZER, 1, False
+    rollouter.async_rollout_manager, put = manager(mood), []
+    rollouter.train_dataloader, rollouter.total_rollout_steps = [prompts(number, 1, "train") for number in (1, 2, 3)], 3
+    rollouter.total_generated_samples = rollouter._step_generated_samples = rollouter.processed_sample_count = 0
+    rollouter.staleness_samples = rollouter.dropped_stale_samples = rollouter.required_samples = 0
+    rollouter.max_required_samples = rollouter.max_queue_size = 100
+    rollouter.max_concurrent_samples = rollouter.staleness_threshold = 1
+    rollouter.pending_queue, rollouter.active_tasks, rollouter._active_count_history = asyncio.Queue(), set(), []
+    rollouter._init_async_objects()
+
+    async def put_sample(sample):
+        put.append("end" if sample is None else "sample")
+        return True
+
+    async def get_statistics():
+        return {"queue_size": 0}
+
+    rollouter.message_queue_client = SimpleNamespace(put_sample=put_sample, get_statistics=get_statistics)
+    wait = asyncio.sleep
+    asyncio.sleep = lambda seconds: wait(min(seconds, 0.01))
+    try:
+        await rollouter.fit()
+    finally:
+        (into / "put.json").write_text(json.dumps(put))
+
+
+def fit():
+    settings.actor_rollout_ref.rollout.multi_turn = {"enable": False}
+    SkipManager.init(settings)
+    asyncio.run(fit_rollouter())
+    time.sleep(2)  # a training lasts longer than it takes to send a tokenizer
+
+
+def build_trainer(kind):
+    """A trainer that has no queue, so that its loop raises."""
+    from verl.utils.tracking import Tracking
+
+    trainer = kind.__new__(kind)
+    trainer.config, trainer.message_queue_client = settings, None
+    trainer.logger = Tracking("math", "qwen", settings.trainer.logger, OmegaConf.to_container(settings))
+    return trainer
+
+
+def crash():
+    try:
+        asyncio.run(build_trainer(modified(FullyAsyncTrainer)).fit())
+    except ValueError as error:
+        print(json.dumps(str(error)))  # as Ray does: the process ends later, without an error
+
+
+def pickle_actors():
+    classes = [modified(FullyAsyncTrainer), modified(FullyAsyncRollouter)]
+    (into / "actors.pickle").write_bytes(ray.cloudpickle.dumps(classes))
+
+
+def unpickle_actors():
+    trainer, rollouter = ray.cloudpickle.loads((into / "actors.pickle").read_bytes())
+    idle = rollouter.__new__(rollouter)
+    idle.config, idle.message_queue_client = settings, None
+    for actor in (build_trainer(trainer), idle):
+        try:
+            asyncio.run(actor.fit())
+        except ValueError as error:
+            print(json.dumps(str(error)))
+
+
 def rollout():
     SkipManager.init(settings)
     rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
@@ -131,4 +205,5 @@ def trained(trainer):
         yield batch.batch
 
 
-{"rollouter": rollout, "trainer": train}[who]()
+ACTIONS = {"rollouter": rollout, "trainer": train, "fit": fit, "crash": crash}
+({**ACTIONS, "pickle": pickle_actors, "unpickle": unpickle_actors})[who]()

@@ -50,7 +50,7 @@ KINDS = {
 
 @dataclass
 class Line:
-    """A line of the file. `row` is None if it is not a JSON object; then `problem` says why."""
+    """A line of the file. `problem` says why it is not sent; `row` is None if it is not a JSON object."""
 
     number: int
     text: bytes
@@ -147,7 +147,7 @@ def import_labels(args: argparse.Namespace) -> int:
         first = next(lines, None)
         if first is None:
             raise UsageError(f"{path} has no rows.")
-        if first.row is None:
+        if first.problem:
             raise UsageError(f"{path}, line {first.number}, {first.problem}. The file must be one of {WRITTEN_BY}.")
         written = stack.enter_context(open_replacement(args.unmatched)) if args.unmatched else None
         problems, progress = Problems(written), Progress(size)
@@ -226,16 +226,19 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Line]:
         text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
         if not text.strip():
             continue
-        if len(text) > MAX_ROW_BYTES:
-            yield Line(number, text[:200], None, f"is longer than {MAX_ROW_BYTES >> 20} MiB")
-            continue
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError):
-            yield Line(number, text, None, "is not JSON")
-            continue
-        is_row = isinstance(row, dict)
-        yield Line(number, text, row if is_row else None, "" if is_row else "is not a JSON object")
+        yield parse_line(number, text)
+
+
+def parse_line(number: int, text: bytes) -> Line:
+    """Returns a line with all of its text, also if it is too long: --unmatched may replace the file that has it."""
+    row, problem = None, ""
+    try:
+        value = json.loads(text)
+        row = value if isinstance(value, dict) else None
+        problem = "is not a JSON object" if row is None else ""
+    except (ValueError, RecursionError):
+        problem = "is not JSON"
+    return Line(number, text, row, f"is longer than {MAX_ROW_BYTES >> 20} MiB" if len(text) > MAX_ROW_BYTES else problem)
 
 
 def split_parts(first: Line, rest: Iterable[Line]) -> Iterator[list[Line]]:
@@ -258,8 +261,8 @@ def send_part(
     progress: Progress,
 ) -> None:
     """Sends the rows of some lines. Raises UsageError."""
-    rows = [line for line in part if line.row is not None]
-    found: list[tuple[Line, str, str]] = [(line, "invalid", line.problem) for line in part if line.row is None]
+    rows = [line for line in part if not line.problem]
+    found: list[tuple[Line, str, str]] = [(line, "invalid", line.problem) for line in part if line.problem]
     summary.rows += len(part)
     if rows:
         body = {**common, "rows": [line.row for line in rows]}

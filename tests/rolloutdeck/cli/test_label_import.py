@@ -62,6 +62,18 @@ def test_the_imported_file_may_be_replaced_by_the_rows_that_were_not_imported(
     assert sorted(path.name for path in node.iterdir()) == ["left.jsonl", "link.jsonl"]
 
 
+def test_a_row_that_is_too_long_stays_whole_in_the_replaced_file(
+    node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_import, "MAX_ROW_BYTES", 1000)
+    left = node / "left.jsonl"
+    rows = write_answers(left, "a", "b" * 2000)
+    for _try in range(2):
+        assert labels_import(left, "--unmatched", left)[0] in (1, 2)
+        written = [json.loads(line) for line in left.read_text().splitlines()]
+        assert [{**row, "problem": ""} for row in written] == [{**rows[1], "problem": ""}]
+
+
 def test_an_import_that_fails_leaves_the_file_of_unmatched_rows_as_it_was(
     node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from django.db.models import Max
 from django.utils import timezone
 
 from rollouts.errors import RolloutError
+from rollouts.indexing.split_steps import get_part_format
 from rollouts.models import Dump, DuplicateSource, Sample
 
 FILE_FIELDS = ("run_id", "attempt_id", "split", "step_kind", "source", "producer", "generation")
@@ -44,14 +44,18 @@ def find_chunks(dump: Dump) -> tuple[list[Dump], list[Dump]]:
         return [], []
     chunks = Dump.objects.filter(**{name: getattr(dump, name) for name in FILE_FIELDS}).exclude(offset=None)
     indexed = chunks.filter(step=dump.step, segment__isnull=False).exclude(pk=dump.pk)
-    others = list(indexed.only("pk", "offset", "bytes", "segment"))
+    others = list(indexed.only("pk", "offset", "bytes", "segment", "format"))
     if not others:
         return [], []
-    # A chunk with several steps was split: its parts have its offset, and another length.
-    sizes = dict(chunks.filter(step=None).values_list("offset").annotate(size=Max("bytes")))
-    ends = {chunk.pk: chunk.offset + sizes.get(chunk.offset, chunk.bytes) for chunk in [dump, *others]}
-    before = [chunk for chunk in others if ends[chunk.pk] <= dump.offset]
-    return before, [chunk for chunk in others if chunk.offset >= ends[dump.pk]]
+    # A chunk with several steps was split: its parts have its offset and another length.
+    split = chunks.filter(step=None).only("offset", "bytes", "format")
+    sizes = {(chunk.offset, get_part_format(chunk)): chunk.bytes for chunk in split.order_by("bytes")}
+    starts = {chunk.pk: chunk.offset or 0 for chunk in [dump, *others]}
+    ends = {
+        chunk.pk: starts[chunk.pk] + sizes.get((chunk.offset, chunk.format), chunk.bytes) for chunk in [dump, *others]
+    }
+    before = [chunk for chunk in others if ends[chunk.pk] <= starts[dump.pk]]
+    return before, [chunk for chunk in others if starts[chunk.pk] >= ends[dump.pk]]
 
 
 def load_earlier_chunks(dump: Dump) -> EarlierChunks:

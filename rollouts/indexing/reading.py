@@ -44,7 +44,7 @@ def clean_message(message: str) -> str:
 class DumpReading:
     """`path` is `Segment.path` of the new body file, `get_position` the number of bytes read of the dump, `skipped` is
     {reason: count}, and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out. `earlier`:
-    the chunks before it, if the dump is a chunk of a file."""
+    the chunks before it, if the dump is a chunk of a file and its ids continue their counts."""
 
     dump: Dump
     path: str
@@ -54,6 +54,7 @@ class DumpReading:
     problems: list[list[int | str]] = field(default_factory=list)
     id_generator: samples.SampleIdGenerator | None = None
     earlier: EarlierChunks = EarlierChunks({}, frozenset())
+    continues_counts: bool = True
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
     forgotten: frozenset[str] = frozenset()
@@ -104,8 +105,9 @@ class DumpReading:
         for record in records:
             if self.id_generator is None:
                 self.id_generator = create_id_generator(self.dump, record)
-                self.earlier = load_earlier_chunks(self.dump)
-                self.id_generator.skip_ids(self.earlier.ids)
+                if self.continues_counts:
+                    self.earlier = load_earlier_chunks(self.dump)
+                    self.id_generator.skip_ids(self.earlier.ids)
             yield record
 
     def leave_out_forgotten(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -129,7 +131,7 @@ class DumpReading:
         assert self.id_generator
         drop_step(batch, self.dump.step)
         texts = [samples.get_identity_texts(record) for record in batch]
-        ids = self.id_generator.generate_ids(texts, [samples.count_earlier_samples(record) for record in batch])
+        ids = self.id_generator.generate_ids(texts, [samples.take_earlier_count(record) for record in batch])
         keys = [self.get_prompt_key(prompt) for prompt, _ in texts]
         self.layout = self.layout or samples.BodyLayout.from_records(batch)
         return self.layout.table(batch, ids, keys), ids, keys

@@ -20,6 +20,11 @@ MAX_BUFFERED_BYTES = 16 << 20
 COPIED_FIELDS = ("split", "step_kind", "source", "offset", "generation", "producer")
 
 
+def get_part_format(dump: Dump) -> str:
+    """Returns the format of the dumps that a dump with several steps is split into."""
+    return dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else "native"
+
+
 def has_several_steps(records: Iterable[Record]) -> bool:
     """Stops at the second step."""
     steps = (step for _, step in iter_with_steps(records))
@@ -86,8 +91,7 @@ def serialize_record(record: Record) -> bytes:
 def accept_step_dump(dump: Dump, step: int, path: Path) -> Dump:
     copied = {name: getattr(dump, name) for name in COPIED_FIELDS}
     # The columns have our names now.
-    form = dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else "native"
-    header = DumpHeader(attempt=dump.attempt.key, step=step, format=form, **copied)
+    header = DumpHeader(attempt=dump.attempt.key, step=step, format=get_part_format(dump), **copied)
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return accept_dump(dump.run, header, sha256, path, path.stat().st_size)[0]

@@ -25,10 +25,18 @@ def find_body_difference(dump: Dump) -> str:
     not. A body that an older version wrote may differ: then the raw bytes have more."""
     if dump.format in TOKEN_ONLY_FORMATS:
         return "it has tokens only, and may be read again with a tokenizer"
+    difference = compare_with_raw(dump, continues_counts=True)
+    if difference and dump.offset is not None:
+        # Older versions counted the equal samples of each chunk of a file from 0.
+        return difference if compare_with_raw(dump, continues_counts=False) else ""
+    return difference
+
+
+def compare_with_raw(dump: Dump, *, continues_counts: bool) -> str:
     try:
         with open_dump(dump) as stream:
             form = select_format(remove_compression_ending(dump.source), b"", dump.format)
-            reading = DumpReading(dump, "", stream.tell)
+            reading = DumpReading(dump, "", stream.tell, continues_counts=continues_counts)
             records = reading.select(Record, form.read(stream, build_dump_context(dump)))
             owner = dump.run.image_owner
             kept = reading.leave_out_forgotten(reading.find_step(records))

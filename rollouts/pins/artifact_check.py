@@ -17,7 +17,10 @@ from rollouts.storage import fetch_blob, open_blob
 
 log = logging.getLogger(__name__)
 
-OUT_OF_MEMORY = "Checking it was stopped because it needs more than {megabytes} MB of memory."
+OUT_OF_MEMORY = (
+    "Checking it was stopped because it needs more than {megabytes} MB of memory. Increase "
+    "ROLLOUTDECK_MAX_WORKER_MEMORY_MB; it is checked again when its trainer or `rolloutdeck watch` reports it again."
+)
 MAX_JSON_BYTES = 128 << 20  # a tokenizer has tens of millions
 MAX_JSON_VALUES = 10_000_000  # per file; each takes about 100 bytes of memory; a tokenizer has one or two million
 MAX_MESSAGE_CHARS = 2000

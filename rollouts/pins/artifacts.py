@@ -113,7 +113,8 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
     An artifact whose files had a prompt that was forgotten stays gone, and so does a new one of the same step.
 
     A repeated report updates the origin and the facts. `send_now` remains true once it was true. A gone artifact waits
-    for its bytes again. The step and the role remain those of the first report. Raises InvalidInputError.
+    for its bytes again, and one whose check did not end is checked again. The step and the role remain those of the
+    first report. Raises InvalidInputError.
     """
     key = protocol.compute_artifact_key(manifest.files)
     reporting_attempt = get_or_create_attempt(run, attempt)
@@ -134,7 +135,10 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
         artifact.forgotten_at = artifact.forgotten_at or timezone.now()
     else:
         update_gone_state(artifact, manifest.gone)
-    artifact.save(update_fields=["origin", "facts", "send_now", "state", "message", "forgotten_at"])
+        if artifact.state == State.UNSAFE and not was_checked(artifact):
+            artifact.state, artifact.message, artifact.tries = State.UPLOADING, "", 0
+            artifact.due_at = timezone.now()
+    artifact.save(update_fields=["origin", "facts", "send_now", "state", "message", "forgotten_at", "tries", "due_at"])
     refresh_artifact(artifact)
     record_activity(run, reporting_attempt)
     if created or manifest.gone:
@@ -149,6 +153,12 @@ def has_forgotten_prompt(artifact: Artifact) -> bool:
     same_step = Artifact.objects.filter(run=artifact.run_id, split=artifact.split, step_kind=artifact.step_kind)
     same_step = same_step.filter(attempt=artifact.attempt_id, step=artifact.step, role=artifact.role)
     return bool(same_step.filter(forgotten_at__isnull=False).exists())
+
+
+def was_checked(artifact: Artifact) -> bool:
+    """Whether the check of its files ended. JSON files are checked without a report."""
+    hashes = {file["sha256"] for path, file in artifact.files.items() if not path.lower().endswith(".json")}
+    return not artifact.blobs.filter(sha256__in=hashes, loadable=None).exists()
 
 
 def update_gone_state(artifact: Artifact, reason: str) -> None:

@@ -75,7 +75,8 @@ def find_reusable_pin(position: dict[str, Any], replayable: Sequence[Artifact]) 
     rows = Pin.objects.filter(**position)
     current = rows.filter(removed_at=None).first()
     removed = None if current else rows.order_by("-pk").first()
-    if removed and set(removed.artifacts.all()) != set(replayable) and removed in find_bound_pins():
+    has_other_files = removed is not None and set(removed.artifacts.all()) != set(replayable)
+    if removed and has_other_files and find_bound_pins().filter(pk=removed.pk).exists():
         return None
     return current or removed
 

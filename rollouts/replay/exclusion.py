@@ -11,7 +11,7 @@ prompts. Masked rows remain, and no fact changes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,13 +97,28 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
     only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
     filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
     exclusions = {}
+    outdated = find_outdated(row for own in artifacts.values() for row in own) if index.hidden else set()
     for pin, found in samples.items():
         own = {sample: rules for sample, rules in found.items() if sample not in filtered}
         if own or selection.version is not None:
-            result = build_exclusion(own, artifacts[pin], index, selector.on_selected)
+            is_outdated = any(artifact.pk in outdated for artifact in artifacts[pin])
+            ignored = set() if is_outdated else index.hidden
+            result = build_exclusion(own, artifacts[pin], index, selector.on_selected, ignored)
             if result.flagged or selection.version is not None:
                 exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
     return exclusions
+
+
+def find_outdated(artifacts: Iterable[Artifact]) -> set[int]:
+    """Returns the ids of those that have a newer artifact of the same role and step: a pin keeps the files it has."""
+    keys = {row.pk: (row.run_id, row.role, row.split, row.step_kind, row.step) for row in artifacts}
+    same_runs = Artifact.objects.filter(
+        run__in={key[0] for key in keys.values()}, step__in={key[-1] for key in keys.values()}
+    )
+    newest: dict[tuple[Any, ...], int] = {}
+    for pk, *key in same_runs.order_by("pk").values_list("pk", "run", "role", "split", "step_kind", "step"):
+        newest[tuple(key)] = pk
+    return {pk for pk, key in keys.items() if newest.get(key, pk) > pk}
 
 
 def get_format(artifact: Artifact) -> str:
@@ -136,8 +151,8 @@ def find_filtered_samples(index: SelectedRowIndex, samples: set[str]) -> set[str
 class SelectedRowIndex:
     """The rows of selected samples in the files of artifacts, and the `groups` of the samples.
 
-    `hidden` samples are of an older version of their step: only files that have their rows replay them. `masked`
-    artifacts count all records of their files, also unreadable ones. Their files may be dumps themselves.
+    `hidden` samples are of an older version of their step. `masked` artifacts count all records of their files, also
+    unreadable ones. Their files may be dumps themselves.
     """
 
     def __init__(self, samples: Iterable[str], masked: Iterable[Artifact] = ()) -> None:
@@ -200,11 +215,15 @@ def chunk(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def build_exclusion(
-    samples: SelectedSamples, artifacts: Iterable[Artifact], index: SelectedRowIndex, on_selected: str
+    samples: SelectedSamples,
+    artifacts: Iterable[Artifact],
+    index: SelectedRowIndex,
+    on_selected: str,
+    ignored: Collection[str],
 ) -> PinExclusion:
-    """Returns what the plan selects of a pin with these selected samples. Those of an older version of the step count
-    only if a file of the pin has them."""
-    shown = samples.keys() - index.hidden
+    """Returns what the plan selects of a pin with these selected samples. Those that are `ignored`, of an older version
+    of the step than the pin, count only if a file of the pin has them."""
+    shown = samples.keys() - set(ignored)
     by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     prompts: dict[int, set[str]] = defaultdict(set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -76,7 +77,7 @@ def record_replay_outcome(
     return row, created
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BoundPlan:
     """The plan revision that a run is bound to: its action, and its pins by target step."""
 
@@ -96,10 +97,19 @@ class BoundPlan:
         return None if target is None else self.pins[target]
 
     def find_prompt_target(self, row: Replay) -> int | None:
-        """Returns the target step of a prompt that was reported alone; None for the report of a step."""
-        if row.pin is None or not is_prompt_of_step(row.step_kind, row.pin):
+        """Returns the target step of a prompt that was reported alone; None for the report of a step, and if the plan
+        replays the pin at several steps."""
+        if self.action != "cache" or row.pin is None or not is_prompt_of_step(row.step_kind, row.pin):
             return None
-        return next((target for target, pin in self.pins.items() if pin.pk == row.pin_id), None)
+        targets = self.targets_by_pin.get(row.pin_id or 0, [])
+        return targets[0] if len(targets) == 1 else None
+
+    @cached_property
+    def targets_by_pin(self) -> dict[int, list[int]]:
+        targets: dict[int, list[int]] = defaultdict(list)
+        for target, pin in self.pins.items():
+            targets[pin.pk].append(target)
+        return targets
 
 
 def is_prompt_of_step(step_kind: str, pin: Pin) -> bool:
@@ -159,7 +169,11 @@ def load_generation_seconds(pins: Iterable[Pin]) -> dict[int, float]:
 @dataclass(frozen=True, slots=True)
 class ReplayTimelineStep:
     """One step of a run: `replayed`, `generated` or `refused` as its trainer reported, `planned` if the plan replays a
-    pin there and no outcome was reported, else `none`. `pin` is the one that was, or would be, replayed."""
+    pin there and no outcome was reported, else `none`. `pin` is the one that was, or would be, replayed.
+
+    If the trainer reported the prompts of the step, `prompts` is their number, and `rows` and `seconds` are those of
+    the `replayed_prompts`.
+    """
 
     step: int
     step_kind: str
@@ -172,6 +186,8 @@ class ReplayTimelineStep:
     selected_action: str = ""
     selected: int | None = None
     guidance_version: int | None = None
+    prompts: int = 0
+    replayed_prompts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +217,11 @@ def load_replay_timeline(run: Run) -> ReplayTimeline:
     plan = BoundPlan.load(run)
     outcomes: dict[tuple[str, int], Replay] = {}
     prompts: dict[tuple[str, int], dict[int, Replay]] = defaultdict(dict)
-    for row in Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk"):
+    for row in (
+        Replay.objects.filter(run=run)
+        .select_related("pin__run", "pin__attempt", "attempt")
+        .order_by("attempt__number", "pk")
+    ):
         target = plan.find_prompt_target(row)
         if target is None:
             outcomes[row.step_kind, row.step] = row
@@ -215,8 +235,8 @@ def load_replay_timeline(run: Run) -> ReplayTimeline:
         else build_timeline_step(kind, step, outcomes.get((kind, step)), plan)
         for kind, step in sorted({*outcomes, *prompts, *trained})
     )
-    replayed = [step for step in steps if step.state == "replayed"]
-    estimated = [step for step in replayed if step.saved is not None]
+    replayed = [step for step in steps if step.state == "replayed" or step.replayed_prompts]
+    estimated = [step for step in steps if step.state == "replayed" and step.saved is not None]
     counts = Counter(step.state for step in steps)
     return ReplayTimeline(
         steps,
@@ -267,6 +287,8 @@ def build_prompts_step(kind: str, step: int, rows: Sequence[Replay]) -> ReplayTi
         selected_action=worst.selected_action,
         selected=sum(selected) if selected else None,
         guidance_version=worst.guidance_version,
+        prompts=len(rows),
+        replayed_prompts=len(replayed),
     )
 
 

@@ -22,7 +22,7 @@ from rollouts.models import Artifact, Binding, Project, Replay, Run
 from rollouts.replay import exclusion, prompts
 from rollouts.replay.compatibility import EntryCompatibility
 from rollouts.replay.conflicts import find_plan_conflicts
-from rollouts.replay.outcomes import find_worst, is_prompt_of_step
+from rollouts.replay.outcomes import PROMPT_KIND, find_worst, is_prompt_of_step
 
 PREVIEW_LABELS = {
     "will_replay": N_("will replay"),
@@ -239,9 +239,12 @@ def load_entry_outcomes(run: Run, action: str, entries: Mapping[int, int]) -> di
     targets = sorted(entries if bound is None else bound)
     reports: dict[int, dict[int, Replay]] = defaultdict(dict)
     by_prompt: set[int] = set()
+    by_pin = {pin: target for target, pin in sorted(entries.items(), reverse=True)}
     for row in Replay.objects.filter(run=run).select_related("pin").order_by("attempt__number", "pk"):
+        if row.pin is None and row.step_kind == PROMPT_KIND:
+            continue  # a prompt that the plan does not have
         if row.pin is not None and is_prompt_of_step(row.step_kind, row.pin):
-            target = next((step for step in targets if entries.get(step) == row.pin_id), None)
+            target = by_pin.get(row.pin_id or 0)
             if target is not None:
                 by_prompt.add(target)
         else:

@@ -34,8 +34,8 @@ from rollouts.samples.export import (
 from rollouts.samples.identity import (
     SampleIdGenerator,
     compute_content_key,
-    count_earlier_samples,
     get_identity_texts,
+    take_earlier_count,
 )
 from rollouts.samples.images import (
     IMAGE_KEYS,
@@ -117,7 +117,7 @@ __all__ = [
     "REWARD_METADATA", "ROWS_VERSION", "Record", "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody",
     "SampleContent", "SampleIdGenerator", "SampleImage", "SampleTiming", "SkippedRow", "StepPlace",
     "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records",
-    "build_trajectory_key", "compute_content_key", "compute_text_properties", "count_earlier_samples",
+    "build_trajectory_key", "compute_content_key", "compute_text_properties", "take_earlier_count",
     "describe_json_type", "dump_json", "export_jsonl", "export_parquet", "extract_final_answer", "extract_images",
     "extract_text_answer", "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows",
     "is_number", "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images",

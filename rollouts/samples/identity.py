@@ -34,7 +34,7 @@ class SampleIdGenerator:
 
     An id is 52 characters of lower-case base32: sha256 over the parts of the constructor, prompt, response and k, each
     with its length in bytes in front. See `get_identity_texts` for prompt and response. k counts from 0 among the
-    samples of the dump with the same prompt and response, or from the number that `count_earlier_samples` returns;
+    samples of the dump with the same prompt and response, or from the number that `take_earlier_count` returns;
     numbers whose id is in `skip_ids` are left out.
     """
 
@@ -96,9 +96,10 @@ def get_identity_texts(record: Record) -> tuple[str, str]:
     return prompt, response
 
 
-def count_earlier_samples(record: Record) -> int:
-    """Returns how many equal samples of its step other calls of `Run.log_samples` have, as the row says."""
-    value = record.extras.get(EARLIER_EQUAL_KEY)
+def take_earlier_count(record: Record) -> int:
+    """Returns how many equal samples of its step other calls of `Run.log_samples` have, as the row says. Removes the
+    value: it says nothing about the sample."""
+    value = record.extras.pop(EARLIER_EQUAL_KEY, None)
     count = None if value is None else to_integer(value)
     return count if count is not None and 0 < count < 2**31 else 0
 

@@ -72,9 +72,10 @@ class PlanDraft:
     @classmethod
     def from_query(cls, query: QueryDict, saved: PlanDraft, project: Project) -> PlanDraft:
         """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied. A
-        plan with more entries than the page shows has no draft, which would lose the others."""
-        if len(saved.entries) > MAX_DRAFT_ENTRIES:
-            return saved
+        form that shows only a part of the plan (`cut`) is no draft, which would lose the other entries."""
+        if query.get("cut"):
+            base = query.get("base", "")
+            return replace(saved, base=int(base) if is_number(base) else saved.base)
         draft = cls.parse_draft(query, project) if is_number(query.get("base", "")) else saved
         return draft.remove_entries(query.get("remove", "")).with_pin(query.get("add", ""), project)
 

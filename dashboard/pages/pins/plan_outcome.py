@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,22 +39,37 @@ class PlanOutcome:
 
 def load_plan_outcome(run: Run) -> PlanOutcome:
     timeline = load_replay_timeline(run)
-    # Prompts that the plan does not have are reported with numbers of their own.
-    steps = [step for step in timeline.steps if step.step_kind != "feed_index"] or timeline.steps
+    steps = select_shown_steps(timeline.steps)
     segments = {step.step: build_outcome_segment(step) for step in steps}
     starts = run.attempts.restarts().annotate(first=Min("steps__step", filter=Q(steps__split="train")))
     restarts = [first for first in starts.order_by("number").values_list("first", flat=True) if first is not None]
-    counts = {**timeline.counts, "all_generated": timeline.counts["generated"] + timeline.counts["none"]}
+    found = Counter(step.state for step in steps)
+    counts = {state: found[state] for state in STATE_NAMES}
+    counts["all_generated"] = counts["generated"] + counts["none"]
     saved = ""
     if timeline.estimated:
         saved = describe_saved_time(timeline.saved_net, timeline.wall)
     return PlanOutcome(run, max(segments, default=None), segments, counts, saved, restarts)
 
 
+def select_shown_steps(steps: Sequence[ReplayTimelineStep]) -> Sequence[ReplayTimelineStep]:
+    """Returns the steps without generated prompts that the plan does not have: their numbers are no steps."""
+    return [step for step in steps if step.step_kind != "feed_index" or step.state == "refused"] or steps
+
+
 def build_outcome_segment(step: ReplayTimelineStep) -> StatusSegment:
     title = _("step {step}: {state}").format(step=step.step, state=_(STATE_NAMES[step.state]))
+    title += format_prompts(step)
     title += f": {step.reason[:200]}" if step.reason else ""
     return StatusSegment(step.step, step.step, SEGMENT_STATUSES[step.state], title)
+
+
+def format_prompts(step: ReplayTimelineStep) -> str:
+    """` (511 of 512 prompts replayed)`, if the trainer reported prompts."""
+    if not step.prompts:
+        return ""
+    text = _("{replayed} of {prompts} prompts replayed")
+    return f" ({text.format(replayed=step.replayed_prompts, prompts=step.prompts)})"
 
 
 def describe_saved_time(saved: float, wall: float) -> str:

@@ -88,7 +88,8 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     step_count = preview["steps"] + 1 - preview["first"]
     problems = draft.problems
     message = page.message
-    if not message and (left := len(problems) - MAX_DRAFT_ENTRIES) > 0:
+    left = len(problems) - MAX_DRAFT_ENTRIES
+    if not message and left > 0:
         text = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.")
         message = text.format(count=MAX_DRAFT_ENTRIES, left=left)
     end = preview["preview"].end
@@ -108,6 +109,7 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     return {
         "draft": draft,
         "message": message,
+        "is_cut": left > 0,
         "changed": page.changed,
         "invalid": any(problems),
         "next_number": page.saved.base + 1,

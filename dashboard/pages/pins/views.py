@@ -23,7 +23,7 @@ from dashboard.pages.pins.plan_draft import PlanDraft
 from dashboard.pages.pins.plan_view import PlanPageState, build_plan_context
 from dashboard.pages.pins.range_form import build_range_context, find_pinnable_runs
 from rolloutdeck.trainer_api import TRAINERS
-from rollouts.errors import OutdatedError, RolloutError
+from rollouts.errors import InvalidInputError, OutdatedError, RolloutError
 from rollouts.models import Pin, Project
 from rollouts.replay import DEFAULT_PLAN_NAME, move_entries, override_check, restore_check, save_plan
 
@@ -107,6 +107,8 @@ def save_plan_view(request: HttpRequest) -> HttpResponse:
         return common.redirect_see_other(page.build_link())
     user = common.get_signed_in_user(request)
     try:
+        if action == "save" and request.POST.get("cut"):
+            raise InvalidInputError(_("The page shows only a part of this plan. Use the API to edit it."), "entries")
         if action == "move":
             positions = request.POST.get("move") or ",".join(request.POST.getlist("pick"))
             message: str = move_lines(page, user, positions)

@@ -17,7 +17,7 @@ from dashboard.pages.common import (
     format_percent,
     format_seconds,
 )
-from dashboard.pages.pins import build_pin_link, format_pin_name
+from dashboard.pages.pins import build_pin_link, format_pin_name, format_prompts
 from dashboard.pages.run.guidance_summary import build_guidance_summary
 from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Binding, Run
@@ -88,6 +88,7 @@ def format_replay_state(state: str) -> str:
 def build_replay_segment(run: Run, step: ReplayTimelineStep, has_page: bool) -> StatusSegment:
     """A replayed or planned step links to its source, another step to its own page."""
     title = _("step {step}: {state}").format(step=step.step, state=format_replay_state(step.state))
+    title += format_prompts(step)
     title += f" {format_pin_name(step.pin)}" if step.pin and step.state != "generated" else ""
     title += f": {step.reason[:200]}" if step.reason else ""
     link = build_pin_link(step.pin, None) if step.pin and step.state in ("replayed", "planned") else ""
@@ -98,7 +99,7 @@ def build_replay_segment(run: Run, step: ReplayTimelineStep, has_page: bool) -> 
 def build_replay_event(step: ReplayTimelineStep) -> dict[str, Any]:
     return {
         "step": step.step,
-        "state": format_replay_state(step.state),
+        "state": format_replay_state(step.state) + format_prompts(step),
         "grade": GRADES[step.state],
         "source": format_pin_name(step.pin) if step.pin else "",
         "source_link": build_pin_link(step.pin, None) if step.pin else "",

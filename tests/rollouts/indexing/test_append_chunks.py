@@ -123,6 +123,7 @@ def test_samples_that_an_older_version_lost_come_back(run: Run, monkeypatch: pyt
             indexer.index_dump(push_chunk(run, *bounds).pk)
     before = list_ids(run)
     assert len(before) == 4
+    assert [find_body_difference(dump) for dump in Dump.objects.all()] == ["", ""], "the raw bytes can be dropped"
     indexer.reindex_run(run)
     index_waiting(run)
     assert set(before) < set(list_ids(run)) == set(compute_ids(run, ANSWERS))

@@ -127,6 +127,26 @@ def test_json_that_would_take_all_memory_is_not_read(run: Run) -> None:
     assert artifact.state == "unsafe" and "more than 10000000 values" in artifact.message
 
 
+def test_an_artifact_whose_check_did_not_end_is_checked_again_when_it_is_reported_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"gen_batch.dp": BATCH.read_bytes()}
+
+    def reach_limit(path: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifact_check.safe, "check_file_safety", reach_limit)
+        artifact = checked(run, files)
+    assert artifact.state == "unsafe" and "ROLLOUTDECK_MAX_WORKER_MEMORY_MB" in artifact.message
+    assert registered(run, 3, files).due
+    artifact_check.check_artifact(artifact.pk)
+    artifact.refresh_from_db()
+    assert (artifact.state, artifact.message) == ("ready", "")
+    evil = checked(run, {"evil.pt": pickle.dumps(Evil())})
+    assert evil.state == "unsafe" and not registered(run, 3, {"evil.pt": pickle.dumps(Evil())}).due
+
+
 def test_a_file_that_needs_too_much_memory_is_unsafe_and_not_checked_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

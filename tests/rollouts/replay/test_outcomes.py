@@ -167,7 +167,9 @@ def test_the_steps_of_a_trainer_that_counts_rollouts_are_all_there(run: Run, goo
 def test_prompts_that_are_reported_one_by_one_are_the_outcome_of_their_step(
     run: Run, project: Project, good: Pin, owner: User
 ) -> None:
-    plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2), (good, 70)])
+    registered(good.run, 4)
+    other = pins.pin_step(good.run, 4, owner)[0]
+    plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2), (other, 70)])
     bindings.bind_run(run)
     dumped(run, 2, [line(2, n, 1.0) for n in range(2)], attempt="a")
     for feed in (68, 69, 70):
@@ -175,10 +177,13 @@ def test_prompts_that_are_reported_one_by_one_are_the_outcome_of_their_step(
     timeline = outcomes.load_replay_timeline(run)
     assert [(step.step_kind, step.step, step.state) for step in timeline.steps] == [("global_step", 2, "replayed")]
     assert (timeline.rows, timeline.seconds) == (12, 1.5)
-    found = preview.load_entry_outcomes(run, "cache", {2: good.pk, 70: good.pk})
+    found = preview.load_entry_outcomes(run, "cache", {2: good.pk, 70: other.pk})
     assert found[2].label == "replayed (3 of 3 prompts replayed)" and found[70].state == "not_reached"
     outcomes.record_replay_outcome(run, "a", 69, "refused", step_kind="feed_index", pin=good.pk, reason="torn")
-    assert outcomes.load_replay_timeline(run).steps[0].reason == "torn"
+    timeline = outcomes.load_replay_timeline(run)
+    (step,) = timeline.steps
+    assert (step.state, step.reason, step.prompts, step.replayed_prompts) == ("refused", "torn", 3, 2)
+    assert (timeline.rows, timeline.seconds) == (8, 1.0)
     assert preview.load_entry_outcomes(run, "cache", {2: good.pk})[2].label == "refused (2 of 3 prompts replayed)"
 
 
@@ -188,6 +193,7 @@ def test_a_prompt_that_names_no_pin_is_not_taken_for_a_step_of_the_plan(
     plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2)])
     bindings.bind_run(run)
     assert outcomes.record_replay_outcome(run, "a", 2, "miss", step_kind="feed_index")[0].pin is None
+    assert preview.load_entry_outcomes(run, "cache", {2: good.pk})[2].state == "not_reached"
     assert outcomes.record_replay_outcome(run, "a", 2, "miss")[0].pin == good
 
 

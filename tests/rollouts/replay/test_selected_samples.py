@@ -24,7 +24,7 @@ TRL = {"format": "trl-rollout", "serialisation": "json", "rows": 8, "prompts": 2
 SCORES = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
 
 
-def kept(run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at} of {step}") -> Pin:
+def kept(run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at} of {step}", call: int = 0) -> Pin:
     """A pinned step of TRL: two prompts with four responses each, `p0`'s first one right, all of `p1`."""
     rows = [
         {
@@ -37,7 +37,7 @@ def kept(run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at
         for at, score in enumerate(SCORES)
     ]
     indexed(run, b"".join(map(line, rows)), step=step, source=f"call:{step}", format="native")
-    names = {f"rollout-{call}.json": b'{"call": %d}' % call for call in range(files)}
+    names = {f"rollout-{file}.json": b'{"call": %d}' % (call + file) for file in range(files)}
     registered(run, step, names, role="rollout", facts=TRL)
     return pins.pin_step(run, step, by)[0]
 
@@ -110,9 +110,12 @@ def test_a_flag_on_an_older_version_of_a_step_selects_no_row_of_the_new_one(run:
     pin = kept(run, owner)
     old = sample(run, 5)
     builders.flag_row(old, owner)
-    kept(run, owner, response="other {at} of {step}")
+    assert kept(run, owner, response="other {at} of {step}", call=7) == pin
     old.refresh_from_db()
     assert not old.visible
+    assert select(pin, owner, selected_by="flags").flagged == 1, "the pin has the files of the older version"
+    pins.remove_pin(pin, owner)
+    pin = pins.pin_step(run, 1, owner)[0]
     assert exclusion.find_exclusions([pin], PlanSelector("mask", "flags", owner)) == {}
     builders.flag_row(Sample.objects.visible().get(group="0", index=2), owner)
     found = select(pin, owner, selected_by="flags")

@@ -12,7 +12,7 @@ from django.test import Client
 
 from rolloutdeck.protocol import compatibility
 from rollouts.guidance import save_guidance
-from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample
+from rollouts.models import Artifact, AuditEntry, Pin, Project, Revision, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from tests.dashboard.pages.pins.support import FACTS, body, count_segments, panel, remote_artifact, saving
@@ -368,9 +368,23 @@ def test_a_plan_of_500_steps_is_changed_and_saved_from_the_page(signed: Client, 
 def test_a_plan_with_more_entries_than_the_page_shows_keeps_them_all(signed: Client, pin: Pin, keeper: User) -> None:
     entries = [(pin, step) for step in range(1, 601)]
     plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
-    signed.post("/pins/plan/", saving(1, *[(pin.pk, step) for step in range(1, 501)]))
+    assert 'name="cut" value="1"' in panel(signed, "/pins/?project=math", "plan")
+    shown = saving(1, *[(pin.pk, step) for step in range(1, 501)], cut="1")
+    page = body(signed, signed.post("/pins/plan/", shown).headers["Location"])
+    assert "The page shows only a part of this plan." in page
+    signed.post("/pins/plan/", {**shown, "do": "", "move": "0,1"})
+    sizes = {row.plan.name: row.entries.count() for row in Revision.objects.newest()}
+    assert sizes["default"] == 598 and sum(sizes.values()) == 600
+
+
+def test_a_draft_is_not_lost_if_the_plan_becomes_too_long_for_the_page(signed: Client, pin: Pin, keeper: User) -> None:
+    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
+    long = [(pin, step) for step in range(1, 601)]
+    plans.save_plan(pin.project, "default", keeper, if_match=1, action="cache", entries=long)
+    location = signed.post("/pins/plan/", saving(1, (pin.pk, 7))).headers["Location"]
+    assert "target=7" in location and "step 7 now replays" in body(signed, location)
     revision = plans.find_current_revision(pin.project, "default")
-    assert revision and revision.entries.count() == 600
+    assert revision and revision.number == 2
 
 
 def test_repeated_steps_whose_prompts_are_not_compared_are_unknown(

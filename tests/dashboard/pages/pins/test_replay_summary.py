@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from rollouts.metrics import series
 from rollouts.models import Pin, Project, Run, Sample
@@ -40,6 +42,18 @@ def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: 
     assert "↺ replayed: grpo step 2" in first and 'href="/runs/grpo/steps/2/?attempt=files"' in first
     assert "replay" not in second.partition("<details")[0]
     assert "replay refused: grpo step 2" in third and "rows differ" in third
+
+
+def test_many_replayed_steps_take_as_many_queries_as_one(signed: Client, pin: Pin, project: Project) -> None:
+    later = builders.run(project, "later", uid="later")
+    counts = []
+    for steps in (range(1), range(1, 3), range(3, 30)):  # the first request fills caches
+        for step in steps:
+            outcomes.record_replay_outcome(later, "files", step, "hit", pin=pin.pk)
+        with CaptureQueriesContext(connection) as queries:
+            panel(signed, "/runs/later/", "reuse")
+        counts.append(len(queries))
+    assert counts[2] == counts[1]
 
 
 def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin: Pin, project: Project) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rolloutdeck import watch
 from rolloutdeck.cli.common import format_count, print_message
-from rolloutdeck.lib import find_home_folder, get_path_type
+from rolloutdeck.lib import find_home_folder, read_path_type
 from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
 
 PruneMode = Literal["never", "dry-run", "delete"]
@@ -57,14 +57,29 @@ class RunFollower:
     def send_ready(self) -> int:
         """Uploads the parts that are ready and returns their number.
 
-        Raises RetryLaterError, ActionRequiredError, and OSError if a folder can't be read; while the run is not open,
-        also UploadRejectedError.
+        Raises RetryLaterError, ActionRequiredError, and OSError if a folder can't be read, after sending the parts of
+        the others; while the run is not open, also UploadRejectedError.
         """
-        if not any(get_path_type(root.path) for root in self.roots):
-            if not self.has_waited:
-                print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
+        is_present, error = self._check_roots()
+        sent = self._send_parts() if is_present else 0
+        if error:
+            raise error
+        if not is_present and not self.has_waited:
+            print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
             self.has_waited = True
-            return 0
+        return sent
+
+    def _check_roots(self) -> tuple[bool, OSError | None]:
+        """Returns whether one of the folders is there, and the error of the last one that can't be read."""
+        is_present, error = False, None
+        for root in self.roots:
+            try:
+                is_present |= bool(read_path_type(root.path))
+            except OSError as found:
+                error = found
+        return is_present, error
+
+    def _send_parts(self) -> int:
         if not self.is_open:
             if not self.send_at_once and not self.follower.find_changed() and not self.collector.find_new_steps():
                 return 0  # a folder without dumps is not a run

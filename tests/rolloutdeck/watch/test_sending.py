@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.watch import WatchLoop
+from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
@@ -207,3 +209,42 @@ def test_another_process_that_writes_slowly_and_resumes_shows_each_step_once_and
     assert deck.attempts() == ["files", "files-2"]
     assert all(json.loads(line) for body in deck.bodies() for line in body.split(b"\n")[:-1])
     assert all(body.endswith(b"\n") for body in deck.bodies())
+
+
+def refuse_access(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A folder whose parent may not be read: permissions do not stop root, who may run the tests."""
+    stat = os.stat
+
+    def stat_others(path: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, (str, Path)) and (Path(path) == folder or folder in Path(path).parents):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat_others)
+
+
+def test_a_folder_that_may_not_be_read_is_not_one_that_comes_later(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = WatchLoop(poll=0.001)
+    loop.run_followers[None] = watching()
+    refuse_access(monkeypatch, tmp_path / "run")
+    loop.run_once()
+    loop.run_once()
+    message = capsys.readouterr().err
+    assert message == f"grpo: {tmp_path}/run: Permission denied. Trying again every 30 s.\n"
+
+
+def test_a_folder_that_may_not_be_read_any_more_is_said_and_the_others_are_sent(
+    deck: Deck, watching: Watching, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = watching()
+    follow.roots.append(WatchedFolder(tmp_path / "other"))
+    trainer.step(1)
+    turns(follow)
+    refuse_access(monkeypatch, tmp_path / "other")
+    trainer.step(2)
+    for _turn in range(3):
+        with pytest.raises(PermissionError, match="other"):
+            follow.send_ready()
+    assert deck.steps() == [("files", 1), ("files", 2)]

@@ -4,7 +4,8 @@ Each line is on disk before the next thing happens: `sent` before the call, `ans
 it, `refused` if the endpoint did not take it. So a command that was killed sends no sample again. A sample that was
 sent and has neither line may have been answered: that is not known, and it is not sent again either.
 
-The first line says whose answers they are. A journal without it, as earlier versions wrote it, gets it at its end.
+A line `judge` says whose answers they are. A journal without it, as earlier versions wrote it, gets it at its end, and
+so does one without a call.
 """
 
 from __future__ import annotations
@@ -54,14 +55,13 @@ class Journal:
         if not is_journal(self._file.readline()):
             self._file.close()
             raise UsageError(f"{self.path} is not the journal of a judge. Use another file.")
-        self._file.seek(0)
-        self._read()
-        if not self._owner:
-            self._append({"event": "judge", **self.judge})
-        elif self._owner["digest"] != self.judge["digest"]:
+        end = self._read()
+        if self._owner and self._owner["digest"] != self.judge["digest"] and (self.sent or self._answers):
             self._file.close()
-            whose = f"model {self._owner['model']}, --name {self._owner['name']}"
-            raise UsageError(f"The journal {self.path} has answers of another judge ({whose}). Use another file.")
+            raise UsageError(f"The journal {self.path} has answers of {self._describe_owner()}. Use another file.")
+        self._file.truncate(end)
+        if self._owner.get("digest") != self.judge["digest"]:
+            self._append({"event": "judge", **self.judge})
         return self
 
     def __exit__(
@@ -70,16 +70,21 @@ class Journal:
         with self._lock:
             self._file.close()
 
-    def _read(self) -> None:
-        end = 0
+    def _read(self) -> int:
+        """Returns where the last complete line ends."""
+        end = self._file.seek(0)
         for line in iter(self._file.readline, b""):
             if not line.endswith(b"\n"):
                 break  # a kill cut it
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._apply(json.loads(line), end)
             end += len(line)
-        self._file.truncate(end)
-        self._file.seek(end)
+        return end
+
+    def _describe_owner(self) -> str:
+        names = [self._owner["model"], self._owner["name"]]
+        differs = "; its prompt, rubric or --body differs" if names == [self.judge["model"], self.judge["name"]] else ""
+        return f"another judge (model {names[0]}, --name {names[1]}){differs}"
 
     def _apply(self, line: dict[str, Any], place: int) -> None:
         if line["event"] == "judge":

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -73,13 +73,16 @@ def main(args: argparse.Namespace) -> int:
     total = count_samples(server, run["id"], query)
     digest = hash_text(f"{args.model}\n{instructions.digest}\n{json.dumps(endpoint.body, sort_keys=True)}")
     body = {"run": run["id"], "name": args.name, "kind": "judge", "source": args.model, "digest": digest}
-    rescore = send_rescore(server, body, args)
-    path = f"rescores/{rescore['id']}/"
-    pending = PendingSamples(server, path, query, retry=args.retry)
-    progress = Progress(total if args.limit is None else min(total, args.limit))
-    uploader = LabelUploader(server, path, args.model)
     owner = {"digest": digest, "model": args.model, "name": args.name}
-    with SignalInterrupter(), Journal(args.journal or find_journal(server, rescore), owner) as journal:
+    with SignalInterrupter(), ExitStack() as stack:
+        # Before the re-score is opened: --replace deletes results, and the journal may be refused.
+        journal = stack.enter_context(Journal(args.journal, owner)) if args.journal else None
+        rescore = send_rescore(server, body, args)
+        journal = journal or stack.enter_context(Journal(find_journal(server, rescore), owner))
+        path = f"rescores/{rescore['id']}/"
+        pending = PendingSamples(server, path, query, retry=args.retry)
+        progress = Progress(total if args.limit is None else min(total, args.limit))
+        uploader = LabelUploader(server, path, args.model)
         judge = Judge(endpoint, instructions, journal, retry=args.retry)
         try:
             with uploader, closing(judge.run(islice(pending, args.limit), args.concurrency)) as results:

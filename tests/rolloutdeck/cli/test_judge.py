@@ -245,9 +245,24 @@ def test_a_journal_belongs_to_one_judge(
     assert main([*words, "--name", "score.same"]) == 0, "the same judge, and its answers are paid"
     assert endpoint.calls.total() == SAMPLES and find_samples(run, q="score.same=1").total == SAMPLES // 2
 
+    before = path.read_bytes() + b'{"event": "sent", "sam'  # a kill cut the last line
+    path.write_bytes(before)
+    assert main([*words, "--body", '{"seed": 2}', "--replace"]) == 2
+    assert "--name score.judge); its prompt, rubric or --body differs. Use" in capsys.readouterr().err
+    assert path.read_bytes() == before and find_samples(run, q="score.judge=1").total == SAMPLES // 2
+    assert main([*words, "--name", "score.same"]) == 0, "a cut line is no call"
+
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))  # as earlier versions wrote it
     assert main([*words, "--name", "score.old"]) == 0 and endpoint.calls.total() == SAMPLES
     assert main([*words, "--model", "big-judge", "--name", "score.other0"]) == 2
+
+
+def test_a_journal_without_a_call_belongs_to_the_next_judge(run: Run, endpoint: Endpoint, node: Path) -> None:
+    words = build_words(endpoint, "--rubric", "--limit", "1")
+    assert main(words) == 0
+    for body in ('{"seed": 2}', '{"seed": 3}'):  # the server refuses the name
+        assert main([*words, "--journal", str(node / "calls.jsonl"), "--body", body]) == 2
+    assert main([*words, "--journal", str(node / "calls.jsonl"), "--name", "score.other"]) == 0
 
 
 class FailingServer:
@@ -309,7 +324,9 @@ def test_an_answer_that_was_cut_off_is_an_error_that_names_the_option(
     words = build_words(endpoint, "--prompt", str(node / "ask.txt"), "--limit", "3", "--journal", str(node / "calls"))
     endpoint.text, endpoint.finish_reason = 'First {"score": 0}, but then', "length"
     assert main(words) == 1
-    assert "3 × the model's answer is cut off: it needs more --max-tokens" in capsys.readouterr().err
+    assert (
+        "3 × the model's answer is cut off: it needs more --max-tokens, with another --name" in capsys.readouterr().err
+    )
     Rescore.objects.all().delete()
     assert main(words) == 1 and endpoint.calls.total() == 3, "the journal knows that it was cut off"
     endpoint.message = {"content": None, "reasoning_content": "First"}

@@ -15,8 +15,12 @@ from rolloutdeck.safe_pickle.stream import ByteSpan, TorchArchive
 MAX_SHORT_STRING = 64  # characters; of a longer string only the length is recorded
 MAX_DEPTH = 200
 MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
-MAX_KEY_VALUES = 1000  # of a tuple that is a key; they are hashed each time
+MAX_KEY_VALUES = 1 << 20  # of a tuple that is a key
+FREE_KEY_VALUES = 1000  # of a key; hashing more counts as work
+HASHED_PER_VALUE = 4  # values of a key whose hash takes as much time as one value
 FREE_WORK = 1 << 22  # values that rules may walk, besides twice the size of the pickle
+FREE_TENSOR_BYTES = 16 << 30  # of all tensors of a file, also of a small one
+TENSOR_BYTES_PER_BYTE = 64  # of all tensors of a file, for each of its bytes
 
 HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; allowed only where a rule expects it; not loadable
 
@@ -29,19 +33,29 @@ class RuleViolationError(Exception):
 
 
 class WorkBudget:
-    """Limits how many values all rules walk. A pickle can pass a memoized large value to a call again for 1 or 2 bytes.
+    """Limits what a file can make its readers do. The archives inside a file share its budget.
 
-    A value in a real file is walked once or twice. The archives inside a file share its budget.
+    `remaining`: values that all rules may still walk. A pickle can pass a memoized large value to a call again for 1 or
+    2 bytes; a value in a real file is walked once or twice. `tensor_bytes`: the size of all tensors, each counted in
+    full, because tensors can share a storage, and a trainer that copies a batch copies each of them.
     """
 
-    def __init__(self, size: int) -> None:
-        self.remaining = FREE_WORK + 2 * size
+    def __init__(self, pickle_size: int, file_size: int) -> None:
+        self.remaining = FREE_WORK + 2 * pickle_size
+        self.max_tensor_bytes = max(FREE_TENSOR_BYTES, TENSOR_BYTES_PER_BYTE * file_size)
+        self.tensor_bytes = 0
 
     def spend(self, values: int) -> None:
         """Raises SafePickleError if nothing is left."""
         self.remaining -= values
         if self.remaining < 0:
             raise SafePickleError("it passes the same large values to calls again and again")
+
+    def add_tensor(self, length: int) -> None:
+        """Raises RuleViolationError if all tensors together are too large."""
+        self.tensor_bytes += length
+        if self.tensor_bytes > self.max_tensor_bytes:
+            raise RuleViolationError(f"its tensors would take more than {self.max_tensor_bytes:,} bytes as copies")
 
 
 class Verifier(Protocol):
@@ -208,6 +222,13 @@ def walk_items(verifier: Verifier, value: AbstractContainer) -> list[AbstractVal
     return value.items
 
 
+def add_tensor_copy(verifier: Verifier, tensor: AbstractObject) -> None:
+    """Counts the bytes of a tensor for each field that it is in, but the first: they count when it is built."""
+    if "in_field" in tensor.facts:
+        verifier.budget.add_tensor(tensor.facts["bytes"])
+    tensor.facts["in_field"] = True
+
+
 def is_count(value: AbstractValue) -> bool:
     """Whether it is an integer of at least 0 that can be a size or a position."""
     return type(value) is int and 0 <= value < 1 << 62
@@ -234,3 +255,12 @@ def is_dict_key(value: AbstractValue) -> bool:
     if isinstance(value, AbstractObject):
         return value.kind in ("scalar", "range") and value.level == HARMLESS
     return isinstance(value, (str, int, float, LongString, AbstractBytes)) or value is None
+
+
+def check_key(budget: WorkBudget, value: AbstractValue) -> bool:
+    """Returns `is_dict_key(value)`. A long key is work, because it is hashed each time. Raises SafePickleError."""
+    if not is_dict_key(value):
+        return False
+    if isinstance(value, AbstractContainer) and value.key_values > FREE_KEY_VALUES:
+        budget.spend(value.key_values // HASHED_PER_VALUE)
+    return True

@@ -40,8 +40,7 @@ class PickleVerifier(VerifierStack):
         nesting: int = 0,
         budget: WorkBudget | None = None,
     ) -> None:
-        super().__init__()
-        self.budget = budget or WorkBudget(source.size)
+        super().__init__(budget or WorkBudget(source.size, archive.source.size if archive else source.size))
         self.source = source
         self.archive = archive
         self.nesting = nesting

@@ -14,8 +14,9 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     AbstractValue,
     LongString,
     RuleViolationError,
+    WorkBudget,
+    check_key,
     get_safety_level,
-    is_dict_key,
 )
 
 MAX_REASONS = 8
@@ -25,7 +26,8 @@ POSITION = re.compile(r"\bat \d[\d,]*")
 class VerifierStack:
     """The stack, the marks and the memo of the verifier, and the reasons that it collects."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: WorkBudget) -> None:
+        self.budget = budget
         self._reasons: dict[str, tuple[str, int]] = {}  # without positions -> the first reason, how often
         self._stack: list[AbstractValue] = []
         self._marks: list[int] = []
@@ -113,7 +115,7 @@ class VerifierStack:
 
     def _check_keys(self, keys: list[AbstractValue]) -> None:
         for key in keys:
-            if type(key) is not str and not is_dict_key(key):
+            if type(key) is not str and not check_key(self.budget, key):
                 self.add_reason("a key that is not a plain value")
 
     def _extend(self, container: AbstractValue, kind: str, items: list[AbstractValue], op: Opcode) -> None:

@@ -59,8 +59,9 @@ def test_a_key_that_unfolds_to_a_thousand_million_values_is_refused(use: Callabl
     assert any("a key that is not a plain value" in reason or "not plain" in reason for reason in report.reasons)
 
 
-def test_a_tuple_of_plain_values_is_a_key() -> None:
-    key = made.row(made.text("x" * 5000), made.number(1), made.row(), made.row(*[made.NONE] * 500))
+@pytest.mark.parametrize("values", [500, 100_000], ids=["short", "the tokens of a prompt"])
+def test_a_tuple_of_plain_values_is_a_key(values: int) -> None:
+    key = made.row(made.text("x" * 5000), made.number(1), made.row(), made.row(*[made.NONE] * values))
     column = made.objects(b"}" + key + made.NONE + b"s", made.call("builtins.set", made.listed(key)))
     assert check_bytes(made.proto(columns=made.mapped(a=column))).reasons == ()
 
@@ -115,6 +116,11 @@ def build_repeated_embedded() -> bytes:
     return made.proto(columns=made.mapped(a=made.objects(*[made.call(LOADED, made.data(inside))] * 10)))
 
 
+def build_repeated_keys() -> bytes:
+    """A dict hashes its keys, also a tuple of many values."""
+    return build_repeated(made.row(*[made.NONE] * MANY) + b"\x940" + b"}\x94", get(0) + made.NONE + b"s" + get(1), 5000)
+
+
 LOADED = "torch.storage._load_from_bytes"
 REPEATED: dict[str, Callable[[], bytes]] = {
     "a list in a set": lambda: build_repeated_set(MANY, 50_000),
@@ -123,6 +129,7 @@ REPEATED: dict[str, Callable[[], bytes]] = {
     "the rows of a column": build_repeated_stack,
     "the offsets of a jagged tensor": build_repeated_jagged,
     "archives in it": build_repeated_embedded,
+    "a long key": build_repeated_keys,
 }
 
 
@@ -151,6 +158,67 @@ def test_sets_of_the_same_list_share_its_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 << 20
+
+
+GIB = 1 << 30
+
+
+def build_tensors(tensors: bytes) -> bytes:
+    """A file with a storage of one number, and a list of tensors."""
+    return made.archive(made.members(made.pickled(tensors, 2), bytes(1)))
+
+
+def expand(length: int) -> bytes:
+    """A tensor of `length` equal bytes."""
+    return made.tensor(made.storage(1), length, 0)
+
+
+def build_shared_field(times: int) -> bytes:
+    """A TensorDict with the same tensor of 7 GiB in each field."""
+    shared = {f"f{number}": get(0) for number in range(times - 1)}
+    return made.tensordict(first=expand(7 * GIB) + b"\x94", **shared)
+
+
+def build_jagged_fields(times: int) -> bytes:
+    """Jagged tensors that share their values: 7 GiB."""
+    size, stride = made.row(made.number(1), made.number(7 * GIB)), made.row(made.number(0), made.number(0))
+    values = made.call(TENSOR, made.storage(1), made.number(0), size, stride, made.FALSE, made.HOOKS)
+    offsets = made.tensor(made.storage(2, "1", "Long"), 2)
+    jagged = {f"f{number}": made.jagged(get(0), get(1)) for number in range(times - 1)}
+    content = made.tensordict(first=made.jagged(values + b"\x94", offsets + b"\x94"), **jagged)
+    return made.archive(made.members(made.pickled(content, 2), bytes(1), bytes(16)))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda times: build_tensors(made.listed(*[expand(7 * GIB)] * times)),
+        lambda times: build_tensors(build_shared_field(times)),
+        build_jagged_fields,
+    ],
+    ids=["tensors of one storage", "a tensor in several fields", "jagged tensors of the same values"],
+)
+def test_tensors_that_become_too_large_as_copies_are_refused_together(build: Callable[[int], bytes]) -> None:
+    assert check_bytes(build(2)).reasons == ()
+    report = check_bytes(build(3))
+    assert "its tensors would take more than 17,179,869,184 bytes as copies" in report.reasons[0]
+
+
+def test_the_tensors_of_a_large_file_may_be_expanded_to_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.verify.abstract_values.FREE_TENSOR_BYTES", 1 << 20)
+    storage, field = bytes(1 << 20), made.expanded(made.storage(1 << 20), 60, 1 << 20)
+    assert check_bytes(made.archive(made.members(made.pickled(field, 2), storage))).reasons == ()
+    fields = made.listed(field, field)
+    assert not check_bytes(made.archive(made.members(made.pickled(fields, 2), storage))).loadable
+
+
+def test_the_fields_of_a_consolidated_tensordict_that_share_bytes_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.verify.abstract_values.FREE_TENSOR_BYTES", 1 << 20)
+    storage, leaf = bytes(1 << 20), made.leaf("torch.uint8", 1 << 20, 0, 1 << 20)
+    for count, loadable in ((1, True), (60, True), (100, False)):
+        leaves = {f"f{number}": leaf for number in range(count)}
+        content = made.consolidated(made.tensor(made.storage(1 << 20), 1 << 20), **leaves)
+        assert check_bytes(made.archive(made.members(made.pickled(content, 2), storage))).loadable == loadable
 
 
 # The reader

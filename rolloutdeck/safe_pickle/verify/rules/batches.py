@@ -15,6 +15,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     GlobalReference,
     RuleViolationError,
     Verifier,
+    add_tensor_copy,
     get_fields,
     get_items,
     get_safety_level,
@@ -70,7 +71,7 @@ def verify_consolidated(verifier: Verifier, args: list[AbstractValue]) -> Abstra
         raise RuleViolationError("a tensordict with an unexpected layout")
     leaves = _get_fields(verifier, metadata["leaves"])
     for name, leaf in leaves.items():
-        _check_leaf(name, leaf, args[1].facts["shape"][0])
+        verifier.budget.add_tensor(_check_leaf(name, leaf, args[1].facts["shape"][0]))
     _check_non_tensors(verifier, metadata["non_tensors"])
     _check_class(verifier, metadata["cls_metadata"])
     return AbstractObject("tensordict")
@@ -80,8 +81,8 @@ def _get_fields(verifier: Verifier, value: AbstractValue) -> dict[str, AbstractV
     return get_fields(verifier, value, "a tensordict with an unexpected layout")
 
 
-def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
-    """(dtype, shape, first byte, byte after the last, padding)."""
+def _check_leaf(name: str, leaf: AbstractValue, length: int) -> int:
+    """(dtype, shape, first byte, byte after the last, padding). Returns its length in bytes, with its padding."""
     dtype, shape, start, stop, padding = get_items(leaf, 5)
     is_torch = type(dtype) is str and dtype.startswith("torch.") and not name.startswith("<NJT")
     width = DTYPE_SIZES.get(dtype.removeprefix("torch.")) if is_torch else None
@@ -90,6 +91,7 @@ def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
     padding_bytes = stop - start - prod(parse_sizes(shape, ("list", "tuple"))) * width
     if not start <= stop <= length or padding_bytes < 0 or (padding_bytes and not padding):
         raise RuleViolationError(f"the field {name!r} reaches beyond the bytes that it has")
+    return int(stop - start)
 
 
 def _check_non_tensors(verifier: Verifier, value: AbstractValue) -> None:
@@ -128,6 +130,9 @@ def verify_tensordict(verifier: Verifier, args: list[AbstractValue]) -> Abstract
     content = _get_fields(verifier, fields.get("_tensordict"))
     if not all(is_complete(value, *_CONTENT) for value in content.values()):
         raise RuleViolationError("a tensordict with an invalid field")
+    for value in content.values():
+        if is_complete(value, "tensor", "jagged"):
+            add_tensor_copy(verifier, value)
     _check_attributes(fields)
     _check_names(fields.get("_td_dim_names"))
     return result
@@ -232,7 +237,7 @@ def _check_numpy_parts(verifier: Verifier, batch: AbstractValue) -> None:
         raise RuleViolationError("a batch on an unexpected device")
     for name, metadata in _get_fields(verifier, fields).items():
         for tensor in _list_tensors(verifier, metadata):
-            _check_tensor(name, tensor)
+            verifier.budget.add_tensor(_check_tensor(name, tensor))
 
 
 def _list_tensors(verifier: Verifier, metadata: AbstractValue) -> list[AbstractValue]:
@@ -245,7 +250,8 @@ def _list_tensors(verifier: Verifier, metadata: AbstractValue) -> list[AbstractV
     return walk_items(verifier, rows)
 
 
-def _check_tensor(name: str, tensor: AbstractValue) -> None:
+def _check_tensor(name: str, tensor: AbstractValue) -> int:
+    """Returns its length in bytes."""
     dtype, shape, content = get_items(tensor, 3)
     if dtype not in DTYPE_SIZES or not is_complete(shape, "size") or not is_complete(content, "array"):
         raise RuleViolationError(f"the field {name!r} is invalid")
@@ -253,6 +259,7 @@ def _check_tensor(name: str, tensor: AbstractValue) -> None:
     count = kind["size"] * prod(content.facts["shape"])
     if kind["object"] or count != prod(shape.facts["shape"]) * DTYPE_SIZES[dtype]:
         raise RuleViolationError(f"the field {name!r} does not have as many bytes as its shape")
+    return int(count)
 
 
 GLOBALS = {"tensordict._td.TensorDict"}

@@ -13,9 +13,9 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     LongString,
     RuleViolationError,
     Verifier,
+    check_key,
     get_safety_level,
     is_container,
-    is_dict_key,
     walk_items,
 )
 
@@ -50,7 +50,8 @@ def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if len(args) != 1 or not is_container(args[0], "list"):
         raise RuleViolationError("a set that is not created from a list")
     members: AbstractContainer = args[0]
-    if get_safety_level(members) > HARMLESS or not all(map(is_dict_key, walk_items(verifier, members))):
+    are_keys = all(check_key(verifier.budget, member) for member in walk_items(verifier, members))
+    if get_safety_level(members) > HARMLESS or not are_keys:
         raise RuleViolationError("a set of values that are not plain")
     return members.share_as_set()
 

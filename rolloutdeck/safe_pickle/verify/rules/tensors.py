@@ -18,6 +18,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     GlobalReference,
     RuleViolationError,
     Verifier,
+    add_tensor_copy,
     get_fields,
     get_safety_level,
     is_complete,
@@ -29,7 +30,6 @@ from rolloutdeck.safe_pickle.verify.rules.stdlib import build_new_rule
 
 MAX_ROWS = 1_000_000  # of a jagged tensor
 ROWS_PER_VALUE = 4  # rows of a jagged tensor that take as much work as one value; fields may share their offsets
-MAX_EXPANDED_BYTES = 16 << 30  # of a tensor with more elements than its storage, because strides are 0
 _DTYPES_BY_STORAGE = {GlobalReference(f"torch.{name}"): dtype for name, dtype in STORAGE_DTYPES.items()}
 _DEVICE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
 _COMPILE_ATTRIBUTES = re.compile(r"_dynamo_\w{1,40}|_specialize_on|_has_dynamo_dim_marking")  # set by torch.compile
@@ -63,8 +63,9 @@ def verify_tensor(verifier: Verifier, args: list[AbstractValue]) -> AbstractValu
         raise RuleViolationError("a tensor with hooks or metadata")
     size, stride = parse_sizes(args[2]), parse_sizes(args[3])
     _check_bounds(args[1], size, stride, args[0].facts["elements"])
-    _check_expansion(size, args[0])
-    facts = {**args[0].facts, "shape": size, "stride": stride, "offset": args[1]}
+    length = prod(size) * DTYPE_SIZES[args[0].facts["dtype"]]
+    verifier.budget.add_tensor(length)
+    facts = {**args[0].facts, "shape": size, "stride": stride, "offset": args[1], "bytes": length}
     return AbstractObject("tensor", HARMLESS, facts=facts)
 
 
@@ -75,13 +76,6 @@ def _check_bounds(offset: int, size: list[int], stride: list[int], elements: int
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if (total and last >= elements) or offset > elements:
         raise RuleViolationError("a tensor that reaches beyond its storage")
-
-
-def _check_expansion(size: list[int], storage: AbstractObject) -> None:
-    """A few bytes could else become any amount of memory as soon as a trainer copies the tensor."""
-    total = prod(size)
-    if total > storage.facts["elements"] and total * DTYPE_SIZES[storage.facts["dtype"]] > MAX_EXPANDED_BYTES:
-        raise RuleViolationError(f"a tensor that is expanded to more than {MAX_EXPANDED_BYTES:,} bytes")
 
 
 def verify_typed_tensor(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
@@ -123,7 +117,8 @@ def _verify_jagged(verifier: Verifier, arguments: AbstractValue, state: Abstract
         raise RuleViolationError("a jagged tensor that is ragged along another dimension")
     _check_cache(verifier, cache)
     _check_attributes(verifier, AbstractContainer("dict", [part for pair in attributes.items() for part in pair]))
-    return AbstractObject("jagged", HARMLESS)
+    add_tensor_copy(verifier, values)
+    return AbstractObject("jagged", HARMLESS, facts={"bytes": values.facts["bytes"]})
 
 
 def _check_parts(verifier: Verifier, values: AbstractValue, offsets: AbstractValue, lengths: AbstractValue) -> None:

@@ -108,7 +108,7 @@ TENSORS = {
     ),
     "a tensor of a petabyte by a stride of 0": Case(
         lambda: tensor_file(tensor(storage(16), 1 << 50, stride=0)),
-        "_rebuild_tensor_v2: a tensor that is expanded to more than 17,179,869,184 bytes",
+        "_rebuild_tensor_v2: its tensors would take more than 17,179,869,184 bytes as copies",
     ),
     "a tensor with hooks": Case(
         lambda: tensor_file(tensor(storage(16), 16, hooks=filled_hooks())),

@@ -62,9 +62,7 @@ class GuidedBatch:
 
     @catch_errors
     def _add_numbers(self) -> None:
-        import numpy
-
-        self.data.non_tensor_batch[ROW] = numpy.arange(len(self.data))
+        self.data.non_tensor_batch[ROW] = masks.build_row_numbers(len(self.data))
 
     @contextmanager
     def exclude(self, estimator: Any) -> Iterator[None]:

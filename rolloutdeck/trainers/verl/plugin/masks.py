@@ -36,6 +36,13 @@ def mark_rows(batches: Mapping[str, Any], rows: Mapping[str, Collection[int]]) -
     return sum(map(len, rows.values()))
 
 
+def build_row_numbers(count: int) -> Any:
+    """Returns a column with the number of each row, from 0."""
+    import numpy
+
+    return numpy.arange(count)
+
+
 def list_real_rows(batch: Any) -> Sequence[int]:
     """Returns the indices of the rows that are no padding."""
     if not isinstance(batch, dict):

@@ -10,7 +10,11 @@ class MissingError(UsageError):
 
 
 class UnavailableError(UsageError):
-    """The server does not answer at the moment, for example because it is restarted."""
+    """The server does not answer at the moment, or is busy. `pause`: seconds, if it asks for a pause."""
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
 
 
 class RunNotFoundError(UsageError):

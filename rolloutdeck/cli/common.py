@@ -29,7 +29,7 @@ from rolloutdeck.trainer_api import list_kinds
 from rolloutdeck.watch import ArtifactOptions, ScanOptions
 
 MAX_REQUEST_BYTES = 4 << 20  # of several rows; the server takes MAX_JSON_BYTES
-STATUS_ERRORS = {404: MissingError, 502: UnavailableError, 503: UnavailableError, 504: UnavailableError}
+UNAVAILABLE_STATUSES = (429, 502, 503, 504)
 
 Row = TypeVar("Row")
 
@@ -140,15 +140,21 @@ def send_request(server: ServerClient, method: str, path: str, body: Any = None,
     """Sends a request, with `body` as JSON if it is given, and returns the successful response.
 
     Raises UsageError with the server's message if the response is an error; MissingError for 404, UnavailableError if
-    the server does not answer at the moment.
+    the server does not answer at the moment or is busy.
     """
     try:
-        response = server.request(method, path, **options) if body is None else server.send_json(method, path, body)
+        if body is None:
+            response = server.request(method, path, **options)
+        else:
+            response = server.send_json(method, path, body, **options)
     except ServerUnreachableError as error:
         raise UnavailableError(f"The server does not answer: {error}.") from error
-    if not response.is_success:
-        raise STATUS_ERRORS.get(response.status, UsageError)(end_sentence(response.error_message))
-    return response
+    if response.is_success:
+        return response
+    message = end_sentence(response.error_message)
+    if response.status in UNAVAILABLE_STATUSES:
+        raise UnavailableError(message, response.retry_after)
+    raise (MissingError if response.status == 404 else UsageError)(message)
 
 
 def split_rows(rows: Iterable[Row], max_rows: int) -> Iterator[list[Row]]:

@@ -29,6 +29,7 @@ from rolloutdeck.cli.import_report import (
     print_skipped,
     print_table,
 )
+from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.cli.watch import choose_attempt
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import format_column_names, format_step_ranges
@@ -155,20 +156,11 @@ def _upload_file(target: watch.UploadTarget, dump: watch.DumpFile, report: Impor
 
 
 def _call_with_retries(call: Callable[[], T]) -> T:
-    """Returns the result of `call`, which is repeated up to `TRIES` times if the server does not answer.
+    """Returns the result of `call`, which is repeated if the server does not answer.
 
     Raises RetryLaterError, ActionRequiredError, UploadRejectedError.
     """
-    for attempt in range(TRIES):
-        try:
-            return call()
-        except watch.ActionRequiredError:
-            raise
-        except watch.RetryLaterError:
-            if attempt == TRIES - 1:
-                raise
-            time.sleep(0.25 * 2.0**attempt)
-    raise AssertionError("the loop returns or raises")
+    return call_with_retries(call, TRIES, 0.25)
 
 
 def _finish(target: watch.UploadTarget, report: ImportReport) -> None:

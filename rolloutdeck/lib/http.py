@@ -58,6 +58,12 @@ class ServerResponse:
             return None
 
     @property
+    def retry_after(self) -> float:
+        """The seconds of Retry-After; 0 if it is absent or a date."""
+        seconds = self.headers.get("retry-after", "")
+        return float(seconds) if seconds.isdecimal() else 0.0
+
+    @property
     def error_message(self) -> str:
         """One sentence for the user: the server's message if there is one."""
         if not self.is_from_server:

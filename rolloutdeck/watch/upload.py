@@ -16,7 +16,14 @@ UploadProgress = Callable[[int], None]
 
 
 class RetryLaterError(Exception):
-    """The server does not respond, or asks to retry; the same call may succeed later."""
+    """The server does not respond, or asks to retry; the same call may succeed later.
+
+    `pause`: seconds, if it asks for a pause.
+    """
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
 
 
 class ActionRequiredError(RetryLaterError):
@@ -43,7 +50,9 @@ def parse_response(response: ServerResponse) -> Any:
         raise UploadRejectedError(outcome.reason, changed=True)
     if outcome.state == "rejected":
         raise UploadRejectedError(outcome.reason)
-    raise (ActionRequiredError if outcome.state == "action_required" else RetryLaterError)(outcome.reason)
+    raise (ActionRequiredError if outcome.state == "action_required" else RetryLaterError)(
+        outcome.reason, outcome.pause
+    )
 
 
 @dataclass

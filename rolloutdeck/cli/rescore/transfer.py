@@ -7,11 +7,12 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from rolloutdeck.cli.common import send_request
-from rolloutdeck.errors import UnavailableError
+from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.lib import ServerClient, ServerResponse
 
 PAGE_SAMPLES = 100
@@ -26,13 +27,9 @@ JsonObject = dict[str, Any]
 
 
 def send_with_retries(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
-    """Sends a request as `send_request` does, and waits for a server that is restarted."""
-    for number in range(MAX_TRIES - 1):
-        try:
-            return send_request(server, method, path, body, **options)
-        except UnavailableError:
-            time.sleep(min(MAX_PAUSE_SECONDS, 2.0**number))
-    return send_request(server, method, path, body, **options)
+    """Sends a request as `send_request` does, and waits for a server that is busy or restarted."""
+    send = partial(send_request, server, method, path, body, **options)
+    return call_with_retries(send, MAX_TRIES, 1.0, MAX_PAUSE_SECONDS)
 
 
 def build_query(args: argparse.Namespace) -> dict[str, str]:

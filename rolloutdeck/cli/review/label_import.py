@@ -16,20 +16,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from rolloutdeck.cli.common import (
     connect,
-    end_sentence,
     format_count,
     open_replacement,
     print_message,
     require_project,
+    send_request,
 )
+from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerClient, ServerUnreachableError
+from rolloutdeck.lib import ServerClient
 
 ROWS_PER_REQUEST = 1000
 BYTES_PER_REQUEST = 4 << 20
@@ -238,7 +240,9 @@ def parse_line(number: int, text: bytes) -> Line:
         problem = "is not a JSON object" if row is None else ""
     except (ValueError, RecursionError):
         problem = "is not JSON"
-    return Line(number, text, row, f"is longer than {MAX_ROW_BYTES >> 20} MiB" if len(text) > MAX_ROW_BYTES else problem)
+    if len(text) > MAX_ROW_BYTES:
+        problem = f"is longer than {MAX_ROW_BYTES >> 20} MiB"
+    return Line(number, text, row, problem)
 
 
 def split_parts(first: Line, rest: Iterable[Line]) -> Iterator[list[Line]]:
@@ -279,24 +283,13 @@ def send_part(
 
 
 def send_with_retries(server: ServerClient, body: Mapping[str, Any], sent: int) -> dict[str, Any]:
-    """Waits and tries again if the server is busy or does not answer. `sent`: rows before these."""
-    for attempt in range(TRIES):
-        pause = 0.5 * 2.0**attempt
-        try:
-            response = server.send_json("POST", "labels/import/", body, timeout=TIMEOUT_SECONDS)
-            if response.is_success:
-                return dict(response.json())
-            problem = end_sentence(response.error_message)
-            if response.status not in (429, 502, 503, 504):
-                break
-            after = response.headers.get("retry-after", "")
-            pause = max(pause, float(after)) if after.isdigit() else pause
-        except ServerUnreachableError as error:
-            problem = f"The server does not answer: {error}."
-        if attempt < TRIES - 1:
-            time.sleep(min(pause, 60.0))
-    done = f" {format_count(sent, 'row')} before are done; run the command again to continue." if sent else ""
-    raise UsageError(f"{problem}{done}")
+    """Waits and tries again if the server is busy or does not answer. `sent`: rows before these. Raises UsageError."""
+    send = partial(send_request, server, "POST", "labels/import/", body, timeout=TIMEOUT_SECONDS)
+    try:
+        return dict(call_with_retries(send, TRIES, 0.5).json())
+    except UsageError as error:
+        done = f" {format_count(sent, 'row')} before are done; run the command again to continue." if sent else ""
+        raise UsageError(f"{error}{done}") from error
 
 
 def print_summary(summary: Summary, *, dry_run: bool) -> None:

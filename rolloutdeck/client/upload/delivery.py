@@ -127,20 +127,14 @@ def classify_response(response: ServerResponse) -> UploadOutcome:
     """Returns what a response without a receipt means for the file."""
     status, reason = response.status, response.error_message
     if not response.is_from_server:
-        return UploadOutcome("unreachable", reason, _parse_retry_after(response))
+        return UploadOutcome("unreachable", reason, min(response.retry_after, MAX_SERVER_PAUSE))
     if status in (400, 413, 415):
         return UploadOutcome("rejected", reason)
     if status in (408, 416, 429) or status >= 500:
-        return UploadOutcome("later", reason, _parse_retry_after(response))
+        return UploadOutcome("later", reason, min(response.retry_after, MAX_SERVER_PAUSE))
     if status == 409:
         return UploadOutcome("later", reason)
     return UploadOutcome("action_required", reason, is_token_refused=status == 401)
-
-
-def _parse_retry_after(response: ServerResponse) -> float:
-    """Returns the seconds of Retry-After; 0 if it is absent or a date."""
-    seconds = response.headers.get("retry-after", "")
-    return min(float(seconds), MAX_SERVER_PAUSE) if seconds.isdecimal() else 0.0
 
 
 def _read_json_body(path: Path) -> Any:

@@ -286,7 +286,7 @@ class FailingServer:
 
 
 @pytest.mark.parametrize("path", ["labels/", "results/", "pending/"])
-@pytest.mark.parametrize("status", [0, 502])
+@pytest.mark.parametrize("status", [0, 429, 502])
 def test_a_server_that_is_restarted_is_waited_for(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, path: str, status: int
 ) -> None:

@@ -31,13 +31,14 @@ from rolloutdeck.safe_pickle.batches.layouts import (
     read_batch_contents,
     read_roll_contents,
 )
+from rolloutdeck.safe_pickle.batches.plain_values import TooManyValuesError
 from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Picture
 
 __all__ = [
     "BatchContents", "CONSOLIDATED_METADATA_KEYS", "DenseField", "JaggedField", "PADDING_KEY", "Picture",
-    "RolloutBatch", "RowConverter", "RowTokens", "SeparateField", "TensorField", "build_dense_field",
-    "build_jagged_field", "build_proto_contents", "build_source", "is_padding_row", "load_data_proto", "open_batch",
-    "open_roll_batch", "open_tensor_batch", "open_torch_dict", "read_batch_contents", "read_consolidated_fields",
-    "read_roll_contents",
+    "RolloutBatch", "RowConverter", "RowTokens", "SeparateField", "TensorField", "TooManyValuesError",
+    "build_dense_field", "build_jagged_field", "build_proto_contents", "build_source", "is_padding_row",
+    "load_data_proto", "open_batch", "open_roll_batch", "open_tensor_batch", "open_torch_dict", "read_batch_contents",
+    "read_consolidated_fields", "read_roll_contents",
 ]  # fmt: skip

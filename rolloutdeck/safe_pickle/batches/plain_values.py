@@ -62,45 +62,60 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return [_nest(flat[row * step : (row + 1) * step], shape[1:]) for row in range(shape[0])]
 
 
+class TooManyValuesError(SafePickleError):
+    """A value has more than MAX_PLAIN_VALUES values. Other values of the file can still be read."""
+
+
 class PlainConverter:
     """Converts values to plain Python and counts them, because a few bytes can represent any number of values.
 
-    A shared value is converted once. Every `text_unit` characters of a text or bytes count as one more value.
+    A shared value is converted once. Every `text_unit` characters of a text and every `byte_unit` bytes of a byte
+    string count as one more value. `limit` applies to all of them, MAX_PLAIN_VALUES to all but those for bytes: a row
+    can have images or videos.
     """
 
-    def __init__(self, limit: int, text_unit: int = 1024) -> None:
-        self.limit, self.text_unit = limit, text_unit
-        self.value_count = 0
-        self.converted: dict[int, tuple[Any, int]] = {}  # id -> the result, and how many values it counts as
+    def __init__(self, limit: int, text_unit: int = 1024, byte_unit: int = 1024) -> None:
+        self.limit, self.text_unit, self.byte_unit = limit, text_unit, byte_unit
+        self.value_count = self.byte_values = 0  # all, and those for bytes
+        self.converted: dict[int, tuple[Any, int, int]] = {}  # id -> the result, and what it counts as
 
-    def count_values(self, count: int) -> None:
+    def count_values(self, count: int, byte_values: int = 0) -> None:
+        """`byte_values`: how many of them are for bytes."""
         self.value_count += count
+        self.byte_values += byte_values
         if self.value_count > self.limit:
             raise SafePickleError(f"more than {MAX_PLAIN_VALUES:,} values")
+        if self.value_count - self.byte_values > MAX_PLAIN_VALUES:
+            raise TooManyValuesError(f"more than {MAX_PLAIN_VALUES:,} values")
 
-    def count_text(self, value: str | bytes | load.Unreadable) -> int:
-        """Returns how many values the characters count as."""
-        return len(value.name if isinstance(value, load.Unreadable) else value) // self.text_unit
+    def count_text(self, value: str | bytes | load.Unreadable) -> None:
+        if isinstance(value, bytes):
+            byte_values = len(value) // self.byte_unit
+            self.count_values(byte_values, byte_values)
+        else:
+            self.count_values(len(value.name if isinstance(value, load.Unreadable) else value) // self.text_unit)
 
     def convert(self, value: Any, depth: int) -> Any:
         convert = CONVERTERS.get(type(value))
         if convert is None:
-            self.count_values(1 + self.count_text(value) if type(value) in TEXT_TYPES else 1)
+            self.count_values(1)
+            if type(value) in TEXT_TYPES:
+                self.count_text(value)
             return value
         converted = self.converted.get(id(value))
         if converted is None:
             return self._convert_container(convert, value, depth)
-        self.count_values(converted[1])
+        self.count_values(*converted[1:])
         return converted[0]
 
     def _convert_container(self, convert: Callable[[PlainConverter, Any, int], Any], value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
             return load.Unreadable("values nested too deep")
-        count_before = self.value_count
+        values_before, bytes_before = self.value_count, self.byte_values
         self.count_values(1)
-        self.converted[id(value)] = (load.Unreadable("value inside itself"), 1)
+        self.converted[id(value)] = (load.Unreadable("value inside itself"), 1, 0)
         result = convert(self, value, depth + 1)
-        self.converted[id(value)] = (result, self.value_count - count_before)
+        self.converted[id(value)] = (result, self.value_count - values_before, self.byte_values - bytes_before)
         return result
 
     def convert_list(self, value: Any, depth: int) -> Any:
@@ -119,7 +134,7 @@ class PlainConverter:
 
     def convert_key(self, value: Any) -> Any:
         if type(value) in TEXT_TYPES:
-            self.count_values(self.count_text(value))
+            self.count_text(value)
         return str(value) if isinstance(value, load.Unreadable) else value
 
     def convert_scalar(self, value: load.Scalar, depth: int) -> Any:

@@ -19,6 +19,7 @@ MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
 MAX_TENSOR_SPAN = 16 << 20  # numbers in the storage from the first to the last one of a tensor
 SKIPPED_PER_VALUE = 64  # numbers between those of a tensor that take as much time as one value
 TEXT_UNIT = 8  # characters of text per value: the texts of all rows are at most as long as the largest dump
+BYTE_UNIT = 64  # bytes per value: the rows of a group share their images and videos
 NUMBERS = {int, float}
 
 
@@ -43,14 +44,17 @@ class RowConverter:
         self.remaining = MAX_ROW_VALUES
 
     def plain(self, row: Any) -> Any:
-        """Returns a row as plain values; a flat tensor becomes a list. Raises SafePickleError for too many values."""
-        converter = PlainConverter(min(MAX_PLAIN_VALUES, self.remaining), TEXT_UNIT)
-        if isinstance(row, dict):
-            result: Any = {converter.convert_key(key): self._convert_value(converter, row[key]) for key in row}
-        else:
-            result = converter.convert(row, 0)
-        self.remaining -= converter.value_count
-        return result
+        """Returns a row as plain values; a flat tensor becomes a list.
+
+        Raises TooManyValuesError if the row is too large, SafePickleError if all rows together are.
+        """
+        converter = PlainConverter(self.remaining, TEXT_UNIT, BYTE_UNIT)
+        try:
+            if isinstance(row, dict):
+                return {converter.convert_key(key): self._convert_value(converter, row[key]) for key in row}
+            return converter.convert(row, 0)
+        finally:
+            self.remaining -= converter.value_count
 
     def _convert_value(self, converter: PlainConverter, value: Any) -> Any:
         # Most of a row are lists of numbers. To convert them token by token is too slow.

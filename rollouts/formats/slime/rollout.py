@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
+from rolloutdeck.safe_pickle.batches import RowConverter, TooManyValuesError, open_torch_dict
 from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
@@ -80,12 +80,12 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
     trajectories = None if is_eval else TrajectoryAssigner(samples, "rollout_id", "index")
     groups, converter = SlimeGroupAssigner(joins_data_sets=bool(is_eval)), RowConverter()
     for position, sample in enumerate(samples):
-        row = converter.plain(sample)
         try:
+            row = converter.plain(sample)
             if not isinstance(row, dict):
                 raise ValueError("is not a sample")
             record = build_record(row)
-        except ValueError as error:
+        except (ValueError, TooManyValuesError) as error:
             yield LineProblem(position + 1, str(error))
             continue
         record.group, record.index = groups.assign(to_integer(row.get("group_index")), record.prompt)

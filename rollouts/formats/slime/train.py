@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
+from rolloutdeck.safe_pickle.batches import RowConverter, TooManyValuesError, open_torch_dict
 from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
@@ -73,9 +73,12 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
     converter = RowConverter()
     for position, sample in enumerate(samples):
-        row = converter.plain(sample)
-        if not isinstance(row, dict):
-            yield LineProblem(position + 1, "is not a sample")
+        try:
+            row = converter.plain(sample)
+            if not isinstance(row, dict):
+                raise ValueError("is not a sample")
+        except (ValueError, TooManyValuesError) as error:
+            yield LineProblem(position + 1, str(error))
             continue
         record = build_record(row, scores)
         record.trajectory, record.turn = trajectories.assign(position)

@@ -12,7 +12,7 @@ from rollouts.formats import select_format
 from rollouts.formats.slime import rollout as slime_rollout
 from rollouts.formats.slime import train as slime_train
 from rollouts.samples import extract_images, list_images
-from rollouts.samples.record import LineProblem
+from rollouts.samples.record import LineProblem, Record
 from tests.rollouts.support.trainer_dumps import DATA, SLIME, read, read_records, rollout, sample, torch_file, trained
 
 MILES = DATA / "miles"
@@ -143,6 +143,28 @@ def test_what_a_few_bytes_unfold_to_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     long = list(range(300))
     with pytest.raises(UnreadableDumpError, match="more than"):
         read(slime_rollout, rollout(*[sample(tokens=long, response_length=0)] * 5))
+
+
+@pytest.mark.parametrize("form", [slime_rollout, slime_train], ids=["rollout", "train dump"])
+def test_a_sample_with_too_many_values_is_told_and_the_others_are_read(
+    form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.plain_values.MAX_PLAIN_VALUES", 1000)
+    large = {"mine": list(range(1001))}
+    file = rollout(sample(**large), sample()) if form is slime_rollout else trained(large, {})
+    problem, record = read(form, file)
+    assert isinstance(problem, LineProblem) and problem.line == 1 and "values" in problem.reason
+    assert isinstance(record, Record)
+
+
+def test_a_sample_may_have_bytes_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.plain_values.MAX_PLAIN_VALUES", 1000)
+    video = {"videos": [bytes(100_000)]}
+    first, second = read_records(slime_rollout, rollout(*[sample(multimodal_inputs=video)] * 2))
+    assert first.extras == second.extras == {"videos": ["<100,000 bytes>"]}
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MAX_ROW_VALUES", 2000)
+    with pytest.raises(UnreadableDumpError, match="values"):
+        read(slime_rollout, rollout(*[sample(multimodal_inputs=video)] * 2))
 
 
 def test_a_train_dump_names_its_samples_as_their_rollout_does() -> None:

@@ -33,7 +33,8 @@ MAX_FAILURES = 3  # with --once: the command fails instead of retrying for ever
 
 
 class WatchLoop:
-    """Sends the files of all runs in turn. If the server does not answer, all runs pause, for increasing times."""
+    """Sends the files of all runs in turn. If the server does not respond, all runs pause, for increasing times; after
+    an error response only its run."""
 
     def __init__(self, poll: float) -> None:
         self.poll = poll
@@ -47,13 +48,15 @@ class WatchLoop:
         Raises UploadRejectedError if the server refuses the run of the given folders.
         """
         sent = 0
-        for identity, follower in list(self.run_followers.items()):
+        # Those that wait longest first: a run that always fails, and then pauses all, must not be the only one.
+        for identity, follower in sorted(self.run_followers.items(), key=lambda item: item[1].due):
+            responses = follower.target.response_count
             if time.monotonic() < max(follower.due, self.due):
                 continue
             try:
                 parts = self._send_throttled(follower)
             except watch.RetryLaterError as error:
-                self._log_failure(follower, error)
+                self._log_failure(follower, error, has_response=follower.target.response_count != responses)
                 continue
             except watch.UploadRejectedError as error:
                 if identity is None:
@@ -82,10 +85,10 @@ class WatchLoop:
         idle = 0.0 if len(self.run_followers) == 1 else min(MAX_IDLE_SECONDS, (now - follower.quiet_since) / 20)
         follower.due = now + max(self.poll, 9 * (now - started) if not parts else 0, idle)
         if follower.target.response_count != responses:
-            follower.failures, follower.action_required = 0, ""
+            self.failures, follower.failures, follower.action_required = 0, 0, ""
             if self.last_error and not any(other.has_failed for other in self.run_followers.values()):
                 print_message("The server answers again.")
-                self.last_error, self.failures = "", 0
+                self.last_error = ""
         return parts
 
     def _log_read_error(self, follower: RunFollower, error: OSError) -> None:
@@ -96,8 +99,9 @@ class WatchLoop:
         follower.read_error, follower.has_failed = message, False
         follower.due = time.monotonic() + MAX_IDLE_SECONDS
 
-    def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError) -> None:
-        """Prints the error once and sets the next try. No data is lost, since the files remain."""
+    def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError, *, has_response: bool) -> None:
+        """Prints the error once and sets the next try: of all runs if there was no response. No data is lost, since the
+        files remain."""
         if isinstance(error, watch.ActionRequiredError):
             if follower.action_required != str(error):
                 failure = f"{follower.target.name}: {format_sentence(error)}"
@@ -108,10 +112,11 @@ class WatchLoop:
         if not self.last_error:
             print_message(f"{format_sentence(error)} Nothing is lost; trying again until it works.")
         self.last_error = str(error)
-        self.failures += 1
+        self.failures = 0 if has_response else self.failures + 1
         follower.has_failed, follower.failures = True, follower.failures + 1
-        pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min(self.failures - 1, 10))
-        self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
+        pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min((self.failures or follower.failures) - 1, 10))
+        follower.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
+        self.due = self.due if has_response else follower.due
 
 
 @dataclass(frozen=True)

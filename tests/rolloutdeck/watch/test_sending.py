@@ -16,6 +16,7 @@ import pytest
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.watch import WatchLoop
 from rolloutdeck.watch.follower import WatchedFolder
+from rolloutdeck.watch.tree_pattern import TreeRun
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
@@ -248,3 +249,41 @@ def test_a_folder_that_may_not_be_read_any_more_is_said_and_the_others_are_sent(
         with pytest.raises(PermissionError, match="other"):
             follow.send_ready()
     assert deck.steps() == [("files", 1), ("files", 2)]
+
+
+def test_a_run_that_the_server_never_takes_does_not_slow_the_others(
+    deck: Deck, watching: Watching, trainer: Trainer, tmp_path: Path
+) -> None:
+    other = Trainer(tmp_path / "other")
+    loop = WatchLoop(poll=0.001)
+    loop.run_followers = {TreeRun("math", "a"): watching(), TreeRun("math", "b"): watching(other.folder)}
+    deck.mode, deck.only = "503", "launch 1"
+    trainer.step(1)
+    for step in range(1, 31):
+        other.step(step, launch=2)
+        loop.run_once()
+        time.sleep(0.01)
+    first, second = loop.run_followers.values()
+    assert first.failures > 3 and second.failures == 0
+    assert loop.due <= time.monotonic()
+    until(lambda: loop.run_once() == 0 and len(deck.dumps) == 30, 5)
+
+
+def test_a_server_that_is_away_for_the_first_run_gets_a_request_of_each(
+    watching: Watching, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Trainer(tmp_path / "other")
+    trainer.step(1)
+    other.step(1)
+    loop, asked = WatchLoop(poll=0.001), []
+    loop.run_followers = {TreeRun("math", "a"): watching(), TreeRun("math", "b"): watching(other.folder)}
+
+    def fail(target: UploadTarget) -> None:
+        asked.append(target)
+        raise RetryLaterError("the server does not respond")
+
+    monkeypatch.setattr(UploadTarget, "open_run", fail)
+    for _turn in range(4):
+        loop.run_once()
+        time.sleep(max(0.0, loop.due - time.monotonic()))
+    assert len(asked) == 4 and len(set(map(id, asked))) == 2

@@ -71,6 +71,7 @@ class Follower:
         self._truncated: dict[str, Stamp] = {}
         self._skipped_links: set[Path] = set()  # links that are unsafe to follow
         self._files_without_step: set[Path] = set()  # files that were reported because they need a step
+        self.known_hashes: dict[tuple[str, Stamp], str] = {}  # of complete files, while a recovery is repeated
         self.pending = 0  # files that may soon be complete, at the last scan; not those that stay truncated
         self.signature = 0  # changes whenever any file does
 

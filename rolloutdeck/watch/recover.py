@@ -40,6 +40,7 @@ def recover_state(follower: Follower, target: UploadTarget) -> None:
         if sent and sent.attempt == state.attempt and step is not None:
             axis = build_step_axis(part.file)
             state.last_steps[axis] = max(step, state.last_steps.get(axis, 0))
+    follower.known_hashes.clear()
 
 
 def _find_attempt(target: UploadTarget, part: FilePart, attempts: Sequence[str]) -> str:
@@ -70,11 +71,15 @@ def _probe_attempt_numbers(target: UploadTarget, base: str, parts: Sequence[File
 
 
 def _list_complete_parts(follower: Follower, attempt: str) -> Iterator[FilePart]:
-    """Yields the complete files as they are now, without their bytes, in the order of their writing."""
+    """Yields the complete files as they are now, without their bytes, in the order of their writing. A file is hashed
+    once, even if a request fails and the recovery is repeated."""
     for dump_file in follower.find_complete_files():
         try:
             with dump_file.path.open("rb") as file:
                 stamp = build_file_stamp(dump_file.path.stat())
-                yield FilePart(dump_file, attempt, hash_open_file(file)[0], stamp[0], stamp)
+                key = (dump_file.source, stamp)
+                if key not in follower.known_hashes:
+                    follower.known_hashes[key] = hash_open_file(file)[0]
+                yield FilePart(dump_file, attempt, follower.known_hashes[key], stamp[0], stamp)
         except OSError:
             continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-from rolloutdeck.watch import follower
+from rolloutdeck.watch import file_endings, follower, recover
 from rolloutdeck.watch.upload import RetryLaterError
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, metric, text, turns
@@ -141,7 +141,7 @@ def test_the_last_step_before_a_restart_stays_in_its_attempt_when_metrics_tell_o
 
 
 def test_a_lost_state_is_recovered_even_if_the_server_fails_meanwhile(
-    deck: Deck, watching: Watching, trainer: Trainer, tmp_path: Path
+    deck: Deck, watching: Watching, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follow = watching()
     for step in (1, 2, 3, 4):
@@ -162,12 +162,19 @@ def test_a_lost_state_is_recovered_even_if_the_server_fails_meanwhile(
             raise RetryLaterError("the server responded with 503")
         return has_part(part)
 
+    hashed: list[str] = []
+
+    def hash_file(file: BinaryIO) -> Any:
+        hashed.append(file.name)
+        return file_endings.hash_open_file(file)
+
     follow.target.has_part = fail_twice  # type: ignore[method-assign]
+    monkeypatch.setattr(recover, "hash_open_file", hash_file)
     for _ in range(2):
         with pytest.raises(RetryLaterError):
             follow.send_ready()
     turns(follow)
-    assert deck.steps() == before
+    assert deck.steps() == before and len(hashed) == len(set(hashed)) == 4
     trainer.step(4, launch=2)
     turns(follow)
     assert deck.steps() == [*before, ("files-2", 4)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -182,24 +184,45 @@ def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def open_replacement(path: Path) -> Iterator[IO[str]]:
-    """Opens a text file that replaces `path` when the block ends without an error, so `path` may be read meanwhile."""
+def open_replacement(path: Path, *, is_input: bool = False) -> Iterator[IO[str]]:
+    """Opens a text file whose content is that of `path` when the block ends without an error.
+
+    `is_input`: the block reads `path`. Then `path` is only replaced as a whole, since a copy that fails would lose its
+    rows. Otherwise it is overwritten if it can't be replaced: it is a mount, or its folder is not writable.
+    """
     if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/null, can't be replaced
         with path.open("w", encoding="utf-8") as file:
             yield file
         return
     final = path.resolve()  # a link stays a link
-    temporary = final.with_name(f".{final.name}.{os.getpid()}")
-    with temporary.open("x", encoding="utf-8") as file:
-        try:
-            if final.exists():
-                temporary.chmod(final.stat().st_mode & 0o777)
+    temporary = _create_temporary_file(final, may_copy=not is_input)
+    try:
+        if final.exists():
+            temporary.chmod(final.stat().st_mode & 0o777)
+        with temporary.open("w", encoding="utf-8") as file:  # Windows does not rename an open file
             yield file
-            file.flush()
+        try:
             temporary.replace(final)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
+        except OSError:
+            if is_input:
+                raise
+            shutil.copyfile(temporary, final)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _create_temporary_file(final: Path, *, may_copy: bool) -> Path:
+    """Creates a file in the folder of `final`, or elsewhere if only `final` itself can be written."""
+    temporary = final.with_name(f".{final.name}.{os.getpid()}")
+    try:
+        temporary.open("x").close()
+    except OSError:
+        if not may_copy or not os.access(final, os.W_OK):
             raise
+        descriptor, name = tempfile.mkstemp()
+        os.close(descriptor)
+        return Path(name)
+    return temporary
 
 
 def format_sentence(message: object) -> str:

@@ -134,7 +134,7 @@ class Progress:
 def import_labels(args: argparse.Namespace) -> int:
     settings, server = connect(args)
     path: Path = args.file
-    check_unmatched_file(args)
+    is_input = check_unmatched_file(args)
     common = {
         "project": require_project(args, settings),
         "run": args.run,
@@ -151,7 +151,9 @@ def import_labels(args: argparse.Namespace) -> int:
             raise UsageError(f"{path} has no rows.")
         if first.problem:
             raise UsageError(f"{path}, line {first.number}, {first.problem}. The file must be one of {WRITTEN_BY}.")
-        written = stack.enter_context(open_replacement(args.unmatched)) if args.unmatched else None
+        written = None
+        if args.unmatched:
+            written = stack.enter_context(open_replacement(args.unmatched, is_input=is_input))
         problems, progress = Problems(written), Progress(size)
         for part in split_parts(first, lines):
             send_part(server, common, part, summary, problems, progress)
@@ -165,18 +167,19 @@ def import_labels(args: argparse.Namespace) -> int:
     return 1 if summary.failed else 0
 
 
-def check_unmatched_file(args: argparse.Namespace) -> None:
-    """Raises UsageError if --unmatched names the imported file, and rows would be lost by replacing it."""
+def check_unmatched_file(args: argparse.Namespace) -> bool:
+    """Returns whether --unmatched names the imported file. Raises UsageError if rows would be lost by replacing it."""
     path, written = args.file, args.unmatched
     if not written or not written.exists():
-        return
+        return False
     inputs = find_data_files(path) if path.is_dir() else [path]
     if not any(file.exists() and file.samefile(written) for file in inputs):
-        return
+        return False
     if args.dry_run:
         raise UsageError(f"--dry-run imports nothing, so --unmatched must not replace {written}. Name another file.")
     if path.suffix == ".gz" or zipfile.is_zipfile(written):
         raise UsageError(f"--unmatched writes JSONL, so it can't replace the packed file {written}. Name another file.")
+    return True
 
 
 def read_file_time(path: Path) -> str:

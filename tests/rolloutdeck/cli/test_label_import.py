@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -99,6 +100,53 @@ def test_unmatched_does_not_replace_a_file_whose_rows_were_not_imported(node: Pa
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     assert labels_import(left, "--unmatched", pipe)[0] == 0 and pipe.is_fifo()
     os.close(reader)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Lets a method of paths fail for temporary files."""
+    method = getattr(Path, name)
+
+    def fail(path: Path, *words: Any, **options: Any) -> Any:
+        if path.name.startswith("."):
+            raise OSError(code, os.strerror(code), str(path))
+        return method(path, *words, **options)
+
+    monkeypatch.setattr(Path, name, fail)
+
+
+@pytest.mark.parametrize(("method", "code"), [("open", errno.EACCES), ("replace", errno.EBUSY)])
+def test_a_file_that_can_t_be_replaced_is_written_unless_it_is_imported(
+    node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch, method: str, code: int
+) -> None:
+    """The folder is not writable, or the file is a mount."""
+    left, problems = node / "left.jsonl", node / "problems.jsonl"
+    rows = write_answers(left, "z")
+    problems.write_text("earlier\n" * 100)
+    refuse(monkeypatch, method, code)
+    assert labels_import(left, "--unmatched", problems)[0] == 1
+    written = [json.loads(line) for line in problems.read_text().splitlines()]
+    assert [{**row, "problem": ""} for row in written] == [{**rows[0], "problem": ""}]
+    before = left.read_bytes()
+    assert labels_import(left, "--unmatched", left)[0] == 2 and left.read_bytes() == before
+    assert {path.name for path in node.iterdir()} == {"left.jsonl", "problems.jsonl"}
+    monkeypatch.undo()
+
+
+def test_a_file_is_closed_before_it_is_renamed(
+    node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows does not rename an open file."""
+    left = node / "left.jsonl"
+    write_answers(left, "z")
+    replace, is_open = Path.replace, list[bool]()
+
+    def record(path: Path, target: Path) -> Path:
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.exists()]
+        is_open.append(any(link.readlink() == path for link in links))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", record)
+    assert labels_import(left, "--unmatched", left)[0] == 1 and is_open == [False]
 
 
 def test_an_export_is_imported_again_and_problems_are_written(

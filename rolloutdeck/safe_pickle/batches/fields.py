@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,9 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_JAGGED_ROWS = 4 << 20  # of all jagged tensors of a batch, because they can share them
+FREE_JAGGED_ROWS = 4 << 20  # of all jagged tensors of a batch, because they can share their offsets
+BYTES_PER_JAGGED_ROW = 8  # a larger file may have one row more for each of them
+MAX_JAGGED_ROWS = 64 << 20  # whatever the size of the file
 STRUCT_CODES = {
     "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "float16": "e", "float32": "f", "float64": "d",
@@ -71,11 +74,28 @@ class DenseField:
 
 
 @dataclass(frozen=True, slots=True)
+class JaggedRows:
+    """Start and length of each row of a jagged field, in values. There can be millions, so a row takes 16 bytes."""
+
+    starts: array[int]
+    lengths: array[int]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> tuple[int, int]:
+        return self.starts[row], self.lengths[row]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.starts, self.lengths, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
 class JaggedField:
     """Rows of different lengths in one block. `rows[i]`: start and length of row i, in values."""
 
     values: DenseField
-    rows: Sequence[tuple[int, int]]
+    rows: JaggedRows
 
     @property
     def dtype(self) -> str:
@@ -83,7 +103,7 @@ class JaggedField:
 
     @property
     def info(self) -> TensorInfo:
-        longest = max((length for _, length in self.rows), default=0)
+        longest = max(self.rows.lengths, default=0)
         return TensorInfo(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
 
     def get_row_shape(self, row: int) -> tuple[int, ...]:
@@ -177,10 +197,10 @@ def build_jagged_field(tensor: load.Nested) -> JaggedField:
         raise SafePickleError("a nested tensor with a different number of lengths and rows")
     if sum(lengths) > values.shape[0]:
         raise SafePickleError("a nested tensor whose rows overlap, or reach beyond its values")
-    rows = list(zip(bounds[:-1], lengths, strict=True))
+    rows = zip(bounds[:-1], lengths, strict=True)
     if any(start < 0 or length < 0 or start + length > values.shape[0] for start, length in rows):
         raise SafePickleError("a nested tensor whose rows reach beyond its values")
-    return JaggedField(values, rows)
+    return JaggedField(values, JaggedRows(array("q", bounds[:-1]), array("q", lengths)))
 
 
 def _read_integers(tensor: load.Tensor) -> list[int]:
@@ -199,13 +219,15 @@ def read_tensordict_fields(tree: load.Tree) -> Iterator[tuple[str, TensorField]]
             yield name, build_dense_field(value)
         elif isinstance(value, load.Nested):
             rows += math.prod(value.offsets.shape)
-            _check_jagged_rows(rows)
+            _check_jagged_rows(rows, value.offsets.storage.data.source.size)
             yield name, build_jagged_field(value)
 
 
-def _check_jagged_rows(rows: int) -> None:
-    if rows > MAX_JAGGED_ROWS:
-        raise SafePickleError(f"more than {MAX_JAGGED_ROWS:,} rows of jagged tensors")
+def _check_jagged_rows(rows: int, size: int) -> None:
+    """`size`: bytes of the archive."""
+    limit = min(FREE_JAGGED_ROWS + size // BYTES_PER_JAGGED_ROW, MAX_JAGGED_ROWS)
+    if rows > limit:
+        raise SafePickleError(f"more than {limit:,} rows of jagged tensors")
 
 
 def read_consolidated_fields(batch: load.Consolidated) -> Iterator[tuple[str, DenseField]]:
@@ -233,17 +255,31 @@ def _build_consolidated_field(data: DenseField, leaf: Any) -> DenseField:
 
 def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
     """Yields fields of (dtype, shape, flat array of bytes), or, if nested, of (layout, [a tensor per row])."""
-    rows = 0
+    rows = NumpyRows()
     for name, field in numpy_fields.items():
         if isinstance(field, tuple) and len(field) == 2 and isinstance(field[1], list) and field[1]:
-            rows += len(field[1])
-            _check_jagged_rows(rows)
-            blocks = [_build_numpy_field(row) for row in field[1]]
+            blocks = rows.build_blocks(field[1])
             if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
                 raise SafePickleError("a nested tensor whose rows have different types")
             yield str(name), SeparateField(blocks, str(field[0]))
         else:
             yield str(name), _build_numpy_field(field)
+
+
+class NumpyRows:
+    """Builds the rows of nested fields. verl writes each row; a row that a file has once and names often is limited."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, DenseField] = {}  # id of the row -> its block
+        self.repeated = 0
+
+    def build_blocks(self, rows: list[Any]) -> list[DenseField]:
+        """Raises SafePickleError if a row is invalid, or too many are repeated."""
+        new = {id(row): row for row in rows if id(row) not in self.blocks}
+        self.repeated += len(rows) - len(new)
+        _check_jagged_rows(self.repeated, 0)
+        self.blocks |= {key: _build_numpy_field(row) for key, row in new.items()}
+        return [self.blocks[id(row)] for row in rows]
 
 
 def _build_numpy_field(field: Any) -> DenseField:

@@ -376,16 +376,64 @@ def build_queue_of_jagged_tensors(rows: int, fields: int, lengths: bytes = made.
 
 
 def test_jagged_tensors_of_very_many_rows_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.MAX_JAGGED_ROWS", 2 * MANY)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.FREE_JAGGED_ROWS", 2 * MANY)
     path = write_file(tmp_path, build_queue_of_jagged_tensors(MANY, 1000))
     with pytest.raises(SafePickleError, match="rows of jagged tensors"), open_batch(path):
         pass
+
+
+def build_queue_of_separate_tensors(rows: int, fields: int) -> bytes:
+    """Each field has its own offsets, and one value per row."""
+    content, storages = {}, []
+    for at in range(0, 2 * fields, 2):
+        values = made.tensor(made.storage(rows, str(at), "Byte"), rows)
+        offsets = made.tensor(made.storage(rows + 1, str(at + 1), "Long"), rows + 1)
+        content[f"f{at}"] = made.jagged(values, offsets)
+        storages += [bytes(rows), struct.pack(f"<{rows + 1}q", *range(rows + 1))]
+    tensordict = made.tensordict(**content).replace(made.row(made.number(2)), made.row(made.number(rows)))
+    repeated = made.listed(*[made.NONE] * rows)
+    return made.saved(made.mapped(tensordict=tensordict, keys=repeated, tags=repeated), *storages)
+
+
+def test_a_large_file_may_have_more_rows_of_jagged_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.FREE_JAGGED_ROWS", 1000)
+    with open_batch(write_file(tmp_path, build_queue_of_separate_tensors(500, 33))) as batch:
+        assert len(batch.fields) == 33 and batch.fields["f2"].shape == (500, 1)
+        assert batch.numbers("f64", 499) == [0]
+
+
+def test_the_rows_of_a_jagged_tensor_take_little_memory(tmp_path: Path) -> None:
+    path = write_file(tmp_path, build_queue_of_separate_tensors(20_000, 10))
+    tracemalloc.start()
+    with open_batch(path) as batch:
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert batch.rows == 20_000
+    assert size < 200_000 * 24
+
+
+def test_rows_of_raw_nested_tensors_may_be_very_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.FREE_JAGGED_ROWS", 100)
+    kind = made.dtype("u1", (made.number(3), made.text("|"), *made.SIMPLE[2:]))
+    block = made.row(made.text("int64"), made.row(made.number(1)), made.array(made.data(bytes(8)), 8, kind))
+    fields = {f"f{at}": made.row(made.text("jagged"), made.listed(*[block] * 200)) for at in range(3)}
+    data = made.proto(made.row(made.row(made.number(200)), made.NONE, made.mapped(**fields)))
+    with open_batch(write_file(tmp_path, data)) as batch:
+        assert batch.numbers("f2", 199) == [0]
 
 
 def test_a_jagged_tensor_whose_rows_overlap_is_refused(tmp_path: Path) -> None:
     lengths = made.tensor(made.storage(2, "2", "Long"), 2)
     path = write_file(tmp_path, build_queue_of_jagged_tensors(2, 1, lengths))
     with pytest.raises(SafePickleError, match="overlap"), open_batch(path):
+        pass
+
+
+def test_a_jagged_tensor_whose_offsets_differ_by_more_than_64_bits_is_refused(tmp_path: Path) -> None:
+    values, offsets = made.tensor(made.storage(8, "0", "Long"), 8), made.tensor(made.storage(4, "1", "Long"), 4)
+    ends = struct.pack("<4q", 0, (1 << 63) - 1, -(1 << 63), 0)
+    data = made.archive(made.members(made.queue(made.tensordict(a=made.jagged(values, offsets))), bytes(64), ends))
+    with pytest.raises(SafePickleError, match="beyond its values"), open_batch(write_file(tmp_path, data)):
         pass
 
 
@@ -410,7 +458,7 @@ def test_keys_that_are_shared_count_each_time(tmp_path: Path) -> None:
 def test_raw_nested_tensors_of_very_many_rows_together_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.MAX_JAGGED_ROWS", 2 * MANY)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.batches.fields.FREE_JAGGED_ROWS", 2 * MANY)
     content = made.array(made.data(bytes(8)), 8, made.dtype("u1", (made.number(3), made.text("|"), *made.SIMPLE[2:])))
     block = made.row(made.text("int64"), made.row(made.number(1)), content)
     nested = made.row(made.text("jagged"), made.listed(block + b"\x94", *[get(0)] * MANY))

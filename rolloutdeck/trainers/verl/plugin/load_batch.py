@@ -38,6 +38,8 @@ def build_proto(contents: BatchContents) -> DataProto:
         raise SafePickleError(f"its tensors can't be rebuilt: {contents.unreadable_tensors.name}")
     if contents.tensordict_columns:
         column = contents.tensordict_columns[0]
+        if isinstance(value := contents.columns[column], Unreadable):
+            raise SafePickleError(f"its field {column!r:.60} can't be rebuilt: {value.name}")
         raise SafePickleError(f"the column {column!r:.60} is among its tensors, where verl writes none")
     builder = NativeBuilder()
     batch = None if contents.format == "new_batch" else TensorDict(build_tensors(contents), batch_size=[contents.rows])

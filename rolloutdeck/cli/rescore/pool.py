@@ -160,31 +160,47 @@ class WorkerPool:
         worker.kill()
 
     def _wait(self) -> Iterator[tuple[Sample, Result]]:
-        """Yields what the processes answered until the next event or deadline. The caller may take long with each
-        result, so all that has arrived is read before a process counts as late."""
-        deadlines = [worker.deadline for worker in self.workers if worker.is_busy]
-        results = self._receive(max(0.0, min(deadlines, default=0.0) - time.monotonic()))
-        while self._find_late() and self.selector.select(0.0):
-            results += self._receive(0.0)
-        for worker in self._find_late():
-            limit = self.timeout if worker.is_ready else START_SECONDS
-            results += self._end(worker, f"it took longer than {limit:g} s")
+        """Yields what the processes answered until the next event or deadline, also before it raises UsageError."""
+        results: list[tuple[Sample, Result]] = []
+        try:
+            self._collect(results)
+        except UsageError:
+            yield from results
+            raise
         yield from results
 
-    def _receive(self, seconds: float) -> list[tuple[Sample, Result]]:
-        """Reads from all processes that have written something; waits for the first one."""
-        results: list[tuple[Sample, Result]] = []
+    def _collect(self, results: list[tuple[Sample, Result]]) -> None:
+        """Adds to the results. The caller may take long with each one, so all that has arrived is read before a process
+        counts as late."""
+        deadlines = [worker.deadline for worker in self.workers if worker.is_busy]
+        self._receive(max(0.0, min(deadlines, default=0.0) - time.monotonic()), results)
+        while self._find_late() and self.selector.select(0.0):
+            self._receive(0.0, results)
+        for worker in self._find_late():
+            limit = self.timeout if worker.is_ready else START_SECONDS
+            results.extend(self._end(worker, f"it took longer than {limit:g} s"))
+
+    def _receive(self, seconds: float, results: list[tuple[Sample, Result]]) -> None:
+        """Reads from all processes that have written something; waits for the first one. Raises UsageError after it has
+        read from all."""
+        errors: list[UsageError] = []
         for key, _events in self.selector.select(seconds):
-            worker: Worker = key.data
-            messages = worker.read_messages()
-            if messages is None:
-                results += self._end(worker, f"its process ended ({describe_status(worker.process)})")
-                continue
-            for message in messages:
-                results += self._handle(worker, message)
-            if worker.unread:  # the call is over: its result is being written
-                worker.deadline = time.monotonic() + self.timeout
-        return results
+            try:
+                results.extend(self._read(key.data))
+            except UsageError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _read(self, worker: Worker) -> Iterator[tuple[Sample, Result]]:
+        messages = worker.read_messages()
+        if messages is None:
+            yield from self._end(worker, f"its process ended ({describe_status(worker.process)})")
+            return
+        for message in messages:
+            yield from self._handle(worker, message)
+        if worker.unread:  # the call is over: its result is being written
+            worker.deadline = time.monotonic() + self.timeout
 
     def _find_late(self) -> list[Worker]:
         now = time.monotonic()

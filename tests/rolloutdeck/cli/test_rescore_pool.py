@@ -76,3 +76,20 @@ def test_a_start_that_hangs_names_its_own_limit(tmp_path: Path, monkeypatch: pyt
         pytest.raises(UsageError, match=error),
     ):
         pool.load()
+
+
+def test_results_that_came_with_a_failure_are_kept(tmp_path: Path) -> None:
+    """The file of the function changes while it runs, and one of its processes starts again."""
+    path, results = tmp_path / "functions.py", dict[str, dict[str, Any]]()
+    path.write_text("import time\ndef score(solution_str):\n    time.sleep(0.3 + len(solution_str))\n    return 1\n")
+    tasks = [{"id": str(n), "arguments": {"solution_str": "x" * n}} for n in range(20)]
+    with WorkerPool(f"{path}:score", workers=2, timeout=30.0, batch_size=1) as pool:
+        pool.load()
+        with pytest.raises(UsageError, match="has changed"):
+            for task, result in pool.run(iter(tasks)):
+                results[task["id"]] = result
+                if len(results) == 1:
+                    path.write_text(path.read_text() + "# changed\n")
+                    pool._start()
+                    time.sleep(3.0)  # the results and the news of the process arrive together
+    assert results.keys() == {"0", "1"}

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import random
+import ssl
 import threading
 import time
 import urllib.error
@@ -69,15 +70,24 @@ class PlainHandler(urllib.request.HTTPHandler):
 
 
 class EncryptedHandler(urllib.request.HTTPSHandler):
+    def __init__(self) -> None:
+        self.context = ssl.create_default_context()  # one for all calls: to read the certificates takes long
+        self.context.set_alpn_protocols(["http/1.1"])
+        super().__init__(context=self.context)
+
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(EncryptedConnection, request)
+        return self.do_open(EncryptedConnection, request, context=self.context)
 
 
 @contextlib.contextmanager
 def report_unreachable(connection: http.client.HTTPConnection) -> Iterator[None]:
-    """Raises UnreachableError. After the connection, the same errors mean that the request may have arrived."""
+    """Raises UnreachableError, or UsageError if the certificate is not trusted, which no later call changes. After the
+    connection, the same errors mean that the request may have arrived."""
     try:
         yield
+    except ssl.SSLCertVerificationError as error:
+        message = f"The certificate of {connection.host}:{connection.port} is not trusted: {error}."
+        raise UsageError(f"{message} If it is your own, set SSL_CERT_FILE to its CA bundle.") from error
     except (OSError, UnicodeError) as error:  # a host name that cannot be encoded is a UnicodeError
         reason = str(error) or type(error).__name__
         raise UnreachableError(f"{connection.host}:{connection.port}: {reason}") from error

@@ -13,10 +13,10 @@ from rolloutdeck.cli.rescore.endpoint import Endpoint, LostAnswerError, Unreacha
 from rolloutdeck.errors import UsageError
 
 
-def ask(url: str, timeout: float = 0.3) -> list[str]:
+def ask(url: str, timeout: float = 0.3, tries: int = 1) -> list[str]:
     """Returns what the journal of the call would have. Raises what `Endpoint.ask` does."""
     events: list[str] = []
-    endpoint = Endpoint(url, "tiny-judge", "", timeout, 1, {})
+    endpoint = Endpoint(url, "tiny-judge", "", timeout, tries, {})
     try:
         endpoint.ask([], lambda: events.append("sent"), lambda: events.append("refused"))
     except UnreachableError:
@@ -43,7 +43,7 @@ def listener() -> Iterator[socket.socket]:
         ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
         TimeoutError("timed out"),
         socket.gaierror("Name or service not known"),
-        ssl.SSLCertVerificationError("certificate verify failed: self-signed certificate"),
+        ssl.SSLError("wrong version number"),
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -56,6 +56,30 @@ def test_nothing_was_sent_if_there_is_no_connection(
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(UnreachableError, match=str(error).rpartition("] ")[2]):
         ask(f"{scheme}://judge.example/v1")
+
+
+def test_a_certificate_that_is_not_trusted_ends_the_command_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*args: object, **options: object) -> socket.socket:
+        raise ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(UsageError, match=r"judge\.example:443 is not trusted: .*self-signed certificate"):
+        ask("https://judge.example/v1", tries=3)
+
+
+def test_the_trusted_certificates_are_read_once(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, load, loads = f"https://127.0.0.1:{listener.getsockname()[1]}/v1", ssl.SSLContext.load_default_certs, []
+
+    def count(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        loads.append(purpose)
+        load(context, purpose)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", count)
+    endpoint = Endpoint(address, "tiny-judge", "", 0.2, 1, {})
+    for _call in range(2):
+        with pytest.raises(UnreachableError):
+            endpoint.ask([], lambda: None, lambda: None)
+    assert len(loads) == 1
 
 
 def test_a_handshake_that_fails_or_hangs_sent_nothing(listener: socket.socket) -> None:

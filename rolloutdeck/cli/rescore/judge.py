@@ -40,7 +40,7 @@ from rolloutdeck.cli.rescore.instructions import (
     hash_text,
 )
 from rolloutdeck.cli.rescore.journal import Journal
-from rolloutdeck.cli.rescore.report import Progress
+from rolloutdeck.cli.rescore.report import Progress, clear_line
 from rolloutdeck.cli.rescore.transfer import (
     PendingSamples,
     ResultUploader,
@@ -177,16 +177,18 @@ class Judge:
                 tasks.put(sample)
                 running += 1
                 if running >= concurrency:
-                    result = take_result(results)
+                    result = results.get()
                     running -= 1
-                    yield result
+                    yield check_result(result)
             while running:
-                result = take_result(results)
+                result = results.get()
                 running -= 1
-                yield result
+                yield check_result(result)
         except BaseException as error:
-            if running and not isinstance(error, UsageError):
-                print_message(f"Waiting for {format_count(running, 'call')}; press Ctrl-C again to leave them.")
+            if running:
+                again = " again" if isinstance(error, KeyboardInterrupt) else ""
+                clear_line()
+                print_message(f"Waiting for {format_count(running, 'call')}; press Ctrl-C{again} to leave them.")
             self._stop(tasks, concurrency)
             for thread in threads:
                 thread.join()
@@ -255,8 +257,7 @@ class Judge:
         return result | ({"answers": verdict.answers} if verdict.answers else {})
 
 
-def take_result(results: queue.Queue[dict[str, Any] | Exception]) -> dict[str, Any]:
-    result = results.get()
+def check_result(result: dict[str, Any] | Exception) -> dict[str, Any]:
     if isinstance(result, Exception):
         raise result
     return result

@@ -43,8 +43,7 @@ class Progress:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr)
+        clear_line()
 
     def print_errors(self) -> None:
         for error, count in self.errors.most_common(MAX_ERRORS):
@@ -52,6 +51,12 @@ class Progress:
             print_message(f"  {count:,} × {text}, for example sample {self.examples[error]}")
         if len(self.errors) > MAX_ERRORS:
             print_message(f"  and {format_count(len(self.errors) - MAX_ERRORS, 'other error')}")
+
+
+def clear_line() -> None:
+    """Clears the line of the progress, if standard error is a terminal."""
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
 
 
 def print_comparison(server: ServerClient, path: str, split: str, url: str) -> None:

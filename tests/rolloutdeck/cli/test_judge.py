@@ -166,7 +166,7 @@ def test_a_judge_that_is_interrupted_waits_for_its_calls_until_the_second_time(
     while len(endpoint.requests) < 4:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert "Waiting for 4 calls" in process.stderr.readline()
+    assert process.stderr.readline() == "Waiting for 4 calls; press Ctrl-C again to leave them.\n"
     if times == 2:
         process.send_signal(signal.SIGINT)
     assert "Stopped. " in process.communicate(timeout=30)[1]
@@ -302,10 +302,22 @@ def test_calls_that_run_when_the_server_refuses_are_not_lost(
     server = FailingServer(monkeypatch)
     server.path, server.count, server.status = "labels/", 1, 400
     endpoint.seconds = 0.3
-    assert main(build_words(endpoint, "--rubric")) == 2 and "Waiting for" in capsys.readouterr().err
+    assert main(build_words(endpoint, "--rubric")) == 2
+    shown = capsys.readouterr().err
+    assert "Waiting for 3 calls; press Ctrl-C to leave them.\n" in shown
     assert 0 < endpoint.answered.total() == endpoint.calls.total() < SAMPLES
     assert main(build_words(endpoint, "--rubric")) == 0
     assert set(endpoint.calls.values()) == {1} and Rescore.objects.get().errors == 0
+
+
+def test_a_refused_call_is_said_while_the_others_are_waited_for(
+    run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    endpoint.refuse, endpoint.seconds = [401], 0.3
+    assert main(build_words(endpoint, "--rubric")) == 2
+    shown = capsys.readouterr().err
+    assert re.search(r"(^|\r\x1b\[K)Waiting for 3 calls; press Ctrl-C to leave them\.\n", shown)
 
 
 def test_a_response_without_a_text_is_not_judged(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,9 +27,24 @@ EXIT_SECONDS = 20.0
 LIVE_SECONDS = 5.0  # between two deliveries of samples that arrive one by one
 
 S = TypeVar("S", bound="TrainerSession")
+TextRows = tuple[Sequence[TokenSample], list[TokenRow]]
 Collected = tuple[Callable[[], Sequence[TokenSample]], int]  # builds samples, and about how many
 _sessions: dict[Hashable, Any] = {}
 _opening = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `TrainerSession.submit` takes."""
+
+    run: Callable[[], None]
+    rows: int | None
+    reason: str | None
+
+    @property
+    def weight(self) -> int:
+        """The number of rows that the job counts for while it waits."""
+        return MAX_WAITING_ROWS if self.rows is None else self.rows
 
 
 class TrainerSession:
@@ -50,24 +67,25 @@ class TrainerSession:
         self._equal_samples = EqualSampleCounter()
         self._collected: dict[Any, list[Collected]] = {}
         self._collecting = threading.Lock()
-        self._jobs: queue.Queue[tuple[Callable[[], None], int | None]] = queue.Queue()
+        self._jobs: queue.Queue[Job] = queue.Queue()
         self._submitted_rows = self._finished_rows = 0  # each is written by one thread only
         self._thread: threading.Thread | None = None
         atexit.register(self.flush, EXIT_SECONDS)  # before the run's own handler, registered earlier
 
-    def submit(self, job: Callable[[], None], rows: int | None = None) -> None:
-        """Runs `job`, which builds `rows` rows, in the session's thread. None: a step of unknown size.
+    def submit(self, run: Callable[[], None], rows: int | None = None, reason: str | None = None) -> None:
+        """Calls `run`, which builds `rows` rows, in the session's thread. None: a step of unknown size.
 
-        Counts the rows, or the step, as lost if too many rows wait or the job raises.
+        Counts the rows, or the step, as lost if too many rows wait or `run` raises. `reason`: what is lost if it is
+        neither; "" if nothing is, because a later job records the same.
         """
         self._start_thread()
-        size = count_size(rows)
+        job = Job(run, rows, reason)
         waiting_rows = self._submitted_rows - self._finished_rows
-        if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + size > MAX_WAITING_ROWS:
-            self.count_lost(self.overload_reason, 1 if rows is None else rows)
+        if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + job.weight > MAX_WAITING_ROWS:
+            self._count_lost_job(job, self.overload_reason)
             return
-        self._submitted_rows += size
-        self._jobs.put_nowait((job, rows))
+        self._submitted_rows += job.weight
+        self._jobs.put_nowait(job)
 
     def submit_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
@@ -83,7 +101,7 @@ class TrainerSession:
         samples: list[TokenSample] = []
         rows: list[TokenRow] = []
         for build_samples, count in calls:
-            built = patching.catch_errors(build_text_rows)(build_samples)
+            built = patching.catch_errors(wrap_builder(build_samples))()
             if built is None:
                 self.count_lost(self.failure_reason, count)
                 continue
@@ -145,22 +163,26 @@ class TrainerSession:
 
     def _work(self) -> None:
         while True:
-            job, rows = self._jobs.get()
-            patching.catch_errors(job, partial(self._count_failed, rows))()
-            self._finished_rows += count_size(rows)
+            job = self._jobs.get()
+            reason = self.step_failure_reason if job.rows is None else self.failure_reason
+            patching.catch_errors(job.run, partial(self._count_lost_job, job, reason))()
+            self._finished_rows += job.weight
             self._jobs.task_done()
             del job
 
-    def _count_failed(self, rows: int | None) -> None:
-        if rows is None:
-            self.count_lost(self.step_failure_reason)
-        else:
-            self.count_lost(self.failure_reason, rows)
+    def _count_lost_job(self, job: Job, reason: str) -> None:
+        reason = reason if job.reason is None else job.reason
+        if reason:
+            self.count_lost(reason, 1 if job.rows is None else job.rows)
 
 
-def count_size(rows: int | None) -> int:
-    """Returns for how many rows a job counts that builds `rows` rows. None: a step of unknown size."""
-    return MAX_WAITING_ROWS if rows is None else rows
+def wrap_builder(build_samples: Callable[[], Sequence[TokenSample]]) -> Callable[[], TextRows]:
+    """Returns a function that builds samples and rows. It has the name of the builder, for the log."""
+
+    def build() -> TextRows:
+        return build_text_rows(build_samples)
+
+    return functools.update_wrapper(build, build_samples)
 
 
 def get_session(key: Hashable, open_session: Callable[[], S]) -> S:

@@ -212,7 +212,7 @@ def _record_live_sample(args: Any, sample: Any, rollout_id: int | None, evaluati
         for (step, split), samples in due.items():
             _log_samples(session, slime_rows.build_slime_rows(samples), step, split)
 
-    session.submit(job)
+    session.submit(job, sum(map(len, due.values())), reason="")  # their rollout records them again
 
 
 def _log_samples(session: SlimeSession, rows: Sequence[SlimeRow], step: int, split: str) -> None:

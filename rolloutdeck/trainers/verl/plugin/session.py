@@ -48,7 +48,7 @@ class VerlSession(TrainerSession):
 
             tokenizer = self._tokenizers[id(original)] = copy.deepcopy(original)
             if self.writes_dumps:
-                self.submit(lambda: log_tokenizer(self.run, tokenizer))
+                self.submit(lambda: log_tokenizer(self.run, tokenizer), reason="tokenizers that could not be recorded")
         return tokenizer
 
     @contextmanager

@@ -94,7 +94,7 @@ def refuse_ids(ids: Sequence[int]) -> str:
 
 @pytest.mark.parametrize("submit", ["submit_samples", "collect_samples"])
 def test_samples_that_raise_are_counted_and_the_others_are_recorded(
-    held_session: Held, at_receiver: Receiver, submit: str
+    held_session: Held, at_receiver: Receiver, submit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     submit_samples = getattr(held_session, submit)
     submit_samples(lambda: build_two(str), 2, 7, "train")
@@ -104,6 +104,7 @@ def test_samples_that_raise_are_counted_and_the_others_are_recorded(
     held_session.run.finish(timeout=30)
     assert sum(len(body.splitlines()) for _, _, body in at_receiver.dumps) == 2
     assert count_lost_rows(held_session) == 7
+    assert "lost something in test_session.<lambda>: IndexError" in caplog.text, "the builder is named"
 
 
 def fail_to_build() -> None:
@@ -119,6 +120,27 @@ def test_jobs_that_raise_are_counted_and_later_ones_are_done(held_session: Held,
         "trainer: rows that could not be built": 5,
         "trainer: steps that could not be recorded completely": 1,
     }
+
+
+def test_a_job_that_is_no_step_is_counted_under_its_own_reason_or_not_at_all(held_session: Held) -> None:
+    started, free = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        free.wait(30)
+
+    held_session.submit(wait)
+    started.wait(30)
+    for _job in range(session.MAX_WAITING_STEPS):
+        held_session.submit(wait)
+    for reason in ("tokenizers that could not be recorded", ""):
+        held_session.submit(fail_to_build, reason=reason)  # there are too many jobs
+    free.set()
+    held_session.flush(30)
+    for reason in ("tokenizers that could not be recorded", ""):
+        held_session.submit(fail_to_build, reason=reason)
+    held_session.flush(30)
+    assert held_session.run._threads.spool.dropped == {"trainer: tokenizers that could not be recorded": 2}
 
 
 def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:

@@ -66,6 +66,19 @@ def test_a_tuple_of_plain_values_is_a_key(values: int) -> None:
     assert check_bytes(made.proto(columns=made.mapped(a=column))).reasons == ()
 
 
+def nest_tensordicts(levels: int) -> bytes:
+    """A tensordict with the one below it twice; the lowest one is empty. Fills the memo from 0."""
+    body = made.tensordict() + b"\x94"
+    for level in range(levels):
+        body += b"0" + made.tensordict(first=get(level), second=get(level)) + b"\x94"
+    return body
+
+
+def test_tensordicts_that_unfold_to_a_thousand_million_fields_are_refused() -> None:
+    assert AGAIN not in check_bytes(made.pickled(nest_tensordicts(8))).reasons
+    assert AGAIN in check_bytes(made.pickled(nest_tensordicts(30))).reasons
+
+
 def build_repeated(prepare: bytes, use: bytes, times: int, protocol: int = 4) -> bytes:
     """A pickle that fills the memo by `prepare`, and then builds the same value again and again. Its value is None."""
     return made.pickled(made.NONE + prepare + (use + b"0") * times, protocol)

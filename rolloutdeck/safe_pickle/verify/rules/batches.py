@@ -3,6 +3,7 @@ the batches that ROLL's `rollout_mock` pickles."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from rolloutdeck.safe_pickle.stream import DTYPE_SIZES
@@ -135,7 +136,15 @@ def verify_tensordict(verifier: Verifier, args: list[AbstractValue]) -> Abstract
             add_tensor_copy(verifier, value)
     _check_attributes(fields)
     _check_names(fields.get("_td_dim_names"))
+    _count_values(verifier, result, content.values())
     return result
+
+
+def _count_values(verifier: Verifier, target: AbstractObject, values: Iterable[AbstractValue]) -> None:
+    """Counts what a copy of the tensordict has: a few levels that name each other twice are any number of values."""
+    counts = (value.facts.get("values", 1) for value in values if isinstance(value, AbstractObject))
+    target.facts = {**target.facts, "values": 1 + sum(counts)}
+    verifier.budget.spend(target.facts["values"])
 
 
 def _check_attributes(fields: dict[str, AbstractValue]) -> None:
@@ -159,6 +168,7 @@ def verify_stack_state(verifier: Verifier, target: AbstractObject, state: Abstra
     if not is_count(fields.get("stack_dim")):
         raise RuleViolationError("a column without a dimension")
     _check_attributes(fields)
+    _count_values(verifier, target, rows.items)
 
 
 def verify_value_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:

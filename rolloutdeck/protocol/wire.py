@@ -39,6 +39,12 @@ MAX_ARTIFACT_FILE_BYTES = 64 << 30  # one file of an artifact
 MAX_LINE_BYTES = 256 << 20  # one record
 MAX_EXPANSION_RATIO = 200  # uncompressed bytes per compressed byte
 MAX_JSON_BYTES = 16 << 20  # body of a JSON request
+# Of a result of a re-score. The server refuses a number from this one on, and shortens the rest.
+MAX_RESULT_NUMBER = 1e100
+MAX_RESULT_PARTS = 12
+MAX_RESULT_PART_NAME_CHARS = 40
+MAX_RESULT_PART_TEXT_CHARS = 200
+MAX_RESULT_RATIONALE_CHARS = 4000
 
 # Keys of `Run.log_samples` with a defined meaning. Other keys are stored unchanged.
 SAMPLE_KEYS = (

@@ -11,6 +11,13 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from rolloutdeck.protocol import (
+    MAX_RESULT_NUMBER,
+    MAX_RESULT_PART_NAME_CHARS,
+    MAX_RESULT_PART_TEXT_CHARS,
+    MAX_RESULT_PARTS,
+    MAX_RESULT_RATIONALE_CHARS,
+)
 from rollouts import samples
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_text
@@ -20,12 +27,7 @@ from rollouts.samples import RescoreResult
 
 MAX_RESULTS: Final = 2000  # in one request
 MAX_ERROR_CHARS: Final = 500
-MAX_RATIONALE_CHARS: Final = 4000
-MAX_PARTS: Final = 12  # of a result
 MAX_NUMBER_PARTS: Final = 8  # of a re-score: columns
-MAX_PART_NAME_CHARS: Final = 40
-MAX_PART_TEXT_CHARS: Final = 200
-MAX_NUMBER: Final = 1e100
 FIELDS: Final = ("sample", "value", "error", "parts", "rationale")
 
 
@@ -57,24 +59,24 @@ def parse_result(row: Mapping[str, Any]) -> RescoreResult:
         value=None if error else float(value or 0),
         error=error,
         parts=parse_parts(parts),
-        rationale=clean_text(row.get("rationale"), MAX_RATIONALE_CHARS),
+        rationale=clean_text(row.get("rationale"), MAX_RESULT_RATIONALE_CHARS),
     )
 
 
 def parse_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Keeps numbers and short texts. Functions return what they like, so anything else is left out."""
     kept: dict[str, Any] = {}
-    for name, value in list(parts.items())[:MAX_PARTS]:
-        name = clean_text(name, MAX_PART_NAME_CHARS)
+    for name, value in list(parts.items())[:MAX_RESULT_PARTS]:
+        name = clean_text(name, MAX_RESULT_PART_NAME_CHARS)
         if is_number(value):
             kept[name] = float(value)
         elif isinstance(value, str) and value:
-            kept[name] = clean_text(value, MAX_PART_TEXT_CHARS)
+            kept[name] = clean_text(value, MAX_RESULT_PART_TEXT_CHARS)
     return kept
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < MAX_NUMBER
+    return isinstance(value, int | float) and abs(value) < MAX_RESULT_NUMBER
 
 
 def clean_text(value: Any, max_chars: int) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rolloutdeck.cli.rescore.limits import MAX_RATIONALE_CHARS, MAX_TEXT_CHARS, clean_text, is_storable
+from rolloutdeck.cli.rescore.limits import MAX_TEXT_CHARS, clean_text, is_storable
 from rolloutdeck.errors import UsageError
+from rolloutdeck.protocol import MAX_RESULT_RATIONALE_CHARS
 
 PLACEHOLDERS = ("prompt", "response", "ground_truth", "data_source")
 HOLES = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
@@ -215,7 +216,7 @@ def parse_json(text: str) -> Any:
 
 def read_rationale(found: JsonObject) -> str:
     value = found.get("rationale")
-    return clean_text(value, MAX_RATIONALE_CHARS) if isinstance(value, str) else ""
+    return clean_text(value, MAX_RESULT_RATIONALE_CHARS) if isinstance(value, str) else ""
 
 
 def fill_template(template: str, sample: JsonObject) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 
-MAX_NUMBER = 1e100
-MAX_PARTS = 12
-MAX_PART_NAME_CHARS = 40
-MAX_PART_TEXT_CHARS = 200
+from rolloutdeck.protocol import MAX_RESULT_NUMBER
+
 MAX_TEXT_CHARS = 10_000
-MAX_RATIONALE_CHARS = 4_000
 REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
 
 
 def is_storable(number: float) -> bool:
     """Whether the server stores the number: not NaN, infinity or something larger than all scores."""
-    return abs(number) < MAX_NUMBER
+    return abs(number) < MAX_RESULT_NUMBER
 
 
 def clean_text(text: str, max_chars: int) -> str:

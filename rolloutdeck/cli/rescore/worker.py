@@ -25,13 +25,12 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.cli.rescore.limits import (
-    MAX_NUMBER,
-    MAX_PART_NAME_CHARS,
-    MAX_PART_TEXT_CHARS,
-    MAX_PARTS,
-    clean_text,
-    is_storable,
+from rolloutdeck.cli.rescore.limits import clean_text, is_storable
+from rolloutdeck.protocol import (
+    MAX_RESULT_NUMBER,
+    MAX_RESULT_PART_NAME_CHARS,
+    MAX_RESULT_PART_TEXT_CHARS,
+    MAX_RESULT_PARTS,
 )
 
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -189,7 +188,7 @@ def read_result(value: Any) -> dict[str, Any]:
     if number is None:
         return {"error": f"it returned {describe_value(value)}, which is no finite number"}
     if not is_storable(number):
-        return {"error": f"it returned {describe_value(value)}, which is not below {MAX_NUMBER:g}"}
+        return {"error": f"it returned {describe_value(value)}, which is not below {MAX_RESULT_NUMBER:g}"}
     return {"value": number, "parts": parts} if parts else {"value": number}
 
 
@@ -209,15 +208,15 @@ def read_parts(values: dict[Any, Any]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for name, value in values.items():
         part = read_part(value)
-        if name != "score" and part is not None and len(parts) < MAX_PARTS:
-            parts[clean_text(str(name), MAX_PART_NAME_CHARS)] = part
+        if name != "score" and part is not None and len(parts) < MAX_RESULT_PARTS:
+            parts[clean_text(str(name), MAX_RESULT_PART_NAME_CHARS)] = part
     return parts
 
 
 def read_part(value: Any) -> float | str | None:
     """Returns a finite number, or the start of a text; None for what the server does not keep."""
     if isinstance(value, str):
-        return clean_text(value, MAX_PART_TEXT_CHARS) or None
+        return clean_text(value, MAX_RESULT_PART_TEXT_CHARS) or None
     number = read_number(value)
     return number if number is not None and is_storable(number) else None
 

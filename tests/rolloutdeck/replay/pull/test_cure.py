@@ -90,7 +90,7 @@ def test_the_command_on_the_plans_page_asks_for_model_and_data_set(
 ) -> None:
     steps(owner)
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
-    assert rendered.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
+    assert rendered.lines.endswith("--trainer cure --set pretrained_model=MODEL dataset=NAME")
 
 
 def test_a_run_that_does_not_name_model_and_data_set_is_asked_for_them(

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
+from rolloutdeck.protocol import MAX_TEXT_ANSWER_CHARS
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_multiline_text, parse_text
 
@@ -21,7 +22,6 @@ MAX_KEY_CHARS: Final = 40
 MAX_TITLE_CHARS: Final = 120
 MAX_DESCRIPTION_CHARS: Final = 4_000
 MAX_GUIDELINES_CHARS: Final = 50_000
-MAX_ANSWER_CHARS: Final = 10_000
 MAX_RATING_STEPS: Final = 20
 MAX_NAMED_SAMPLES: Final = 1_000
 MAX_EXACT: Final = 2**53  # a float has each integer below it
@@ -93,7 +93,8 @@ class Question:
                     raise self.build_error(_("true or false"))
                 return ParsedValue(value, float(value), " yes " if value else " no ")
             case "text":
-                text = parse_multiline_text(value, self.key, max_chars=int(self.maximum or MAX_ANSWER_CHARS)).strip()
+                limit = int(self.maximum or MAX_TEXT_ANSWER_CHARS)
+                text = parse_multiline_text(value, self.key, max_chars=limit).strip()
                 if not text:
                     raise self.build_error(_("a text that is not empty"))
                 return ParsedValue(text, None, text)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rolloutdeck.cli.rescore.limits import MAX_TEXT_CHARS, clean_text, is_storable
+from rolloutdeck.cli.rescore.limits import clean_text, is_storable
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol import MAX_RESULT_RATIONALE_CHARS
+from rolloutdeck.protocol import MAX_RESULT_RATIONALE_CHARS, MAX_TEXT_ANSWER_CHARS
 
 PLACEHOLDERS = ("prompt", "response", "ground_truth", "data_source")
 HOLES = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
@@ -77,7 +77,7 @@ class RubricInstructions:
         answers = {}
         for question in self.questions:
             value = found.get(question["key"])
-            value = clean_text(value, MAX_TEXT_CHARS) if isinstance(value, str) else value
+            value = clean_text(value, MAX_TEXT_ANSWER_CHARS) if isinstance(value, str) else value
             if value in (None, "", []):  # models write an empty text or list where a question does not apply
                 if question.get("required") or question["key"] == self.score:
                     raise InvalidAnswerError(f"the model did not answer {question['key']}: {shorten(text)}")
@@ -165,7 +165,7 @@ def read_value(question: JsonObject, value: Any) -> Any:
             if chosen and all(each in options for each in chosen):
                 return [options[each] for each in chosen]
         case "text":
-            return clean_text(str(value), MAX_TEXT_CHARS)
+            return clean_text(str(value), MAX_TEXT_ANSWER_CHARS)
         case _:
             number = parse_json(value) if isinstance(value, str) else value
             if isinstance(number, int | float) and not isinstance(number, bool) and is_in_bounds(question, number):

@@ -6,7 +6,6 @@ import re
 
 from rolloutdeck.protocol import MAX_RESULT_NUMBER
 
-MAX_TEXT_CHARS = 10_000
 REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
 
 

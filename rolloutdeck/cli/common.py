@@ -197,10 +197,10 @@ def open_replacement(path: Path, *, is_input: bool = False) -> Iterator[IO[str]]
     final = path.resolve()  # a link stays a link
     temporary = _create_temporary_file(final, may_copy=not is_input)
     try:
-        if final.exists():
-            temporary.chmod(final.stat().st_mode & 0o777)
         with temporary.open("w", encoding="utf-8") as file:  # Windows does not rename an open file
             yield file
+        if final.exists():
+            temporary.chmod(final.stat().st_mode & 0o777)
         try:
             temporary.replace(final)
         except OSError:

@@ -100,8 +100,8 @@ class WatchLoop:
         follower.due = time.monotonic() + MAX_IDLE_SECONDS
 
     def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError, *, has_response: bool) -> None:
-        """Prints the error once and sets the next try: of all runs if there was no response. No data is lost, since the
-        files remain."""
+        """Prints the error once and sets the next try: of all runs if there was no response, or if the server asked for
+        a pause. No data is lost, since the files remain."""
         if isinstance(error, watch.ActionRequiredError):
             if follower.action_required != str(error):
                 failure = f"{follower.target.name}: {format_sentence(error)}"
@@ -115,8 +115,8 @@ class WatchLoop:
         self.failures = 0 if has_response else self.failures + 1
         follower.has_failed, follower.failures = True, follower.failures + 1
         pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min((self.failures or follower.failures) - 1, 10))
-        follower.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
-        self.due = self.due if has_response else follower.due
+        follower.due = time.monotonic() + max(pause * random.uniform(0.5, 1.0), error.pause)
+        self.due = self.due if has_response and not error.pause else follower.due
 
 
 @dataclass(frozen=True)

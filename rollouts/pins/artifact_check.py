@@ -13,12 +13,13 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import create_artifact_dumps
 from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob
+from rollouts.pins.artifacts import UNFINISHED_CHECK
 from rollouts.storage import fetch_blob, open_blob
 
 log = logging.getLogger(__name__)
 
 OUT_OF_MEMORY = (
-    "Checking it was stopped because it needs more than {megabytes} MB of memory. Increase "
+    UNFINISHED_CHECK + "was stopped because it needs more than {megabytes} MB of memory. Increase "
     "ROLLOUTDECK_MAX_WORKER_MEMORY_MB; it is checked again when its trainer or `rolloutdeck watch` reports it again."
 )
 MAX_JSON_BYTES = 128 << 20  # a tokenizer has tens of millions
@@ -50,7 +51,9 @@ def check_artifact(artifact_id: int) -> list[int]:
 def find_unsafe_reasons(artifact: Artifact) -> list[str]:
     """Returns why a trainer must not load the artifact, one sentence per reason. Empty if it may."""
     if artifact.tries >= Artifact.MAX_TRIES:
-        return [f"Checking it ended without an answer {artifact.tries} times (a worker killed, or out of memory?)."]
+        return [
+            f"{UNFINISHED_CHECK}ended without an answer {artifact.tries} times (a worker killed, or out of memory?)."
+        ]
     blobs = {blob.sha256: blob for blob in artifact.blobs.all()}
     reasons: list[str] = []
     for path, file in sorted(artifact.files.items()):

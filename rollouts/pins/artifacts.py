@@ -29,6 +29,7 @@ MIN_POLL_INTERVAL = timedelta(seconds=10)  # a poll sooner than this after the l
 MAX_ORIGIN_CHARS = {"host": 120, "path": 1000, "command": 4000}
 # If prompts are fed one by one, their ids end in the feed index, which also names their dump files.
 FEED_INDEX_PATTERN = re.compile(r"_([0-9]{1,18})\Z")
+UNFINISHED_CHECK = "Checking it "  # begins the message of a check that did not end
 PER_PROMPT_ROLE = "async_rollout"  # the role whose artifacts are one prompt each
 State = Artifact.State
 
@@ -135,7 +136,7 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
         artifact.forgotten_at = artifact.forgotten_at or timezone.now()
     else:
         update_gone_state(artifact, manifest.gone)
-        if artifact.state == State.UNSAFE and not was_checked(artifact):
+        if artifact.state == State.UNSAFE and artifact.message.startswith(UNFINISHED_CHECK):
             artifact.state, artifact.message, artifact.tries = State.UPLOADING, "", 0
             artifact.due_at = timezone.now()
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message", "forgotten_at", "tries", "due_at"])
@@ -153,12 +154,6 @@ def has_forgotten_prompt(artifact: Artifact) -> bool:
     same_step = Artifact.objects.filter(run=artifact.run_id, split=artifact.split, step_kind=artifact.step_kind)
     same_step = same_step.filter(attempt=artifact.attempt_id, step=artifact.step, role=artifact.role)
     return bool(same_step.filter(forgotten_at__isnull=False).exists())
-
-
-def was_checked(artifact: Artifact) -> bool:
-    """Whether the check of its files ended. JSON files are checked without a report."""
-    hashes = {file["sha256"] for path, file in artifact.files.items() if not path.lower().endswith(".json")}
-    return not artifact.blobs.filter(sha256__in=hashes, loadable=None).exists()
 
 
 def update_gone_state(artifact: Artifact, reason: str) -> None:

@@ -239,7 +239,8 @@ def load_entry_outcomes(run: Run, action: str, entries: Mapping[int, int]) -> di
     targets = sorted(entries if bound is None else bound)
     reports: dict[int, dict[int, Replay]] = defaultdict(dict)
     by_prompt: set[int] = set()
-    by_pin = {pin: target for target, pin in sorted(entries.items(), reverse=True)}
+    pinned = Counter(entries.values())
+    by_pin = {entries[step]: step for step in targets if step in entries and pinned[entries[step]] == 1}
     for row in Replay.objects.filter(run=run).select_related("pin").order_by("attempt__number", "pk"):
         if row.pin is None and row.step_kind == PROMPT_KIND:
             continue  # a prompt that the plan does not have

@@ -73,7 +73,7 @@ class PlanDraft:
     def from_query(cls, query: QueryDict, saved: PlanDraft, project: Project) -> PlanDraft:
         """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied. A
         form that shows only a part of the plan (`cut`) is no draft, which would lose the other entries."""
-        if query.get("cut"):
+        if query.get("cut") or len(query.getlist("pin")) > MAX_DRAFT_ENTRIES:
             base = query.get("base", "")
             return replace(saved, base=int(base) if is_number(base) else saved.base)
         draft = cls.parse_draft(query, project) if is_number(query.get("base", "")) else saved
@@ -152,7 +152,9 @@ class PlanDraft:
         )
 
     def to_query(self) -> str:
-        """The draft as parameters of a URL."""
+        """The draft as parameters of a URL. One with more entries than the page shows is left out."""
+        if len(self.entries) > MAX_DRAFT_ENTRIES:
+            return urlencode({"base": self.base, "cut": 1})
         pairs = [("base", str(self.base)), ("action", self.action), ("on_mismatch", self.on_mismatch)]
         pairs += [("on_selected", self.on_selected)] if self.on_selected != "keep" else []
         pairs += [("selected_by", self.selected_by)] if self.selected_by != "flags" else []

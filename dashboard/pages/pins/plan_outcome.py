@@ -54,7 +54,7 @@ def load_plan_outcome(run: Run) -> PlanOutcome:
 
 def select_shown_steps(steps: Sequence[ReplayTimelineStep]) -> Sequence[ReplayTimelineStep]:
     """Returns the steps without generated prompts that the plan does not have: their numbers are no steps."""
-    return [step for step in steps if step.step_kind != "feed_index" or step.state == "refused"] or steps
+    return [step for step in steps if step.step_kind != "feed_index" or step.pin or step.state == "refused"] or steps
 
 
 def build_outcome_segment(step: ReplayTimelineStep) -> StatusSegment:

@@ -100,10 +100,11 @@ class TrainerSession:
     def _log_rows(self, calls: Sequence[Collected], step: int, split: str, options: dict[str, Any]) -> None:
         samples: list[TokenSample] = []
         rows: list[TokenRow] = []
+        lost = 0
         for build_samples, count in calls:
             built = patching.catch_errors(wrap_builder(build_samples))()
             if built is None:
-                self.count_lost(self.failure_reason, count)
+                lost += count
                 continue
             samples += built[0]
             rows += built[1]
@@ -111,6 +112,8 @@ class TrainerSession:
             add_token_fields(rows, samples, self._budget, split, step)
             self._equal_samples.mark_rows(rows, (step, split, *options.items()))
             self.run.log_samples(rows, step, split, **options)
+        if lost:  # at the end: if logging fails, all rows of the job are counted
+            self.count_lost(self.failure_reason, lost)
 
     def collect_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any

@@ -180,6 +180,7 @@ def test_prompts_that_are_reported_one_by_one_are_the_outcome_of_their_step(
     found = preview.load_entry_outcomes(run, "cache", {2: good.pk, 70: other.pk})
     assert found[2].label == "replayed (3 of 3 prompts replayed)" and found[70].state == "not_reached"
     outcomes.record_replay_outcome(run, "a", 69, "refused", step_kind="feed_index", pin=good.pk, reason="torn")
+    assert preview.load_entry_outcomes(run, "cache", {5: good.pk}) == {}, "the run's plan has the pin elsewhere"
     timeline = outcomes.load_replay_timeline(run)
     (step,) = timeline.steps
     assert (step.state, step.reason, step.prompts, step.replayed_prompts) == ("refused", "torn", 3, 2)

@@ -368,7 +368,11 @@ def test_a_plan_of_500_steps_is_changed_and_saved_from_the_page(signed: Client, 
 def test_a_plan_with_more_entries_than_the_page_shows_keeps_them_all(signed: Client, pin: Pin, keeper: User) -> None:
     entries = [(pin, step) for step in range(1, 601)]
     plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=entries)
-    assert 'name="cut" value="1"' in panel(signed, "/pins/?project=math", "plan")
+    page = panel(signed, "/pins/?project=math", "plan")
+    assert 'name="cut" value="1"' in page and "pin=" not in page, "no link has a part of the plan"
+    pairs = "".join(f"&pin={pin.pk}&target={step}" for step in range(1, 601))
+    assert "Save as revision" in page and "disabled" in page
+    assert 'name="cut" value="1"' in panel(signed, f"/pins/?project=math&base=1{pairs}", "plan")
     shown = saving(1, *[(pin.pk, step) for step in range(1, 501)], cut="1")
     page = body(signed, signed.post("/pins/plan/", shown).headers["Location"])
     assert "The page shows only a part of this plan." in page

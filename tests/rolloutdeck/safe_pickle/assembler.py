@@ -10,6 +10,8 @@ NONE, TRUE, FALSE = b"N", b"\x88", b"\x89"
 EMPTY_DICT, EMPTY_LIST, EMPTY_TUPLE = b"}", b"]", b")"
 STOP = b"."
 
+TENSOR = "torch._utils._rebuild_tensor_v2"
+
 
 def text(value: str) -> bytes:
     data = value.encode()
@@ -96,13 +98,13 @@ def parts(held: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset:
 
 
 def tensor(held: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset: int = 0) -> bytes:
-    return call("torch._utils._rebuild_tensor_v2", *parts(held, size, stride, hooks, offset))
+    return call(TENSOR, *parts(held, size, stride, hooks, offset))
 
 
 def expanded(held: bytes, rows: int, size: int) -> bytes:
     """The same `size` numbers in each row: `held.expand(rows, size)`."""
     shape, stride = row(number(rows), number(size)), row(number(0), number(1))
-    return call("torch._utils._rebuild_tensor_v2", held, number(0), shape, stride, FALSE, HOOKS)
+    return call(TENSOR, held, number(0), shape, stride, FALSE, HOOKS)
 
 
 def leaf(dtype: str, size: int, start: int, stop: int) -> bytes:
@@ -276,3 +278,13 @@ def queued() -> list[Member]:
     values, offsets = tensor(storage(8, "0", "Long"), 8), tensor(storage(3, "1", "Long"), 3)
     content = tensordict(prompts=jagged(values, offsets), uid=stack(value(text("a")), value(text("b"))))
     return members(queue(content), bytes(64), struct.pack("<3q", 0, 3, 8))
+
+
+def get(index: int) -> bytes:
+    """The memo entry with this number."""
+    return b"j" + struct.pack("<I", index)
+
+
+def build_repeated(prepare: bytes, use: bytes, times: int, protocol: int = 4) -> bytes:
+    """A pickle that fills the memo by `prepare`, and then builds the same value again and again. Its value is None."""
+    return pickled(NONE + prepare + (use + b"0") * times, protocol)

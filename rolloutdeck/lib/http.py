@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from rolloutdeck import protocol
+from rolloutdeck.lib.connection import EncryptedConnection, PlainConnection
 from rolloutdeck.lib.log import logger
 from rolloutdeck.protocol import SpoolHeader
 
@@ -133,8 +134,9 @@ class ServerClient:
         """Sends one request and returns the full response, also for an error status.
 
         `path` is relative to `/api/v1/`, or to the server's address if it starts with "/". A stream body needs the
-        attribute `length` (bytes). `timeout` is in seconds, for each wait on the network; the response body may take
-        ten times as long. Query values that are None are omitted. Raises ServerUnreachableError and nothing else.
+        attribute `length` (bytes). `timeout` is in seconds, for the lookup of the server's name and for each wait on
+        the network; the response body may take ten times as long. Query values that are None are omitted. Raises
+        ServerUnreachableError and nothing else.
         """
         with self._report_unreachable():
             connection, target = self._open_connection(path, timeout)
@@ -196,11 +198,11 @@ class ServerClient:
             raise ValueError("not an http:// or https:// address" if self.url else "ROLLOUTDECK_URL is not set")
         target = parts.path.rstrip("/") + (path if path.startswith("/") else f"/{API_PATH}{path}")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout), target
+            return PlainConnection(parts.hostname, parts.port, timeout=timeout), target
         import ssl
 
         context = ssl.create_default_context(cafile=self.ca_bundle or None)
-        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), target
+        return EncryptedConnection(parts.hostname, parts.port, timeout=timeout, context=context), target
 
     def _build_headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         result = {protocol.WIRE_HEADER: str(protocol.WIRE_VERSION), "Accept": "application/json"}

@@ -24,7 +24,7 @@ os.umask(0o077)  # of every server process, also without `rolloutdeck up`: data 
 
 # --- environment ----------------------------------------------------------------------------------------------------
 env = environ.Env()
-if (BASE_DIR / ".env").exists():
+if env.str("DJANGO_READ_DOT_ENV_FILE", "") != "off" and (BASE_DIR / ".env").exists():
     env.read_env(BASE_DIR / ".env")
 
 DATA_DIR = Path(env.str("ROLLOUTDECK_DATA", "") or "~/.rolloutdeck/data").expanduser().absolute()

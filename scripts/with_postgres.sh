@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command with DATABASE_URL on a throw-away PostgreSQL cluster: a unix socket in a private folder, no port.
 #   scripts/with_postgres.sh pytest tests
+# Tests, and scripts that start servers, use only TEST_DATABASE_URL: DATABASE_URL may be that of a real server.
 set -euo pipefail
 
 bin=$(dirname "$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -V | tail -1)")
@@ -24,4 +25,5 @@ cd_and "${as[@]}" "$bin/pg_ctl" -D "$folder/data" -w -l "$folder/log" start >/de
   -o "-c listen_addresses= -c unix_socket_directories=$folder -c fsync=off -c full_page_writes=off -c max_connections=200"
 chmod 755 "$folder"
 cd_and "${as[@]}" "$bin/createdb" -h "$folder" -U rolloutdeck rolloutdeck
-DATABASE_URL="postgres://rolloutdeck@/$folder/rolloutdeck" "$@"
+export TEST_DATABASE_URL="postgres://rolloutdeck@/$folder/rolloutdeck"
+DATABASE_URL=$TEST_DATABASE_URL "$@"

@@ -61,7 +61,7 @@ def find_server_folder() -> Path:
 def read_dotenv() -> None:
     """Loads the checkout's `.env`, as the Django settings do. Variables of the shell have priority."""
     dotenv = find_server_folder() / ".env"
-    if dotenv.exists():
+    if os.environ.get("DJANGO_READ_DOT_ENV_FILE") != "off" and dotenv.exists():
         import environ
 
         environ.Env.read_env(dotenv)

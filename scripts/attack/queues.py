@@ -126,7 +126,7 @@ def run_queues(options: QueueOptions, *, use_postgres: bool) -> bool:
         raise SystemExit("PostgreSQL is missing: apt-get install postgresql")
     postgres = Postgres(programs)
     try:
-        os.environ["DATABASE_URL"] = postgres.url
+        os.environ["TEST_DATABASE_URL"] = postgres.url
         with Product(web=options.web) as server:
             return attack(server, options)
     finally:

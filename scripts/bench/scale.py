@@ -23,6 +23,7 @@ import psycopg
 from scripts.attack.load import Measurements, build_step, open_run, push_dump, push_step
 from scripts.bench.load import count_indexed_dumps, wait_until
 from tests.chaos.postgres import Postgres, find_programs
+from tests.support.real_servers import forget_real_servers
 from tests.support.server import Product
 
 STEP_ROWS = 1024
@@ -203,6 +204,7 @@ def measure_deletion(growing: Growing) -> float:
     uid = growing.add_run(SMALL_RUN_STEPS)
     import django
 
+    forget_real_servers(os.environ)
     os.environ |= {"ROLLOUTDECK_DATA": str(growing.server.data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     django.setup()
     from rollouts.maintenance.sweep import delete_run_permanently
@@ -245,7 +247,7 @@ def open_postgres() -> Iterator[Postgres]:
     if programs is None:
         raise SystemExit("PostgreSQL is missing: apt-get install postgresql")
     postgres = Postgres(programs)
-    os.environ["DATABASE_URL"] = postgres.url
+    os.environ["TEST_DATABASE_URL"] = postgres.url
     try:
         yield postgres
     finally:

@@ -21,6 +21,7 @@ from types import TracebackType
 from rolloutdeck.up.paths import create_telemetry_folder
 from tests.support import nginx
 from tests.support.environment import redis_binary
+from tests.support.real_servers import forget_real_servers
 from tests.support.server import Session, free_port
 
 
@@ -48,9 +49,9 @@ class Cluster:
         self.data, self.port = self.folder / "data", free_port()
         self.web_ports = [free_port() for _number in range(self.counts["web"])]
         self.url = f"http://127.0.0.1:{self.port}"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
-        self.environ = {
-            **clean,
+        self.environ = dict(os.environ)
+        forget_real_servers(self.environ)
+        self.environ |= {
             "HOME": str(self.folder),
             "REDIS_URL": f"unix://{self.folder}/redis.sock",
             "ROLLOUTDECK_DATA": str(self.data),

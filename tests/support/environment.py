@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from rolloutdeck.up.child import end_with_parent
+from tests.support.real_servers import forget_real_servers
 
 
 def redis_binary() -> str:
@@ -44,8 +45,7 @@ def start_redis(folder: Path) -> str:
 if "PYTEST_XDIST_WORKER" not in os.environ and "ROLLOUTDECK_TEST_HOME" not in os.environ:
     home = Path(tempfile.mkdtemp(prefix="rd-test-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in [name for name in os.environ if name.startswith("ROLLOUTDECK_")]:
-        del os.environ[name]
+    forget_real_servers(os.environ)
     os.environ["ROLLOUTDECK_TEST_HOME"] = os.environ["HOME"] = str(home)
     os.environ["ROLLOUTDECK_CONTEXT"] = "off"  # a test that is about it switches it on
     os.environ["ROLLOUTDECK_DATA"] = str(home / "data")

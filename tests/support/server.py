@@ -26,6 +26,7 @@ from typing import Any
 
 from rolloutdeck.up.paths import create_data_folders, create_telemetry_folder
 from rolloutdeck.up.supervisor import Supervisor
+from tests.support.real_servers import forget_real_servers
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 
@@ -70,9 +71,10 @@ class Product:
                 archive.extractall(self.data, filter="data")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
-        clean.pop("REDIS_URL", None)  # on a shared Redis two products take each other's tasks
-        self.environ = {**clean, "HOME": str(self.home), **self.variables}
+        self.environ = dict(os.environ)
+        forget_real_servers(self.environ)
+        self.environ.pop("REDIS_URL", None)  # on a shared Redis two products take each other's tasks
+        self.environ |= {"HOME": str(self.home), **self.variables}
         if self.public_url:
             self.environ["ROLLOUTDECK_PUBLIC_URL"] = self.public_url
         self.log = (self.home / "up.log").open("wb")

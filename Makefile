@@ -7,6 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRAINERS := .venv-trainers
 TORCH := torch==2.13.0
+# torch has a stamp for each version, so that another one is installed.
+DEMO := .stamps/demo-$(subst =,-,$(TORCH))
+# With a data folder of its own, and never with the database or bucket of a server that a person uses for real.
+MANAGE := ROLLOUTDECK_DATA=$$(mktemp -d) DATABASE_URL= DJANGO_READ_DOT_ENV_FILE=off $(BIN)/python manage.py
 PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 # Tests that wait for a server or a database leave much of a processor to others.
@@ -20,15 +24,15 @@ TRAINER_PATHS := $(patsubst tests,tests/trainers,$(TEST_PATHS))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-s3 test-browser test-trainers bench chaos scale-out soak audit lint types style fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-s3 test-browser test-trainers bench chaos scale-out soak audit lint types style fix messages packages clean
 
 help:  ## list of commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-up: .stamps/demo .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
+up: $(DEMO) .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
 	$(BIN)/rolloutdeck up --demo
 
-test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except those that need a real trainer
+test: packages $(DEMO) .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except those that need a real trainer
 
 test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; TEST_PATHS selects some
 	$(BIN)/python -m pytest -n $(MORE_WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
@@ -71,18 +75,22 @@ style: .stamps/dev  ## ruff, import contracts, migrations, templates
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	ROLLOUTDECK_DATA=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
+	$(MANAGE) makemigrations --check --dry-run
 	$(BIN)/djlint --quiet --lint templates
 
 fix: .stamps/dev  ## format the code
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
+
+messages: .stamps/dev  ## collect the texts to translate, and compile their translations
+	$(MANAGE) makemessages
+	$(MANAGE) compilemessages --ignore '.*'
 
 packages:  ## install the programs that the tests need, on Debian or Ubuntu
 	scripts/packages.sh
 
 clean:  ## remove the virtual environments and built files
-	rm -rf $(VENV) $(TRAINERS) .stamps dist build
+	rm -rf $(VENV) $(TRAINERS) $(TRAINERS).older .stamps dist build
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Rolloutdeck needs Python 3.11 or newer; set PYTHON=...")'
@@ -92,9 +100,9 @@ $(BIN)/python:
 
 # First, so that no other package selects the version of torch. Without torch everything except the demo works. Few of
 # its thousands of modules are imported, so they are compiled at import.
-.stamps/demo: | $(BIN)/python
+$(DEMO): | $(BIN)/python
 	@echo 'Installs $(TORCH). pip prints nothing while it downloads; the CUDA build has several GB.'
-	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here. The demo will not work."; fi
+	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then rm -f .stamps/demo* && touch $@; else echo "$(TORCH) cannot be installed here. The demo will not work."; fi
 
 .stamps/server: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e '.[server]'

@@ -1,7 +1,7 @@
 """Looks for known vulnerabilities of the server's packages and for secrets in tracked files: python -m scripts.audit.
 
-Exit status 1: a vulnerability, or a secret that is not in .secrets.baseline. If the vulnerability service cannot be
-reached, a line says what was not checked, and the status stays 0: an outage is not a finding.
+Exit status 1: a vulnerability, a secret that is not in .secrets.baseline, or pip-audit failed. If the vulnerability
+service cannot be reached, a line says what was not checked, and the status stays 0: an outage is not a finding.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BASELINE = ".secrets.baseline"
 SERVICE_TIMEOUT = 15  # seconds for each answer
 MAX_SECONDS = 300  # for all packages
+# What pip-audit prints if the service does not answer, or not with what it should: an error of its HTTP client.
+OUTAGE = re.compile(r"\b(requests|urllib3)\.exceptions\.|Could not connect to|is not redirecting properly")
 # Recorded data, translations and vendored files are full of hashes and base64, which look like secrets.
 NOT_SCANNED = re.compile(
     r"(tests/data|static/vendor|dashboard/locale|rollouts/demo|docs/images)/|\.secrets\.baseline|.*\.(svg|min\.js)\Z"
@@ -57,7 +59,8 @@ def _list_requirements(distribution: metadata.Distribution, extras: set[str]) ->
 
 
 def audit_packages(versions: dict[str, str]) -> bool:
-    """Prints the known vulnerabilities. Returns whether there is none, also if the service did not answer."""
+    """Prints the known vulnerabilities. Returns whether there is none, also if the service did not answer. False if
+    pip-audit failed otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{name}=={version}\n" for name, version in sorted(versions.items())))
@@ -71,9 +74,13 @@ def audit_packages(versions: dict[str, str]) -> bool:
             return report_packages(None, len(versions), f"no answer in {MAX_SECONDS} s")
     reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     try:
-        return report_packages(json.loads(done.stdout), len(versions), reason)
+        report = json.loads(done.stdout)
     except ValueError:
-        return report_packages(None, len(versions), reason)
+        if not OUTAGE.search(done.stderr):
+            print(f"vulnerabilities: NOT CHECKED, pip-audit failed: {reason}")
+            return False
+        report = None
+    return report_packages(report, len(versions), reason)
 
 
 def report_packages(report: dict[str, Any] | None, count: int, reason: str) -> bool:

@@ -127,8 +127,9 @@ def main() -> int:
     if "--check" in sys.argv:
         return check()
     with tempfile.TemporaryDirectory() as folder:
-        for package in PACKAGES:
-            unpack(package, download_package(package, Path(folder)))
+        archives = [download_package(package, Path(folder)) for package in PACKAGES]  # before any file is written
+        for package, archive in zip(PACKAGES, archives, strict=True):
+            unpack(package, archive)
             print(f"{package.name}@{package.version}")
     SUMS.write_text(json.dumps(compute_sums(), indent=1) + "\n")
     return 0

@@ -18,6 +18,9 @@ def test_all_packages_of_the_server_are_listed_and_none_of_development() -> None
     assert not packages & {"pytest", "mypy", "rolloutdeck", "torch"}
 
 
+# The last lines of pip-audit on a machine without network, and behind a firewall.
+REFUSED = "Traceback …\nrequests.exceptions.ConnectionError: refused\n"
+BLOCKED = "ERROR:pip_audit._cli:Could not connect to PyPI's vulnerability feed\nERROR:pip_audit._cli:Tip: blocked\n"
 REPORT = {
     "dependencies": [
         {"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]},
@@ -28,21 +31,30 @@ REPORT = {
 
 
 @pytest.mark.parametrize(
-    ("stdout", "clean", "texts"),
+    ("stdout", "stderr", "clean", "texts"),
     [
         (
             json.dumps(REPORT),
+            "Found 1 known vulnerability\n",
             False,
             ["vulnerability: a 1: CVE-1, fixed in 2", "NOT CHECKED, 1 of 3", "1 in 2 packages"],
         ),
-        ("", True, ["NOT CHECKED, 3 packages: the service did not answer (refused)"]),
+        ("", REFUSED, True, ["NOT CHECKED, 3 packages: the service did not answer", "refused)"]),
+        ("", BLOCKED, True, ["NOT CHECKED, 3 packages: the service did not answer"]),
+        ("", "python: No module named pip_audit\n", False, ["NOT CHECKED, pip-audit failed: python: No module"]),
+        ("", "", False, ["NOT CHECKED, pip-audit failed: no reason given"]),
     ],
 )
-def test_a_vulnerability_fails_and_an_outage_is_told(
-    stdout: str, clean: bool, texts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_vulnerability_or_a_failure_fails_and_an_outage_is_told(
+    stdout: str,
+    stderr: str,
+    clean: bool,
+    texts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def answer(*args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], 1, stdout, "trying\nrefused\n")
+        return subprocess.CompletedProcess([], 1, stdout, stderr)
 
     monkeypatch.setattr(subprocess, "run", answer)
     assert audit.audit_packages({"a": "1", "b": "1", "c": "1"}) is clean

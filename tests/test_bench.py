@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from dashboard.pages.common import step_strip
+from rolloutdeck.client.status import RunStatus
 from rollouts.models import Run, Sample
 from rollouts.samples import bodies
-from scripts.bench import seed
+from scripts.bench import load, seed
 from scripts.bench.report import Report, Row, build_table
 from tests.rollouts.support.push import indexed, lines
 
@@ -44,6 +47,8 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
         ("1.91 x its 1.40 s CPU", "<= 1.5 x", ["<= 1.5 x"]),
         ("58.0 KB, in Chinese 61.2", "<= 60 KB", []),
         ("160 ms, 12 hits", "<= 600 ms at 630 MB", []),
+        ("5,120 rows, 0 lost", ">= 5,120 rows, <= 0 lost", []),
+        ("0 rows, 1 lost", ">= 5,120 rows, <= 0 lost", [">= 5,120 rows", "<= 0 lost"]),
         ("701", "<= 700 MB, flat", ["<= 700 MB"]),
         ("33 ms", "30 ms when the budgets were set", []),
         ("3 x", "", []),
@@ -51,6 +56,14 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
 )
 def test_a_limit_is_about_the_number_with_its_unit(measured: str, budget: str, missed: list[str]) -> None:
     assert Row("what", measured, budget).list_missed_limits() == missed
+
+
+def test_rows_that_did_not_arrive_are_counted() -> None:
+    status = RunStatus(logged=9, sent=7, indexed=6, rejected=1, dropped={"the disk is full": 2}, failed_calls=1)
+    run = SimpleNamespace(status=lambda: status, finish=lambda: None)
+    assert load.finish_run(run) == (6, 4)
+    nothing = SimpleNamespace(status=lambda: RunStatus(indexed=0), finish=lambda: None)
+    assert load.finish_run(nothing) == (0, 0)
 
 
 def test_a_slow_machine_has_more_time_but_not_more_memory_or_a_higher_ratio() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import math
 import random
 import threading
 import time
@@ -56,7 +57,7 @@ class Measurements:
             content = answer.read()
             connection.close()
             problem = "" if answer.status < 400 else f"{kind}: {answer.status} {content[:100]!r}"
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             content, problem = b"", f"{kind}: {error or type(error).__name__}"
         with self.lock:
             self.seconds[kind].append(time.perf_counter() - started)
@@ -65,8 +66,9 @@ class Measurements:
         return b"" if problem else content
 
     def compute_percentile(self, kinds: list[str], share: float) -> float:
+        """The nearest rank; infinite without values."""
         values = sorted(value for kind in kinds for value in self.seconds[kind])
-        return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+        return values[min(len(values) - 1, int(share * len(values)))] if values else math.inf
 
 
 def build_step(chance: random.Random, step: int, rows: int = ROWS, words: int = 150) -> bytes:
@@ -200,7 +202,8 @@ def report(measured: Measurements, options: LoadOptions, acknowledged: Acknowled
         f"{options.seconds:g} s: {count / options.seconds:.1f} steps/s, {len(measured.seconds['page'])} pages"
     )
     is_met = not measured.errors and not lost
-    rows = [("pages", pages, MAX_PAGE_SECONDS if options.clients else MAX_PAGE_SECONDS_ALONE)]
+    max_page_seconds = MAX_PAGE_SECONDS if options.clients else MAX_PAGE_SECONDS_ALONE
+    rows = [("pages", pages, max_page_seconds)] if options.readers else []
     rows += [("pushes", pushes, MAX_PUSH_SECONDS)] if options.clients else []
     for what, kinds, budget in rows:
         p50, p95, p99 = (measured.compute_percentile(kinds, share) for share in (0.5, 0.95, 0.99))

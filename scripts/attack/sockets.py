@@ -90,7 +90,7 @@ class Page:
     arrivals: dict[int, float] = field(default_factory=dict)  # step -> time of its first notification
     content_seconds: list[float] = field(default_factory=list)
     fetches: int = 0
-    waiting: list[float] = field(default_factory=list)  # times of notifications that no fetch has followed
+    waiting: list[float] = field(default_factory=list)  # times of notifications whose content is not there yet
     etags: dict[tuple[str, str], str] = field(default_factory=dict)
     handling: asyncio.Task[None] | None = None
     pause_until: float = 0.0
@@ -106,18 +106,29 @@ class Page:
                 self.waiting.append(now)
                 if self.handling is None or self.handling.done():
                     self.handling = asyncio.create_task(self.fetch_until_current())
+                    self.handling.add_done_callback(self.record_error)
 
     async def fetch_until_current(self) -> None:
         while self.waiting:
             most = self.delays["JITTER"] + self.delays["JITTER_PER_LISTENER"] * self.listeners
             delay = self.delays["DELAY"] + self.chance.random() * min(self.delays["MAX_JITTER"], most)
             await asyncio.sleep(max(delay, self.pause_until - time.perf_counter()))
-            notified, self.waiting = self.waiting, []
+            notified = len(self.waiting)  # more may come meanwhile
             started = time.perf_counter()
             await self.fetch()
             ended = time.perf_counter()
-            self.content_seconds += [ended - at for at in notified]
+            self.content_seconds += [ended - at for at in self.waiting[:notified]]
+            del self.waiting[:notified]
             self.pause_until = ended + min(self.delays["MAX_PAUSE"], self.delays["PAUSE"] * (ended - started))
+
+    def record_error(self, handling: asyncio.Task[None]) -> None:
+        if not handling.cancelled() and (error := handling.exception()):
+            self.fetcher.errors.append(f"content: {error!r}")
+
+    def give_up_waiting(self) -> None:
+        """Content that is late and not there takes forever."""
+        late = time.perf_counter() - MAX_CONTENT_SECONDS
+        self.content_seconds += [math.inf for at in self.waiting if at < late]
 
     async def fetch(self) -> None:
         self.fetches += 1
@@ -178,6 +189,8 @@ async def watch_run(server: Product, options: SocketOptions, uid: str, measured:
         answered = await push_steps(server, uid, measured, options.seconds)
         used = (server.count_cpu_seconds() - cpu) / (time.perf_counter() - started)
         await asyncio.sleep(SECONDS_AFTER_LAST_STEP)
+        for page in pages:
+            page.give_up_waiting()
         closed = sum(task.done() for task in listening)
         for task in [*listening, *(page.handling for page in pages if page.handling)]:
             task.cancel()

@@ -38,8 +38,8 @@ class Busy(threading.Thread):
             last = now
 
 
-def import_ms() -> float:
-    """Returns the median time to import `rolloutdeck` in ms, without the start of the interpreter."""
+def measure_import(code: str) -> float:
+    """Returns the median time of `code`, which imports `rolloutdeck`, in ms, without the start of the interpreter."""
 
     def once(code: str) -> float:
         began = time.perf_counter()
@@ -47,7 +47,7 @@ def import_ms() -> float:
         return time.perf_counter() - began
 
     path = f"import sys; sys.path.insert(0, {str(Path(rolloutdeck.__file__).parent.parent)!r});"
-    gaps = [once(path + "import rolloutdeck") - once(path) for _ in range(9)]
+    gaps = [once(path + code) - once(path) for _ in range(9)]
     return statistics.median(gaps) * 1000
 
 

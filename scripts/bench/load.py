@@ -58,6 +58,20 @@ def open_run(server: Product, name: str) -> Any:
     return run
 
 
+def finish_run(run: Any) -> tuple[int, int]:
+    """Ends the run. Returns how many rows the server has indexed, and how many rows, files and calls are lost."""
+
+    def has_arrived() -> bool:
+        status = run.status()
+        return status.indexed is not None and not (status.waiting or status.files_waiting or status.is_indexing)
+
+    wait_until(has_arrived)
+    status = run.status()
+    run.finish()
+    lost = status.rejected + status.failed_calls + status.files_failed + status.file_rows_rejected
+    return status.indexed or 0, lost + sum(status.dropped.values()) + sum(status.lost.values())
+
+
 def list_bodies(server: Product, uid: str) -> list[Path]:
     """Returns the body files of a run, without those that compaction has replaced. The database must be SQLite."""
     query = "SELECT path FROM rollouts_segment WHERE run_id = (SELECT id FROM rollouts_run WHERE uid = ?) ORDER BY path"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from playwright.sync_api import Page, sync_playwright
 
 from scripts.bench import load, seed
 from scripts.bench.client import rows_of
+from tests.support.chromium import find_launch_options
 from tests.support.server import Product
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 LONG_WORDS = "so the sum of these is larger than the one before it and we go on with the next of them " * 400
 
 # From the key press to the frame after the pane shows another sample.
@@ -67,13 +66,28 @@ addEventListener("DOMContentLoaded", () => {
 def open_chromium(server: Product) -> Iterator[Page]:
     """A page with a signed-in user."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(**find_launch_options())
         page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         server.sign_in(page)
         page.goto(server.url)
-        page.add_init_script(f"if (location.protocol !== 'about:') {{ {RECORD_PAINTS} }}")
+        record_paints(page)
         yield page
         browser.close()
+
+
+def record_paints(page: Page) -> None:
+    """All pages that it opens from now on record when they are painted."""
+    page.add_init_script(f"if (location.protocol !== 'about:') {{ {RECORD_PAINTS} }}")
+
+
+@contextmanager
+def open_empty_browser(page: Page) -> Iterator[Page]:
+    """A page of the same person in a browser whose cache is empty."""
+    browser = page.context.browser
+    assert browser is not None
+    context = browser.new_context(storage_state=page.context.storage_state(), viewport=page.viewport_size)
+    yield context.new_page()
+    context.close()
 
 
 def make_long_rows(file: Path, count: int) -> list[dict[str, Any]]:
@@ -113,12 +127,15 @@ def p95(spans: list[float]) -> float:
 
 def measure_opening(page: Page, urls: list[str], times: int = 7) -> list[dict[str, float]]:
     """Median ms from the start of the navigation until the visible part (`sight`) is painted, and until the first paint
-    after `load`, for each URL."""
+    after `load`, for each URL; and that paint at the `first` opening."""
     spans: list[list[dict[str, float]]] = [[] for _ in urls]
     for turn in range(times):
         for url, times_of_url in zip(urls, spans, strict=True):
             times_of_url.append(measure_paints(page, f"{url}?time={turn}", "load", 600))
-    return [{what: statistics.median(span[what] for span in row) for what in ("sight", "load")} for row in spans]
+    return [
+        {what: statistics.median(span[what] for span in row) for what in ("sight", "load")} | {"first": row[0]["load"]}
+        for row in spans
+    ]
 
 
 def measure_paints(page: Page, url: str, last: str, pause: int) -> dict[str, float]:
@@ -130,27 +147,27 @@ def measure_paints(page: Page, url: str, last: str, pause: int) -> dict[str, flo
     return dict(page.evaluate("window.painted"))
 
 
-def measure_charts(page: Page, server: Product, uids: list[str]) -> tuple[float, float]:
-    """Median ms from opening the overview with all runs in the same charts until the visible charts are painted, and
-    until all are."""
-    url = f"{server.url}/runs/{uids[0]}/?runs={','.join(uids[1:])}"
-    measure_paints(page, url, "all", 2000)
-    paints = [measure_paints(page, f"{url}&time={turn}", "all", 2000) for turn in range(7)]
-    return statistics.median(paint["seen"] for paint in paints), statistics.median(paint["all"] for paint in paints)
+def measure_charts(page: Page, server: Product, uids: list[str], other: str) -> list[dict[str, float]]:
+    """ms from opening the overview with all runs in the same charts until the visible charts are painted (`seen`), and
+    until `all` are, for each of some openings. The browser has the scripts, from the page of the `other` run, but
+    none of these charts; the server has computed them from the second opening on."""
+    url, paints = f"{server.url}/runs/{uids[0]}/?runs={','.join(uids[1:])}", []
+    for _ in range(8):
+        with open_empty_browser(page) as visit:
+            visit.goto(f"{server.url}/runs/{other}/")
+            visit.wait_for_load_state("networkidle")
+            record_paints(visit)
+            paints.append(measure_paints(visit, url, "all", 2000))
+    return paints
 
 
 def measure_size(page: Page, server: Product, path: str, language: str) -> float:
     """KB of compressed scripts and styles for a browser with an empty cache."""
-    browser = page.context.browser
-    assert browser is not None
-    fresh = browser.new_context(storage_state=page.context.storage_state())
-    fresh.add_cookies([{"name": "language", "value": language, "url": server.url}])
-    visit = fresh.new_page()
-    visit.goto(server.url + path)
-    visit.wait_for_load_state("networkidle")
-    size = float(visit.evaluate(TRANSFERRED_BYTES)) / 1000
-    fresh.close()
-    return size
+    with open_empty_browser(page) as visit:
+        visit.context.add_cookies([{"name": "language", "value": language, "url": server.url}])
+        visit.goto(server.url + path)
+        visit.wait_for_load_state("networkidle")
+        return float(visit.evaluate(TRANSFERRED_BYTES)) / 1000
 
 
 def split_into_steps(rows: list[dict[str, Any]], steps: int = 10) -> dict[int, list[dict[str, Any]]]:
@@ -193,13 +210,14 @@ def measure_pages(page: Page, server: Product, file: Path, steps: int) -> Iterat
     load.wait_until_idle(server)
     for what, uid, budget in (("56", small, "<= 40 ms"), ("1,024 x 8,000 tokens", large, "<= 150 ms")):
         yield f"key to paint, p95, step of {what}", f"{p95(measure_keys(page, server, uid, 150)):.0f} ms", budget
-        yield "  the key held down", f"{p95(measure_keys(page, server, uid, 0)):.0f} ms", budget
+        yield "  pressed again after each paint", f"{p95(measure_keys(page, server, uid, 0)):.0f} ms", budget
     for what, path in (("overview", ""), ("step", "steps/latest/")):
         openings = measure_opening(page, [f"{server.url}/runs/{uid}/{path}" for uid in (few, many)])
         few_ms, load_ms = (opening["load"] for opening in openings)
+        ratio = f"{load_ms / few_ms:.2f} x of 10 steps"
         yield (
             f"open {what} of {steps:,} steps",
-            f"{load_ms:.0f} ms, {load_ms / few_ms:.2f} x of 10 steps",
+            f"{load_ms:.0f} ms, {ratio}, first {openings[1]['first']:.0f}",
             "<= 1.2 x",
         )
     spans = measure_keys(page, server, long, 500, keys=7)
@@ -210,17 +228,22 @@ def measure_pages(page: Page, server: Product, file: Path, steps: int) -> Iterat
     )
     for span, what in zip(openings, ("by its link", "with the table of its step"), strict=True):
         yield f"  {what}, visible part", f"{span['sight']:.0f} ms", "<= 250 ms" if what == "by its link" else ""
-        yield "    all", f"{span['load']:.0f} ms", ""
+        yield "    all", f"{span['load']:.0f} ms, first {span['first']:.0f}", ""
     sample = server.get(f"samples/?run={looped}&split=train&step=1")["results"][0]["id"]
     (span,) = measure_opening(page, [f"{server.url}/samples/{sample}/"])
     ratio = f"{span['load'] / openings[0]['load']:.2f} x of one without a loop"
-    yield "open a looped sample of 2 MB, mixed scripts", f"{span['load']:.0f} ms, {ratio}", "<= 500 ms"
+    looped_ms = f"{span['load']:.0f} ms, {ratio}, first {span['first']:.0f}"
+    yield "open a looped sample of 2 MB, mixed scripts", looped_ms, "<= 500 ms"
     for what, query in (("100,000 tokens", ""), ("100,000 tokens, by token", "?view=tokens")):
         spans = measure_keys(page, server, tokens, 500, keys=7, query=query)
         yield f"open a sample of {what}", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
-    seen, every = measure_charts(page, server, charts)
-    yield "48 charts of 3 runs x 10,000 steps, visible", f"{seen:.0f} ms", "<= 200 ms"
-    yield "  all", f"{every:.0f} ms", ""
+    paints = measure_charts(page, server, charts, few)
+    for what, paint, budget in (
+        ("48 charts of 3 runs x 10,000 steps, visible", "seen", "<= 200 ms"),
+        ("  all", "all", ""),
+    ):
+        first, *times = (span[paint] for span in paints)
+        yield what, f"{statistics.median(times):.0f} ms, first {first:.0f}", budget
     for what, path in (("runs", "/"), ("overview", f"/runs/{few}/"), ("step", f"/runs/{few}/steps/latest/")):
         english, chinese = (measure_size(page, server, path, language) for language in ("en", "zh-hans"))
         yield f"scripts and styles of {what}", f"{english:.1f} KB, in Chinese {chinese:.1f}", "<= 60 KB"

@@ -14,7 +14,7 @@ from rolloutdeck.trainers.common import session
 from rolloutdeck.trainers.slime.plugin import record
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession
 
-ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
+ROLLOUTS, ROWS, TOKENS, PROMPT, ANSWERS = 5, 1024, 1000, 200, 8
 
 
 class Sample:
@@ -28,12 +28,12 @@ class Sample:
         self.status, self.weight_versions, self.metadata = SimpleNamespace(value="completed"), ["3"], {"level": 2}
 
 
-def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
-    """Returns the ms that the end of a rollout and all calls of the sample hook block slime; medians of `rollouts`."""
+def blocked(run: Any) -> tuple[float, float]:
+    """Returns the ms that the end of a rollout and all calls of the sample hook block slime, medians of some."""
     args = SimpleNamespace(reward_key=None, rollout_batch_size=ROWS // ANSWERS, n_samples_per_prompt=ANSWERS)
     ours = session._sessions["slime"] = SlimeSession(run)
     ended, hooked = [], []
-    for rollout in range(rollouts):
+    for rollout in range(ROLLOUTS):
         samples = [Sample(row, random.sample(range(30000), PROMPT + TOKENS)) for row in range(ROWS)]
         hooked.append(timed(partial(hook, args, rollout, samples)))
         ours.flush(60)  # in slime they arrive over minutes, so the rows exist before the rollout ends

@@ -13,7 +13,7 @@ from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession
 
-ROWS, TOKENS, ANSWERS = 1024, 1000, 8
+STEPS, ROWS, TOKENS, ANSWERS = 5, 1024, 1000, 8
 
 
 class Trainer:
@@ -41,8 +41,8 @@ class Trainer:
         return self.batch
 
 
-def blocked(run: Any, steps: int = 5) -> float:
-    """Returns the ms that a generation blocks the trainer, median over `steps`."""
+def blocked(run: Any) -> float:
+    """Returns the ms that a generation blocks the trainer, median over some steps."""
     trainer, session, times = Trainer(), TrlSession(run), []
     inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
 
@@ -50,7 +50,7 @@ def blocked(run: Any, steps: int = 5) -> float:
         run.log_samples(generation.rows(session.selection), generation.step, "train")
 
     GenerationCapture(trainer, lambda generation: session.submit(lambda: log_rows(generation)))
-    for step in range(steps):
+    for step in range(STEPS):
         trainer.state.global_step = step
         began = time.perf_counter()
         trainer._generate_and_score_completions(inputs)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-import shutil
 import sys
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from scripts.screens.data import MANY, MASKED, ROOT, Deck, fill_product
 from scripts.screens.demo import DEMO_RUN, fill_demo
+from tests.support.chromium import find_launch_options
 from tests.support.server import Product
 
 LANGUAGES = ("en", "zh-hans")
@@ -126,7 +126,7 @@ def main() -> None:
     args.into.mkdir(parents=True, exist_ok=True)
     os.environ.pop("REDIS_URL", None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(**find_launch_options())
         if not args.only or not set(args.only) <= build_demo_paths("").keys():
             with Product() as product:
                 deck = fill_product(product, args.python, args.steps)

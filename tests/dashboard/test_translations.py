@@ -37,7 +37,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_catalogue_holds_every_text_and_no_other(extracted: Path, domain: str) -> None:
-    """Otherwise run `manage.py makemessages`, translate, and run `manage.py compilemessages`."""
+    """Otherwise run `make messages`, translate, and run it again."""
     used, held = (
         {(item.text, item.plural) for item in entries(path / f"{domain}.po")} for path in (extracted, ROOT / FOLDER)
     )
@@ -55,7 +55,7 @@ def test_every_text_is_translated_with_its_holes(domain: str) -> None:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_what_the_server_loads_is_what_the_catalogue_says(tmp_path: Path, domain: str) -> None:
-    """Otherwise run `manage.py compilemessages`."""
+    """Otherwise run `make messages`."""
     subprocess.run(["msgfmt", "--check", "-o", tmp_path / "mo", ROOT / FOLDER / f"{domain}.po"], check=True)
     created, held = (read(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
     assert held == created

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")  # those that `scripts/packages.sh` accepts
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -13,5 +14,5 @@ FLAGS = [
 
 def find_launch_options() -> dict[str, Any]:
     """The distribution's Chromium where there is one, else Playwright's own."""
-    program = shutil.which("chromium")
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     return {"args": FLAGS, **({"executable_path": program} if program else {})}

@@ -12,7 +12,7 @@ from playwright.sync_api import Route, expect
 from tests.browser.support.charts import UNPLACED, chart, log
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
-from tests.browser.support.training import Training
+from tests.browser.support.training import Training, generations
 
 pytestmark = NGINX
 
@@ -62,6 +62,10 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
         ".png"
     )
     url = page.url
+    page.keyboard.press("0")
+    page.wait_for_url(lambda url: "zoom=" not in url)
+    large.locator("h2").click()
+    assert large.locator("[data-large=reset]").is_disabled(), "a click is not the end of the drag again"
 
     theirs = person(mate).page
     theirs.goto(url)
@@ -118,3 +122,75 @@ def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit
     expect(here).to_have_text(step)
     page.keyboard.press("ArrowRight")
     expect(here).to_have_text(f"step {int(step.split()[1]) + 1}")  # all points
+
+
+def test_the_large_chart_loads_all_points_of_short_attempts_and_of_the_attempt_of_the_page(
+    visit: Visit, training: Training
+) -> None:
+    log(training, 1.0, steps=70)
+    for first in range(1, 700, 50):  # the small chart has few points of each: all are downsampled together
+        points = [{"step": step, "values": {"part/loss": 1 / step}} for step in range(first, first + 50)]
+        log_points(training, points, attempt=f"from-{first}")
+    for query, attempt in (("chart=part/loss", "current"), ("attempt=a&chart=actor/up", "a")):
+        with visit.page.expect_response(re.compile("/metrics/.max_points")) as response:
+            visit.go(f"/runs/{training.uid}/?{query}")
+        assert f"attempt={attempt}&" in response.value.url
+
+
+def log_points(training: Training, points: list[dict[str, Any]], attempt: str = "a") -> None:
+    data = {"attempt": attempt, "points": points}
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", data)
+    assert message.is_success, message.error_message
+
+
+def test_parts_of_a_reward_are_stacked_by_attempt_though_they_have_points_at_different_steps(
+    visit: Visit, training: Training
+) -> None:
+    parts = [{"reward_parts/a": 10 + step % 7 / 100, "reward_parts/b": 1 + step % 5 / 100} for step in range(700)]
+    points = [{"step": step, "values": values} for step, values in enumerate(parts)]
+    for attempt in ("a", "b"):
+        log_points(training, points, attempt)
+    # The points of the small charts stay.
+    visit.page.route(re.compile("/metrics/.max_points"), lambda route: route.fulfill(json={"series": {}}))
+    page = visit.go(f"/runs/{training.uid}/?attempt=all&chart=reward%20parts&y=5..20")
+    expect(page.locator("#large tbody tr")).to_have_count(4)
+    expect(page.locator("#large [data-large=outside]")).to_be_hidden()  # the upper part is at 11, never at 1 or 22
+
+
+def test_a_chart_of_a_query_has_the_hours_of_all_attempts_and_goes_on_counting(
+    visit: Visit, training: Training
+) -> None:
+    log(training, 1.0)
+    log_points(
+        training, [{"step": step, "time": 3600.0 * step, "values": {"actor/up": 1.0}} for step in (24, 25, 26)], "b"
+    )
+    for step in (3, 25):
+        training.pushed(step, 4)
+    page = visit.go(f"/runs/{training.uid}/?x=time&ask=score|train||&chart=query:score|train||")
+    values, here = page.locator("#large tbody td"), page.locator("#large aside header b")
+    expect(values).to_have_text(["0.375", "0.375 – 0.375"])
+    page.keyboard.press("ArrowLeft")
+    expect(here).to_have_text("24 h")
+    training.pushed(26, 4, [{**row, "score": 1.0} for row in generations(26, 4)])
+    expect(values).to_have_text(["0.375", "1", "0.375 – 1"])
+    expect(here).to_have_text("24 h")
+
+
+def test_the_side_of_the_large_chart_leads_to_samples_of_its_split_also_without_lines(
+    visit: Visit, training: Training
+) -> None:
+    other = training.start_another("charts-side")
+    log(training, 1.0)
+    for run in (training, other):
+        log_points(run, [{"step": step, "values": {"eval_reward": step / 4}} for step in (1, 2)])
+    training.pushed(20, 4)
+    message = training.server.send_json("POST", "flags/", {"sample": training.samples(20)[0]["id"]})
+    assert message.is_success, message.error_message
+    page = visit.go(f"/runs/{training.uid}/?chart=eval_reward")
+    large = page.locator("#large")
+    expect(large.locator("aside header a")).to_have_attribute("href", re.compile(r"/nearest/2/\?split=eval$"))
+    visit.go(f"/runs/{training.uid}/?runs={other.uid}&chart=seconds")
+    expect(large.locator("tbody tr")).to_have_count(2)
+    large.locator("[data-large=run]").select_option(other.uid)
+    expect(large.locator("tbody tr")).to_have_count(0)
+    expect(large.locator("aside li a")).to_have_attribute("href", re.compile(f"/runs/{training.uid}/nearest/20/$"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.support.charts import UNPLACED, chart, log
 from tests.browser.support.measure import Visit
@@ -28,6 +28,9 @@ def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
     count = page.locator("#chart-count")
     expect(count).to_have_text("5 of 5 charts")
     expect(page.locator(".constants summary")).to_have_text("constant: 1 metric")
+    page.keyboard.press("v")  # loads the list before the URL changes
+    expect(page.locator("#overlay a").first).to_be_visible()
+    page.keyboard.press("Escape")
     page.keyboard.press("/")
     page.keyboard.type("up|down")
     expect(count).to_have_text("2 of 5 charts")
@@ -62,7 +65,7 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     training.pushed(20, 4)
     page = visit.go(f"/runs/{training.uid}/?show=table")
     cells = page.locator("tr[data-metric='actor/down'] td")
-    expect(cells).to_have_text(["-20", "20", "-20", "-1", "20"])
+    expect(cells).to_have_text(["-20", "20", "-20", "-1"])
     page.locator("nav[aria-label=View] a", has_text="charts").click()
     page.locator("details.chart-group summary", has_text="actor").click()
     page.wait_for_url("**closed=actor")
@@ -208,6 +211,8 @@ def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training:
     page = visit.go(f"/runs/{training.uid}/?log=1")
     chart(page, "share").scroll_into_view_if_needed()
     expect(chart(page, "share").locator("i")).to_have_text("0.82")
+    log_share(training, [1e-306, 1.0, 0.75])  # the margin below would be 0
+    expect(chart(page, "share").locator("i")).to_have_text("0.75")
     spike = chart(page, "actor/spike")
     spike.scroll_into_view_if_needed()
     expect(spike.locator(".chart-note")).to_have_text(UNPLACED)
@@ -230,12 +235,17 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     page.keyboard.press("Enter")
     expect(form.locator("#add-chart-error")).to_contain_text("is:nothing")
     visit.faults.clear()  # the refused query
+    form.locator("[name=q]").fill("score<0.1")
+    form.evaluate("(form) => ['[type=submit]', '[data-cancel]'].forEach((part) => form.querySelector(part).click())")
+    expect(form.locator("[type=submit]")).to_be_enabled()  # the query is checked
+    page.keyboard.press("n")
     form.locator("[name=q]").fill("score<0.5")
     page.keyboard.press("Enter")
     expect(form).to_be_hidden()
     added = chart(page, "share of score<0.5")
     expect(added.locator("i")).to_have_text(["0.5"])
     expect(added).to_be_focused()
+    assert page.url.count("ask=") == 1, "not the cancelled one"
     theirs = person(mate).page
     theirs.goto(page.url)
     expect(chart(theirs, "share of score<0.5").locator("i")).to_have_text(["0.5"])
@@ -269,6 +279,45 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
             page.locator("#large [data-arrange=pin]").click()
     page.keyboard.press("Escape")
     expect(page.locator(pinned)).to_have_count(0)
+
+
+def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit: Visit, training: Training) -> None:
+    own = Training(training.product, training.name, f"{training.project}-pins")  # no other test arranges its charts
+    log(own, 1.0)
+    address = f"projects/{own.project}/charts/"
+    page = visit.go(f"/runs/{own.uid}/")
+    pinned = page.locator("details[data-group=pinned] .chart-name")
+    theirs = [{"version": 0, "pinned": ["of-another-run", "actor/up"]}]
+
+    def save_theirs_first(route: Route) -> None:
+        if theirs:
+            own.server.send_json("PATCH", address, theirs.pop())
+        route.continue_()
+
+    page.route("**/charts/", save_theirs_first)
+    chart(page, "actor/down").focus()
+    later = "const later = document.querySelector('[data-arrange=later]');"
+    page.evaluate(f"() => {{ {later} later.click(); later.click(); }}")
+    expect(page.locator(".toast")).to_contain_text("Another user changed the charts of this project.")
+    expect(pinned).to_have_text(["actor/up"])
+    chart(page, "actor/down").focus()
+    for key in ("p", "<"):
+        with page.expect_response("**/charts/"):
+            page.keyboard.press(key)
+    expect(pinned).to_have_text(["actor/down", "actor/up"])
+    assert own.product.get(address)["pinned"] == ["of-another-run", "actor/down", "actor/up"]
+
+    page.unroute_all()
+    page.route("**/charts/", lambda route: route.abort())
+    chart(page, "actor/spike").focus()
+    page.keyboard.press("p")
+    expect(page.locator(".toast")).to_have_text("Server unreachable. Not saved; try again.")
+    expect(pinned).to_have_count(2)
+    page.unroute_all()
+    with page.expect_response("**/charts/"):
+        page.keyboard.press("p")
+    assert own.product.get(address)["pinned"][-1] == "actor/spike"
+    visit.forgive()  # what was refused, and the request that failed
 
 
 def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, training: Training) -> None:

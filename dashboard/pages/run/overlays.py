@@ -60,13 +60,15 @@ def build_group_chips(
     return chips
 
 
-def build_group_offers(request: HttpRequest, run: Run, groups: Sequence[RunGroup]) -> list[tuple[str, int, str, bool]]:
-    """[(key, number of runs, link that adds or removes the group, whether it is drawn)]"""
+def build_group_offers(
+    request: HttpRequest, run: Run, groups: Sequence[RunGroup]
+) -> list[tuple[str, int, str, str, bool]]:
+    """[(key, number of runs, link that adds or removes the group, `groups` of that link, whether it is drawn)]"""
     keys = [group.key for group in groups]
     offers = []
     for key, count in list_group_names(run, permissions.visible_runs(request)):
-        changed = [other for other in keys if other != key] if key in keys else [*keys, key]
-        offers.append((key, count, build_param_link(request, "groups", changed[:MAX_GROUPS]), key in keys))
+        changed = ([other for other in keys if other != key] if key in keys else [*keys, key])[:MAX_GROUPS]
+        offers.append((key, count, build_param_link(request, "groups", changed), ",".join(changed), key in keys))
     return offers
 
 
@@ -97,9 +99,9 @@ def choose_colour(run: Run, taken: dict[int | str, int]) -> int:
     return run.colour if run.colour in free or not free else free[0]
 
 
-def build_overlay_offers(request: HttpRequest, run: Run, overlays: Sequence[Run]) -> list[tuple[Run, str, bool]]:
-    """[(run, link, whether it is overlaid)]: the overlays, then recently updated runs, those of the same project first.
-    The link adds or removes the run; it is empty if there are too many overlays."""
+def build_overlay_offers(request: HttpRequest, run: Run, overlays: Sequence[Run]) -> list[tuple[Run, str, str, bool]]:
+    """[(run, link, `runs` of the link, whether it is overlaid)]: the overlays, then recently updated runs, those of the
+    same project first. The link adds or removes the run; it is empty if there are too many overlays."""
     visible = permissions.visible_runs(request).filter(archived_at=None).exclude(pk=run.pk).select_related("project")
     runs = list(visible.order_by("-seen_at").defer("config", "facts")[: 2 * MAX_OFFERED_RUNS])
     runs.sort(key=lambda other: (other not in overlays, other.project_id != run.project_id))
@@ -108,5 +110,5 @@ def build_overlay_offers(request: HttpRequest, run: Run, overlays: Sequence[Run]
         on = other in overlays
         changed = [overlay for overlay in overlays if overlay != other] if on else [*overlays, other]
         link = build_overlay_link(request, changed) if len(changed) <= MAX_OVERLAYS else ""
-        offers.append((other, link, on))
+        offers.append((other, link, ",".join(each.uid for each in changed), on))
     return offers

@@ -8,59 +8,80 @@ import { buildHeaders } from "../../common/post.js";
 export const mayArrange = root.dataset.mayArrange === "true";
 const url = `${document.body.dataset.root}api/v1/projects/${encodeURIComponent(root.dataset.project)}/charts/`;
 
+export const addKey = (list, key) => (list.includes(key) ? list : [...list, key]);
+export const removeKey = (list, key) => list.filter((other) => other !== key);
+
+// Puts the key before or after the target, or at the end if another user has removed that.
+function moveKey(list, key, target, after) {
+  const others = removeKey(list, key), at = others.indexOf(target);
+  return others.toSpliced(at < 0 ? others.length : at + (after ? 1 : 0), 0, key);
+}
+
+// `saved` is what the server has. A pending change is a function that returns the lists that it replaces: it is applied to
+// whatever the server has when it is sent, so that it undoes nothing else.
 export class Board {
   constructor(onChange) {
-    Object.assign(this, { pinned: [], order: [], wide: [], queries: [], version: -1, onChange, saving: Promise.resolve() });
+    const saved = { pinned: [], order: [], wide: [], queries: [], version: -1 };
+    Object.assign(this, { saved, pending: [], onChange, saving: Promise.resolve() });
+    this.read(saved);
   }
 
-  // Returns whether it differs from what is shown.
+  // Shows the lists with the pending changes. Returns whether they are newer than what was known.
   read(fresh) {
-    if (fresh.version <= this.version) return false;
-    Object.assign(this, fresh);
-    return true;
+    const isNewer = fresh.version > this.saved.version;
+    if (isNewer) this.saved = fresh;
+    Object.assign(this, this.pending.reduce((lists, apply) => ({ ...lists, ...apply(lists) }), this.saved));
+    return isNewer;
   }
 
   toggle(list, key) {
-    const on = !this[list].includes(key);
-    this.change({ [list]: on ? [...this[list], key] : this[list].filter((other) => other !== key) });
-    return on;
+    const edit = this[list].includes(key) ? removeKey : addKey;
+    this.change((lists) => ({ [list]: edit(lists[list], key) }));
   }
 
   // Puts a chart before or after another one of the same section; `keys` are those of the section, in order. Dropped on a
   // pinned chart it is pinned, dropped on another one it is not.
   place(key, target, after, keys) {
     if (key === target) return;
-    const without = keys.filter((other) => other !== key);
-    const at = without.indexOf(target) + (after ? 1 : 0);
-    const moved = [...without.slice(0, at), key, ...without.slice(at)];
-    if (this.pinned.includes(target)) return this.change({ pinned: moved });
-    const order = [...this.order.filter((other) => !moved.includes(other)), ...moved];
-    this.change({ order, pinned: this.pinned.filter((other) => other !== key) });
+    // Other runs may have pinned charts that this page does not show.
+    if (this.pinned.includes(target)) return this.change(({ pinned }) => ({ pinned: moveKey(pinned, key, target, after) }));
+    const moved = moveKey(keys, key, target, after);
+    this.change(({ order, pinned }) => ({
+      order: [...order.filter((other) => !moved.includes(other)), ...moved], pinned: removeKey(pinned, key),
+    }));
   }
 
   // Shows the change at once and saves it. One request at a time, since each is based on the version of the one before.
-  change(changes) {
-    Object.assign(this, changes);
+  // Returns whether it was saved.
+  change(apply) {
+    this.pending.push(apply);
+    this.read(this.saved);
     this.onChange();
-    this.saving = this.saving.then(() => this.save(changes)).catch((error) => showMessage(error.message, MESSAGE_OF_ERROR));
+    this.saving = this.saving.then(() => this.save(apply));
     return this.saving;
   }
 
-  async save(changes) {
+  // If a change is not saved, those that follow it are not sent either, and the page shows what the server has.
+  async save(apply) {
+    if (!this.pending.includes(apply)) return false;
     const headers = { "Content-Type": "application/json", ...buildHeaders() };
-    const body = JSON.stringify({ ...changes, version: this.version });
-    let response;
-    try {
-      response = await fetch(url, { method: "PATCH", headers, body, credentials: "same-origin" });
-    } catch {
-      throw new Error(gettext("Server unreachable. Not saved; try again."));
+    const body = JSON.stringify({ ...apply(this.saved), version: this.saved.version });
+    const response = await fetch(url, { method: "PATCH", headers, body, credentials: "same-origin" }).catch(() => null);
+    const answer = await response?.json().catch(() => null);
+    if (response?.ok && answer) {
+      this.pending.shift();
+      this.read(answer);
+      return true;
     }
-    if (response.ok) return void Object.assign(this, await response.json());
-    const reason = (await response.json().catch(() => ({}))).error?.message;
-    const now = await fetch(url).then((again) => again.json()).catch(() => null);
-    if (now) Object.assign(this, now);
+    this.pending = [];
+    const fresh = response && (await fetch(url).then((again) => (again.ok ? again.json() : null)).catch(() => null));
+    this.read(fresh ?? this.saved);
     this.onChange();
-    throw new Error(reason ?? fill(gettext("Not saved: the server returned status {status}."), { status: response.status }));
+    const unknown = response
+      ? fill(gettext("Not saved: the server returned status {status}."), response)
+      : gettext("Server unreachable. Not saved; try again.");
+    showMessage(answer?.error?.message ?? unknown, MESSAGE_OF_ERROR);
+    return false;
   }
 }
 

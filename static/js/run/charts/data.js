@@ -65,20 +65,35 @@ export function averageCurves(curves) {
 }
 
 // Parts of a sum lie on each other: positive ones upward from 0, negative ones downward. Each has an outer and an inner edge.
-export function stackLines(values) {
-  const outer = values.map((own) => new Array(own.length)), inner = values.map((own) => new Array(own.length));
-  for (let at = 0; at < (values[0]?.length ?? 0); at += 1) {
-    let up = 0, down = 0;
-    values.forEach((own, n) => {
-      const value = own[at];
-      if (value == null) return;
-      inner[n][at] = value < 0 ? down : up;
-      if (value < 0) down += value;
-      else up += value;
-      outer[n][at] = value < 0 ? down : up;
-    });
-  }
+// Each attempt has a stack of its own.
+export function stackLines(lines, axis, values) {
+  const sums = new Map(); // of an attempt: the height of its stack at each place of the axis, upward and downward
+  const outer = [], inner = [];
+  lines.forEach((line, n) => {
+    const key = [line.run.uid, line.attempt, line.step_kind].join(" ");
+    if (!sums.has(key)) sums.set(key, [axis.map(() => 0), axis.map(() => 0)]);
+    const [up, down] = sums.get(key), part = fillBetween(axis, values[n]);
+    const sumOf = (value) => (value < 0 ? down : up);
+    inner.push(part.map((value, at) => (value == null ? undefined : sumOf(value)[at])));
+    outer.push(part.map((value, at) => (value == null ? undefined : (sumOf(value)[at] += value))));
+  });
   return { outer, inner };
+}
+
+// The values with those between two points of the line, which has other steps than the other parts: the server downsamples each
+// by itself. Where a part were missing, the sum would be too small.
+function fillBetween(axis, values) {
+  const filled = [...values];
+  let last = -1; // the place of the point before
+  for (let at = 0; at < values.length; at += 1) {
+    if (values[at] === undefined) continue;
+    if (last >= 0 && values[at] !== null && values[last] !== null) {
+      const slope = (values[at] - values[last]) / (axis[at] - axis[last]);
+      for (let place = last + 1; place < at; place += 1) filled[place] = values[last] + slope * (axis[place] - axis[last]);
+    }
+    last = at;
+  }
+  return filled;
 }
 
 // Exponential moving average without start bias; gaps remain gaps.

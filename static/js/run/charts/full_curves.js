@@ -1,15 +1,23 @@
 // All points of the curves of one chart: the small charts have at most 500 points of each.
-const MIN_POINTS = 60; // a curve with fewer points was not downsampled: the server keeps points of 63 to 125 buckets
+import { root } from "./page.js";
+
+const MIN_POINTS = 60; // fewer points, in all attempts, were not downsampled: the server keeps points of 63 to 125 buckets
 const MAX_POINTS = 20000;
 const MAX_REQUESTS = 8; // at once
 
+// As the small charts: the attempt of the URL is one of the page's own run.
+function findAttempt(run) {
+  const { attempt } = root.dataset;
+  return attempt === "all" || (attempt && run.uid === root.dataset.run) ? attempt : "current";
+}
+
 // Returns a Map from the run's uid to its curves, or null if the page has all points already.
 export async function loadFullCurves(page, chart) {
-  const coarse = page.runs.filter((run) => chart.names.some((name) => (run.curves[name] ?? []).some(
-    (curve) => curve.steps.length >= MIN_POINTS)));
+  const countPoints = (curves = []) => curves.reduce((sum, curve) => sum + curve.steps.length, 0);
+  const coarse = page.runs.filter((run) => chart.names.some((name) => countPoints(run.curves[name]) >= MIN_POINTS));
   if (!coarse.length || chart.query || coarse.length > MAX_REQUESTS || coarse.some((run) => run.members)) return null;
   const load = async (run) => {
-    const query = new URLSearchParams({ max_points: MAX_POINTS, attempt: page.all ? "all" : "current" });
+    const query = new URLSearchParams({ max_points: MAX_POINTS, attempt: findAttempt(run) });
     for (const name of chart.names) query.append("name", name);
     const response = await fetch(`${document.body.dataset.root}api/v1/runs/${run.uid}/metrics/?${query}`);
     if (!response.ok) throw new Error(response.status);

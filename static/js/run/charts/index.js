@@ -1,5 +1,5 @@
 // The charts of the run page. The URL contains all choices: m, smooth, log, x, closed, open, runs, one, chart, zoom, y.
-import { Board, enableDragging, mayArrange } from "./board.js";
+import { addKey, Board, enableDragging, mayArrange, removeKey } from "./board.js";
 import { listRuns } from "./data.js";
 import { makeElement, page, params, root, write } from "./page.js";
 import { paintAll } from "./painting.js";
@@ -75,7 +75,7 @@ async function openLarge(key) {
   const { LargeChart } = await import("./large_chart.js");
   if (!charts.has(key)) return;
   large ??= new LargeChart(document.getElementById("large"), page, {
-    find: (wanted) => charts.get(wanted)?.chart, keys: visibleKeys, onClose: closeLarge, board, onRemove: removeQuery,
+    find: (wanted) => charts.get(wanted), keys: visibleKeys, onClose: closeLarge, board, onRemove: removeQuery,
   });
   root.hidden = document.getElementById("chart-keys").hidden = true;
   large.open(key);
@@ -101,7 +101,12 @@ page.drawRun = (uid) => {
 page.count = (chart) => {
   if (chart.counting === page.runs) return;
   chart.counting = page.runs;
-  countSteps(chart, chart.chart, page.runs, () => (large?.shows(chart.chart.key) ? large.update() : repaintOne(chart)));
+  const isLarge = () => large?.shows(chart.chart.key);
+  const showNote = (text) => {
+    chart.showNote(text);
+    if (isLarge()) large.showOutside();
+  };
+  countSteps({ box: chart.box, showNote }, chart.chart, page.runs, () => (isLarge() ? large.update() : repaintOne(chart)));
 };
 
 function repaintOne(chart) {
@@ -117,9 +122,9 @@ document.getElementById("add-chart-open")?.addEventListener("click", () => openF
 // From the URL, or for everybody from the project.
 function removeQuery(key) {
   const text = key.replace("query:", "");
-  writeAsked(askedTexts().filter((other) => other !== text));
+  writeAsked(removeKey(askedTexts(), text));
   if (board.queries.includes(text)) {
-    board.change({ queries: board.queries.filter((other) => other !== text), pinned: board.pinned.filter((other) => other !== key) });
+    board.change(({ queries, pinned }) => ({ queries: removeKey(queries, text), pinned: removeKey(pinned, key) }));
   } else renderLayout();
 }
 
@@ -134,8 +139,8 @@ const ARRANGE = {
   pin(key) {
     const text = key.replace("query:", "");
     if (isQueryKey(key) && !board.queries.includes(text)) { // a chart of the URL becomes one of the project
-      writeAsked(askedTexts().filter((other) => other !== text));
-      return board.change({ queries: [...board.queries, text], pinned: [...board.pinned, key] });
+      return board.change(({ queries, pinned }) => ({ queries: addKey(queries, text), pinned: addKey(pinned, key) }))
+        .then((isSaved) => isSaved && writeAsked(removeKey(askedTexts(), text)));
     }
     board.toggle("pinned", key);
   },
@@ -216,8 +221,8 @@ async function load() {
     const options = etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {};
     const response = await fetch(root.dataset.charts, { ...options, signal: AbortSignal.timeout(TIMEOUT) });
     if (response.ok) {
-      etag = response.headers.get("ETag");
       await render(await response.json());
+      etag = response.headers.get("ETag"); // not before: the body may break off
     } else if (response.status !== 304 && !layout) showLoadError(fill(gettext("The server returned status {status}."), response));
   } catch {
     // live_updates.js shows that the server is away, and sends a notification when it is back.

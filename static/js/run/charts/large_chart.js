@@ -4,7 +4,7 @@ import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
 import { makeElement, params, write } from "./page.js";
-import { buildOptions, buildPlotData, describeUnplaced } from "./plot.js";
+import { buildOptions, buildPlotData, describeUnplaced, takeSelection } from "./plot.js";
 import { findOutside, findRange, findRangeProblem, parseOpenRange, parseRange } from "./range.js";
 import { buildSide } from "./side.js";
 import { ZoomFrame } from "./zoom_frame.js";
@@ -16,7 +16,8 @@ const TYPING = "input, select, textarea";
 
 export class LargeChart {
   constructor(box, page, { find, keys, onClose, board, onRemove }) {
-    Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null, x: null, isLoading: false });
+    Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null, x: null });
+    Object.assign(this, { isLoading: false, isHeld: false });
     this.part = (name) => box.querySelector(`[data-large="${name}"]`);
     this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.setZoom(range), (range) => this.draw(range));
     this.abort = new AbortController();
@@ -45,7 +46,8 @@ export class LargeChart {
   }
 
   open(key) {
-    this.chart = this.find(key);
+    this.chart = this.find(key).chart;
+    this.plot = void this.plot?.destroy(); // a drag in it ends
     this.full = this.loaded = null;
     this.at = this.x = null;
     write({ chart: key });
@@ -89,8 +91,12 @@ export class LargeChart {
 
   // --- drawing ----------------------------------------------------------------------------------------------------------
 
+  // While the user drags, the plot stays: a new one would lose the selection.
   update() {
-    this.chart = this.find(this.chart.key) ?? this.chart;
+    if (this.plot?.select.width) return void (this.isHeld = true);
+    this.isHeld = false;
+    const small = this.find(this.chart.key);
+    this.chart = small?.chart ?? this.chart;
     const runs = this.full ? this.page.runs.map((run) => ({ ...run, curves: this.full.get(run.uid) ?? run.curves })) : this.page.runs;
     const page = { ...this.page, runs };
     this.plotted = buildPlotData(this.chart, buildLines(this.chart, page), page);
@@ -102,6 +108,7 @@ export class LargeChart {
     this.updateButtons();
     this.draw();
     if (!this.isLoading && this.loaded !== this.page.runs) this.loadFull();
+    if (small && this.chart.query) this.page.count(small); // small charts are not painted now
   }
 
   updatePicker() {
@@ -158,20 +165,22 @@ export class LargeChart {
     this.part("plot").setAttribute("aria-label", fill(label, { chart: this.chart.title, values: values.join(", ") }));
   }
 
-  // Points outside of the y range are counted and named.
+  // Points outside of the y range are counted and named. A chart of a query also shows how far it is counted.
   showOutside() {
     const { count, named } = findOutside(this.plotted, this.xRange, this.yRange);
     const box = this.part("outside");
-    const unplaced = describeUnplaced(this.plotted);
-    box.hidden = !count && !unplaced;
+    const progress = this.chart.query && this.find(this.chart.key)?.note.textContent;
+    const notes = [progress, describeUnplaced(this.plotted), count && this.describeOutside(count, named)].filter(Boolean);
+    box.hidden = !notes.length;
     this.part("show").hidden = !count;
-    this.note = this.part("outside-text").textContent = unplaced;
-    if (!count) return;
+    this.note = this.part("outside-text").textContent = notes.join(" ");
+  }
+
+  describeOutside(count, named) {
     const place = (x) => (this.page.axis === "step" ? fill(gettext("step {step}"), { step: x }) : formatHours(x));
     const points = named.map(({ line, x, value }) => `${line.title}, ${place(x)}: ${formatShort(value)}`);
     const text = ngettext("{count} point outside of the range: {points}", "{count} points outside of the range: {points}", count);
-    const outside = fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
-    this.note = this.part("outside-text").textContent = [unplaced, outside].filter(Boolean).join(" ");
+    return fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
   }
 
   // The page that shares this chart outside: with its metrics, the drawn runs and groups, the scale and the zoom.
@@ -223,9 +232,15 @@ export class LargeChart {
 
   // --- ranges -------------------------------------------------------------------------------------------------------------
 
+  // At the end of a drag. uPlot finishes first: a plot that is destroyed in between listens on, and takes each later click for
+  // another end of the drag.
   select(plot) {
-    const { left, width } = plot.select;
-    if (width > 3) this.setZoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+    const range = takeSelection(plot);
+    queueMicrotask(() => {
+      if (this.abort.signal.aborted) return;
+      if (range && plot === this.plot) this.setZoom(range);
+      if (this.isHeld) this.update();
+    });
   }
 
   setZoom(range) {

@@ -12,6 +12,8 @@ export const makeElement = (tag, fields = {}, ...children) => {
   return element;
 };
 
+const EVAL_METRIC = /^(val|eval)(?![a-z0-9])|^samples\/eval\//i; // val-core/…, eval_reward, but not value_loss
+
 let held;
 
 export const page = {
@@ -23,10 +25,13 @@ export const page = {
   forgetSpan: () => (held = undefined),
   enlarge: () => {}, // set by index.js
   drawRun: () => {},
-  // The page of a step's samples; steps of evaluation metrics are those of the eval split.
+  // The page of a step's samples; steps of evaluation metrics are those of the eval split. A chart without lines leads to the
+  // samples of the page's own run.
   stepUrl(line, step) {
-    const split = /^(val|eval|samples\/eval)\b/.test(line.name) ? "?split=eval" : "";
-    return root.dataset.step.replace("RUN", encodeURIComponent(line.run.target)).replace("STEP", step) + split;
+    const { name = "", run = page.runs[0] } = line ?? {};
+    const [, counted] = /^query:\w+\|(\w+)\|/.exec(name) ?? [];
+    const split = (counted ? counted === "eval" : EVAL_METRIC.test(name)) ? "?split=eval" : "";
+    return root.dataset.step.replace("RUN", encodeURIComponent(run.target)).replace("STEP", step) + split;
   },
   // For screen readers: what the keyboard moved to.
   announce(x, lines, values) {

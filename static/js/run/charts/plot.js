@@ -9,6 +9,7 @@ const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
 const FILL = 0.16, STACK_FILL = 0.45; // opacity
 const COLOURS = 8;
 const MAX_LINEAR_TICKS = 5, MAX_DECADES = 5, FEW_DECADES = 1.5;
+const MIN_SELECTION = 3; // px: less is a click
 
 // {data, raw, first, bands, lines, faint, log, unplaced}: `raw` are the values to show; the series of the lines begin at
 // `first`. `unplaced` is the number of values that have no place on the log axis.
@@ -20,7 +21,7 @@ export function buildPlotData(chart, lines, page) {
   const unplaced = log ? raw.flat().filter((value) => value != null && value <= 0).length : 0;
   const shape = { lines, log, faint: !stacked && faint.length > 0, first, raw, stacked, unplaced };
   if (stacked) {
-    const { outer, inner } = stackLines(drawn);
+    const { outer, inner } = stackLines(lines, axis, drawn);
     const bands = lines.flatMap((line, n) => { // uPlot fills where the first series is above the second: both signs
       const edges = [first + n, first + lines.length + n];
       return [edges, edges.toReversed()].map((series) => ({ series, line, opacity: STACK_FILL }));
@@ -131,6 +132,14 @@ const fade = (colour, opacity) => colour.replace("rgb(", "rgba(").replace(")", `
 // Without a GPU, a line of 500 points takes 15 times as long at 1.3 pixels as at 1 pixel.
 const lineWidth = () => (devicePixelRatio > 1 ? 1.3 : 1);
 
+// Ends a selection that the user has made by dragging. Returns its x range, or null if that is too narrow.
+export function takeSelection(plot) {
+  const { left, width } = plot.select;
+  const range = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+  plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+  return width > MIN_SELECTION ? range : null;
+}
+
 // The y range with a margin above and below. A range close to floating-point precision is widened.
 export function spread(_, low, high) {
   if (low == null) return [0, 1];
@@ -142,12 +151,13 @@ export function spread(_, low, high) {
 export function spreadLog(_, low, high) {
   if (low == null) return [0.1, 1];
   const room = Math.max((high / low) ** 0.06, 1.02);
-  return [low / room, high * room];
+  return [Math.max(low / room, Number.MIN_VALUE), Math.min(high * room, Number.MAX_VALUE)]; // a log axis has no 0
 }
 
-// The ticks of a log axis from `low` to `high`. uPlot's own need a range that begins with a power of 10, else they may never
-// end. Within a factor of 10 the ticks are those of a linear axis.
+// The ticks of a log axis from `low` to `high`; none if that has no end. uPlot's own need a range that begins with a power of
+// 10, else they may never end. Within a factor of 10 the ticks are those of a linear axis.
 export function splitLog(low, high) {
+  if (!(low > 0 && high < Infinity)) return [];
   const round = (tick) => Number(tick.toPrecision(12));
   if (high / low < 10) {
     const least = (high - low) / MAX_LINEAR_TICKS, power = 10 ** Math.floor(Math.log10(least));

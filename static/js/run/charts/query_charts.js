@@ -7,7 +7,7 @@ import { writeMessage } from "../../common/ui.js";
 
 const PREFIX = "query:";
 const MAX_POINTS = 500;
-const RETRY = 3000; // ms after an error
+const RETRY = 3000, MAX_RETRY = 60000; // ms after an error, longer each time
 const curves = new Map(); // `${uid} ${key}` -> { curve, complete, version }
 let version = 0; // increases when the runs change, so that new steps are counted
 
@@ -46,8 +46,9 @@ async function request(uid, { query }, maxPoints = MAX_POINTS) {
   const search = new URLSearchParams({ ...query, max_points: maxPoints });
   const response = await fetch(`${document.body.dataset.root}api/v1/runs/${uid}/query-curve/?${search}`, { cache: "no-store" });
   const result = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(result.error?.message ?? fill(gettext("The server returned status {status}."), response));
-  return result;
+  if (response.ok) return result;
+  const message = result.error?.message ?? fill(gettext("The server returned status {status}."), response);
+  throw Object.assign(new Error(message), { status: response.status });
 }
 
 // Checks a query by counting it for the page's own run. Throws an error with the server's message.
@@ -60,18 +61,28 @@ function findCurve(run, key) {
   return known.length ? averageCurves(known) : null;
 }
 
+// The hours of a run's steps: of each attempt the curve with most points, up to the step at which the next attempt begins.
+function buildClock(run, step_kind) {
+  const longest = new Map(); // by number of the attempt
+  const timed = Object.entries(run.curves).filter(([name]) => !isQueryKey(name)).flatMap(([, own]) => own);
+  for (const curve of timed.filter((other) => other.hours?.length && other.step_kind === step_kind))
+    if (!(longest.get(curve.number)?.steps.length >= curve.steps.length)) longest.set(curve.number, curve);
+  let clock = []; // [step, hours]
+  for (const { steps, hours } of [...longest.values()].sort((a, b) => a.number - b.number))
+    clock = [...clock.filter(([step]) => step < steps[0]), ...steps.map((step, at) => [step, hours[at]])];
+  return { steps: clock.map(([step]) => step), hours: clock.map(([, at]) => at) };
+}
+
 export function attachCurves(runs, charts) {
   for (const run of runs)
     for (const { key } of charts) {
       const known = findCurve(run, key);
-      if (!known) continue;
-      const longest = Object.values(run.curves).flat().filter((other) => other.hours).sort((a, b) => b.steps.length - a.steps.length)[0];
-      run.curves[key] = [page.axis === "time" ? addHours(known, longest) : known];
+      if (known) run.curves[key] = [page.axis === "time" ? addHours(known, buildClock(run, known.step_kind)) : known];
     }
 }
 
 // Counts until all steps are known. `chart` shows the progress and is drawn again after each answer.
-export async function countSteps(chart, spec, runs, redraw) {
+export async function countSteps(chart, spec, runs, redraw, wait = RETRY) {
   const now = version;
   const uids = [...new Set(runs.flatMap((run) => run.members?.map((member) => member.uid) ?? [run.uid]))];
   const maxPoints = runs.some((run) => run.members) ? 0 : MAX_POINTS; // the mean needs the same steps of each run
@@ -83,6 +94,7 @@ export async function countSteps(chart, spec, runs, redraw) {
       do {
         result = await request(uid, spec, maxPoints);
         if (now !== version) return; // newer runs are counted by another call
+        wait = RETRY;
         const { step_kind, steps, values, done, total, complete } = result;
         const known = values.map((value) => value ?? undefined); // null would be a NaN that the trainer logged
         curves.set(id, { curve: { attempt: "", number: 0, step_kind, steps, values: known }, complete, version: now });
@@ -92,8 +104,12 @@ export async function countSteps(chart, spec, runs, redraw) {
         redraw();
       } while (!result.complete && chart.box.isConnected);
     } catch (error) {
-      chart.showNote(error instanceof TypeError ? gettext("Server unreachable. Trying again.") : error.message);
-      if (error instanceof TypeError) setTimeout(() => now === version && countSteps(chart, spec, runs, redraw), RETRY);
+      const isUnreachable = error instanceof TypeError;
+      chart.showNote(isUnreachable ? gettext("Server unreachable. Trying again.") : error.message);
+      const mayPass = isUnreachable || error.status === 429 || error.status >= 500;
+      const next = Math.min(2 * wait, MAX_RETRY);
+      const again = () => now === version && chart.box.isConnected && countSteps(chart, spec, runs, redraw, next);
+      if (mayPass) setTimeout(again, wait);
       return;
     }
   }
@@ -117,6 +133,7 @@ export function openForm(uid, onAdd) {
     button.disabled = true;
     try {
       await checkQuery(uid, text);
+      if (!dialog.open) return; // cancelled
       dialog.close();
       onAdd(text);
     } catch (error) {

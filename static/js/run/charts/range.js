@@ -47,7 +47,7 @@ function listPoints({ data, first, lines, raw, stacked }, [from, to]) {
 
 export function findRange(mode, plotted, xRange) {
   const values = listPoints(plotted, xRange).map(([value]) => value).filter((value) => !plotted.log || value > 0).sort((a, b) => a - b);
-  for (const { series } of plotted.stacked ? [] : plotted.bands)
+  for (const { series } of plotted.bands)
     for (const edge of series) plotted.data[0].forEach((x, at) => {
       const value = plotted.data[edge][at];
       if (x >= xRange[0] && x <= xRange[1] && value != null && mode !== "fit") values.push(value);

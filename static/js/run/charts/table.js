@@ -8,7 +8,7 @@ export function buildTable(charts, runs) {
   const table = Object.assign(document.createElement("table"), { className: "list metric-table" });
   const head = document.createElement("tr");
   const words = [gettext("metric"), ...(runs.length > 1 ? [gettext("run")] : [])];
-  const numbers = [gettext("last"), gettext("at step"), gettext("lowest"), gettext("highest"), gettext("points")];
+  const numbers = [gettext("last"), gettext("at step"), gettext("lowest"), gettext("highest")];
   head.append(...words.map((title) => cell("th", title)), ...numbers.map((title) => cell("th", title, "num")));
   const body = document.createElement("tbody");
   const titles = new Map(charts.filter(({ query }) => query).map(({ key, title }) => [key, title]));
@@ -31,8 +31,8 @@ function buildRows(name, text, run, several) {
   row.dataset.metric = text;
   const title = cell("th", text);
   title.scope = "row";
-  const numbers = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
-  const texts = numbers.map((value, at) => (at === 1 || at === 4 ? value.toLocaleString("en") : formatShort(value)));
+  const numbers = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+  const texts = numbers.map((value, at) => (at === 1 ? value.toLocaleString("en") : formatShort(value)));
   row.append(title, ...(several ? [cell("td", run.name ?? "", `c${run.colour}`)] : []), ...texts.map((text) => cell("td", text, "num")));
   return [row];
 }

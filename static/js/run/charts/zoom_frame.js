@@ -1,6 +1,6 @@
 // The small chart below the large one: the whole axis, with a frame around the part that is shown. Drag the frame to move it,
 // drag outside of it for another part.
-import { buildOptions } from "./plot.js";
+import { buildOptions, takeSelection } from "./plot.js";
 
 const HEIGHT = 58;
 
@@ -34,9 +34,8 @@ export class ZoomFrame {
   }
 
   select(plot) {
-    const { left, width } = plot.select;
-    if (width > 3) this.onZoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
-    if (width) plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    const range = takeSelection(plot);
+    if (range) queueMicrotask(() => this.plot && this.onZoom(range)); // uPlot has to finish before its plot is destroyed
   }
 
   grab(event) {

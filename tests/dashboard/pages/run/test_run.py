@@ -143,6 +143,18 @@ def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Cl
     assert 'href="?m=kl"' in at.get(f"/runs/{left.uid}/?m=kl&runs={right.uid}", headers=overlay).content.decode()
 
 
+def test_a_tag_with_odd_characters_is_one_value_of_the_links_that_keep_the_url(runs: list[Run], at: Client) -> None:
+    """A script puts `data-set` into the current URL."""
+    left, right = runs
+    Run.objects.filter(pk__in=[left.pk, right.pk]).update(tags=["50% a&b", "sweep"])
+    here, overlay = f"/runs/{left.uid}/", {"HX-Request": "true", "HX-Target": "overlay"}
+    page = at.get(f"{here}?groups=tag:sweep,tag:50%25%20a%26b").content.decode()
+    assert 'data-set="groups=tag%3A50%25%20a%26b"' in page
+    offers = at.get(f"{here}?groups=tag:sweep", headers=overlay).content.decode()
+    assert 'data-set="groups=tag%3Asweep%2Ctag%3A50%25%20a%26b"' in offers
+    assert f'data-set="runs={right.uid}"' in offers
+
+
 def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
     curve = {"attempt": "a", "number": 1, "step_kind": "global_step", "steps": [1, 2]}
     curves = {name: [{**curve, "values": [0.0, float(at)]}] for at, name in enumerate(chart_layout.SCORE_FAN_METRICS)}

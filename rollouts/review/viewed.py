@@ -48,20 +48,20 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
 
 
 @transaction.atomic
-def approve_sample(run: Run, sample_id: str, by: User) -> LabelAction:
+def approve_sample(run: Run, sample_id: str, by: User, rationale: str = "") -> LabelAction:
     """Says that a sample is OK. See `answer_review`."""
-    return answer_review(run, sample_id, by, "ok")
+    return answer_review(run, sample_id, by, "ok", rationale)
 
 
 @transaction.atomic
-def answer_review(run: Run, sample_id: str, by: User, value: str) -> LabelAction:
-    """Stores `ok` or `cannot-judge` as the user's label `review`, and marks the sample as viewed. An OK withdraws the
-    user's flags that say bad. The caller has checked that the user may annotate. Raises InvalidInputError, and
-    NotFoundError if the run does not have the sample."""
+def answer_review(run: Run, sample_id: str, by: User, value: str, rationale: str = "") -> LabelAction:
+    """Stores `ok` or `cannot-judge` as the user's label `review` with their comment, and marks the sample as viewed. An
+    OK withdraws the user's flags that say bad. The caller has checked that the user may annotate. Raises
+    InvalidInputError, and NotFoundError if the run does not have the sample."""
     if not (sample_id.isascii() and sample_id.isalnum()):
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
-    action = store_labels(run, by, [Answer(sample_id, REVIEW_NAME, value)])
+    action = store_labels(run, by, [Answer(sample_id, REVIEW_NAME, value, rationale)])
     mark_viewed(run, [sample_id], by)
     return action
 

@@ -44,6 +44,7 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
     expect(box.locator("blockquote")).to_have_text(quote)
     expect(box.get_by_label("Title")).to_be_focused()
     page.keyboard.type(f"Seen in {training.uid}")
+    page.mouse.click(5, 5)  # outside the dialog, which stays since something is typed
     box.get_by_label("current query").check()
     page.keyboard.press("Control+Enter")
     expect(box).to_be_hidden()
@@ -103,3 +104,15 @@ def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, trai
     copied = str(page.evaluate("navigator.clipboard.readText()")).split("\n")
     assert copied[1:] == [f"> {quote}", f"{visit.site.url}/samples/{row}/"]
     assert "train step 1 · score" in copied[0]
+    page.keyboard.press("q")
+    box = page.locator("#adding")
+    expect(box).to_be_visible()
+    heading = box.locator("label").first.bounding_box()
+    assert heading
+    page.mouse.move(heading["x"] + 5, heading["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(5, 5)
+    page.mouse.up()  # what began inside the dialog does not close it
+    expect(box).to_be_visible()
+    page.mouse.click(5, 5)
+    expect(box).to_be_hidden()

@@ -19,6 +19,7 @@ from tests.browser.conftest import Members
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
+from tests.browser.test_slow import Held
 
 pytestmark = DIRECT
 
@@ -164,9 +165,11 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     answer(page)  # the next item was loaded before
     banner = page.locator("#unsaved-answers")
     expect(banner).to_contain_text("1 answered items are not saved yet")
-    for key in ("2", "Enter"):
+    for key in ("1", "Enter"):
         page.keyboard.press(key)
     expect(banner).to_contain_text("2 answered items are not saved yet")
+    page.locator("article [name='q.correct']").last.check(force=True)
+    page.keyboard.press("Enter")  # the item is still open: this answer replaces the one that waits
     second = page.locator("article[data-item]").get_attribute("data-item")
     visit.context.set_offline(False)
     expect(banner).to_be_hidden()
@@ -401,6 +404,28 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
 
 
 @pytest.mark.usefixtures("mates")
+def test_keys_pressed_while_the_next_item_loads_answer_that_item(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    following = Held(visit.page, re.compile("after="))
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    for key in ("1", "4", "Enter", "2", "4", "Enter"):
+        page.keyboard.press(key)
+    following.wait()
+    following.release()
+    expect(page.locator(STATUS)).to_have_text("2 answered, 1 left")
+    checked = page.locator("article[data-item] input:checked")
+    expect(checked).to_have_count(0)
+    page.keyboard.down("1")
+    page.keyboard.down("1")  # as of a key that is held: the next question is not answered
+    page.keyboard.up("1")
+    expect(checked).to_have_count(1)
+    page.keyboard.press("u")  # before the draft is saved
+    expect(checked).to_have_count(2)
+    page.keyboard.press("Enter")
+    expect(checked).to_have_count(1)
+
+
+@pytest.mark.usefixtures("mates")
 def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
@@ -422,9 +447,13 @@ def slow_down(route: Route) -> None:
 
 @pytest.mark.usefixtures("mates")
 def test_a_typed_correction_is_saved_without_a_click_on_its_box(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2)
+    training.pushed(1, 3)
     queue = create_queue(training)
     page = visit.go(f"/queues/{queue}/review/")
+    with page.expect_request("**/answers/") as request:
+        answer(page)
+    sent = request.value.post_data or ""
+    assert 'name="q.correct"' in sent and 'name="correction"' not in sent  # without the text of the response
     item = page.locator("article[data-item]").get_attribute("data-item")
     page.locator(".correction summary").click()
     page.locator("[name=correction]").fill("The answer is 4.")

@@ -11,6 +11,7 @@ from tests.browser.support.axe import list_violations
 from tests.browser.support.measure import Visit, overflow, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
+from tests.browser.test_slow import Held
 
 pytestmark = NGINX
 
@@ -28,7 +29,9 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     page.wait_for_load_state("networkidle")
     assert [urlsplit(url).path.endswith("/samples/") for url in requests] == [True]  # the panes of the others, at once
     first, second, third, last = rows(page)
-    page.keyboard.press("a")
+    for _ in range(3):
+        page.keyboard.down("a")  # as of a key that is held: only one sample is decided
+    page.keyboard.up("a")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     expect(page.locator(f"#r-{first}")).to_contain_text("✓ OK")
     page.keyboard.press("1")
@@ -55,6 +58,26 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     assert list_violations(page) == []
 
 
+def test_a_decision_can_be_changed_before_it_is_saved(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/review/?run={training.uid}")
+    first, second, third = rows(page)
+    decisions = Held(page, "**/verdict/")
+    page.keyboard.press("1")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    decisions.wait()
+    training.product.post("flags/", {"sample": third})
+    expect(page.locator(f"#r-{third}")).to_have_attribute("data-done", "")  # the list is up to date
+    expect(page.locator(f"#r-{first}")).to_have_attribute("data-done", "")
+    page.keyboard.press("k")
+    expect(page.locator(f"#sample article[data-id='{first}']")).to_be_visible()
+    page.keyboard.press("a")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    decisions.release()
+    expect(page.locator(f"#r-{first}")).to_contain_text("✓ OK")
+    expect(page.locator("#queue")).to_contain_text("2 of 3 · 66 %")
+
+
 def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     page = visit.go(f"/review/?run={training.uid}")
@@ -62,7 +85,7 @@ def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training
     comment, label = page.locator("#verdict-text"), page.locator("#verdict-label")
     comment.fill("about the first")
     label.select_option("unsure")
-    page.locator(f"#r-{second}").click()
+    page.locator(f"#r-{second}").click(position={"x": 4, "y": 8})  # at the edge, where other lists select the row
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     expect(comment).to_have_value("")
     expect(label).to_have_value("bad")
@@ -92,6 +115,14 @@ def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit,
     expect(page.locator(f"#r-{second}")).to_have_attribute("data-viewed", "OK")
     with page.expect_response(lambda request: "/seen/" in request.url and third in (request.request.post_data or "")):
         expect(page.locator(f"#r-{third}")).to_have_attribute("data-viewed", "viewed")
+    page.keyboard.press("k")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    for key in "f1":
+        page.keyboard.press(key)
+    expect(page.locator(f"#r-{second} .tag.flag")).to_be_visible()
+    expect(page.locator(f"#r-{second}")).to_have_attribute("data-viewed", "viewed")  # the flag withdraws the OK
+    page.keyboard.press("u")
+    expect(page.locator(f"#r-{second}")).to_have_attribute("data-viewed", "OK")
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
     assert rows(page) == [second]
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")

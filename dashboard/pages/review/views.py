@@ -229,16 +229,17 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
 @login_required
 @require_POST
 def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
-    """`fine`, `cannot-judge`, else a flag with label, reason and text. All mark the sample as viewed."""
+    """`fine` or `cannot-judge` with a text, else a flag with label, reason and text. All mark the sample as viewed."""
     sample = permissions.sample_or_404(request, pk)
     run, user = sample.step.run, common.get_signed_in_user(request)
     permissions.require_role(request, run.project, "annotator")
+    text = request.POST.get("text", "").strip()
     try:
         if request.POST.get("fine"):
-            review.approve_sample(run, pk, user)
+            review.approve_sample(run, pk, user, text)
             message = _("Marked as OK.")
         elif request.POST.get("cannot-judge"):
-            review.answer_review(run, pk, user, "cannot-judge")
+            review.answer_review(run, pk, user, "cannot-judge", text)
             message = _("Saved: cannot judge.")
         else:
             action = flag_samples(run, [pk], user, **parse_flag_form(request))

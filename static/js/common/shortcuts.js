@@ -15,15 +15,18 @@ export const onEscape = (handler) => escapeHandlers.push(handler);
 const isPressable = (element) => element.checkVisibility() && !element.disabled;
 export const pressable = (selector) => [...document.querySelectorAll(selector)].filter(isPressable);
 
+// A key that is held moves on and on, but it sends or chooses only once: each time it would meet something else.
+const decides = (element) => ["submit", "checkbox", "radio"].includes(element.type);
+
 // If several elements have the key, the one in the focused sample wins.
-function press(selector) {
+function press(selector, isRepeated = false) {
   const all = pressable(selector);
   const target = all.find((element) => element.closest("[data-id]:focus-within")) ?? all[0];
   if (!target) return false;
   if (target.matches(TYPING)) {
     target.focus();
     target.select?.();
-  } else target.click();
+  } else if (!(isRepeated && decides(target))) target.click();
   return true;
 }
 
@@ -77,8 +80,9 @@ function handleKey(key, event) {
     closeHint();
     return press(selectorOf("go", key)) || key !== "Tab";
   }
-  if ((key === "Enter" || key === " ") && event.target.closest?.("a, button, summary")) return false;
-  return press(selectorOf("key", key === " " ? "Space" : key)) || (key === GO && openHint());
+  const focused = event.target.closest?.("a, button, summary");
+  if (focused && (key === "Enter" || key === " ")) return event.repeat && decides(focused);
+  return press(selectorOf("key", key === " " ? "Space" : key), event.repeat) || (key === GO && openHint());
 }
 
 function handleEscape(typing, event) {

@@ -76,6 +76,19 @@ box.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.repeat && (event.ctrlKey || event.metaKey)) box.querySelector("form").requestSubmit();
 });
 
+// A click outside closes the dialog, but not if something was typed, or if it began inside: a selection may end outside.
+let beganOutside = false;
+
+function isOutside({ target, clientX: x, clientY: y }) {
+  const { left, right, top, bottom } = box.getBoundingClientRect();
+  return target === box && (x < left || x > right || y < top || y > bottom);
+}
+
+const isChanged = (field) =>
+  /^(checkbox|radio)$/.test(field.type) ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
+
+box.addEventListener("pointerdown", (event) => (beganOutside = isOutside(event)));
 box.addEventListener("click", (event) => {
-  if (event.target === box || event.target.closest("[data-add-close]")) box.close();
+  const isLeft = beganOutside && isOutside(event) && ![...box.querySelectorAll("input, textarea")].some(isChanged);
+  if (isLeft || event.target.closest("[data-add-close]")) box.close();
 });

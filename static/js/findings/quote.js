@@ -1,5 +1,5 @@
 // Quotes: copied as text for a chat, or added to a finding.
-import { copyText, showMessage } from "../common/ui.js";
+import { copyText } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 
 const NONE = { text: "", near: 0 };
@@ -33,13 +33,12 @@ function buildBlock({ chat, to }, text) {
 
 export async function copyQuote(button, passage) {
   const quote = buildQuote(passage);
-  await copyText(buildBlock(button.dataset, quote.text || (button.dataset.tail ?? end(button))));
-  showMessage(quote.text ? gettext("Copied with quote") : gettext("Copied"));
+  const block = buildBlock(button.dataset, quote.text || (button.dataset.tail ?? end(button)));
+  await copyText(block, quote.text ? gettext("Copied with quote") : undefined);
 }
 
 export async function copyBlock(button) {
   await copyText(button.nextElementSibling.textContent);
-  showMessage(gettext("Copied"));
 }
 
 export async function addQuote(link, passage) {

@@ -1,6 +1,6 @@
 // Flagging: f opens the box, a digit saves with that reason and moves to the next sample, Enter focuses the comment, Esc
 // closes. If rows are selected, f flags all of them. u undoes.
-import { listUnsaved, resume, save } from "./outbox.js";
+import { listUnsaved, save } from "./outbox.js";
 import { forget } from "../sample/prefetch.js";
 import { holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
@@ -33,11 +33,12 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-pick]")) holdKeys(picks().then((picks) => picks.toggle()));
 });
 
-// Runs before the click handlers of reader.js: shift-click selects a range of rows, the left edge selects one row.
+// Runs before the click handlers of reader.js: shift-click selects a range of rows, the left edge selects one row. Not on the
+// page of a review, where each sample is decided by itself.
 document.addEventListener(
   "click",
   (event) => {
-    const row = event.target.closest?.("#rows tr[data-id]");
+    const row = event.target.closest?.(".step-page #rows tr[data-id]");
     if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
     const edge = event.clientX && event.clientX - row.getBoundingClientRect().left < EDGE;
     if (!event.shiftKey && !edge) return;
@@ -54,7 +55,8 @@ document.addEventListener(
   "keydown",
   (event) => {
     const details = box();
-    if (!details?.open || event.ctrlKey || event.metaKey || event.altKey || isIgnored(event) || isTurnedOff(event.key)) return;
+    if (!details?.open || !details.checkVisibility({ visibilityProperty: true })) return; // a closed drawer may have an open box
+    if (event.ctrlKey || event.metaKey || event.altKey || isIgnored(event) || isTurnedOff(event.key)) return;
     if (event.target.matches("input, textarea, select") || document.querySelector("dialog[open]")) return;
     const reason = details.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
     if (reason) moveOn = details.id === "flag-box";
@@ -141,4 +143,3 @@ document.addEventListener("submit", async (event) => {
     if (isOk && document.getElementById("step-page")) show(id);
   }
 });
-resume();

@@ -1,7 +1,9 @@
 // Saves flags and decisions in order. The page goes on while they are saved. If the server does not answer or the user is
-// signed out, they are kept in this tab, also over a reload, the page says so, and they are sent again until they are saved.
+// signed out, they are kept in this tab, also over a reload and on other pages, the page says so, and they are sent again until
+// they are saved.
 import { fill, gettext, ngettext } from "../common/i18n.js";
 import { SIGNED_OUT, buildHeaders, isSignedOut } from "../common/post.js";
+import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 
 const MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000, SLOW = 2000; // ms
 const who = document.querySelector(".who")?.textContent.trim() ?? "";
@@ -26,8 +28,8 @@ export function save(form, item, submitter = null, changes = {}) {
 
 export const listUnsaved = (sample) => (state === "failed" ? items.filter((item) => item.sample === sample) : []);
 
-// After a reload: what was not saved before. An undo that may have been sent would undo something else.
-export function resume() {
+// What was not saved on the page before. An undo that may have been sent would undo something else.
+function resume() {
   try {
     items = JSON.parse(sessionStorage.getItem(STORE) ?? "[]").filter((item) => !(item.once && item.isSent));
   } catch {
@@ -54,12 +56,18 @@ async function sendAll() {
       report(items.length ? state : "");
       const [resolve, reject] = promises.get(item) ?? [];
       promises.delete(item);
-      if (result.error) reject?.(result.error);
-      else resolve?.(result.json);
+      if (!result.error) resolve?.(result.json);
+      else if (reject) reject(result.error);
+      else showMessage(describeError(item, result.error), MESSAGE_OF_ERROR);
       document.dispatchEvent(new CustomEvent("deck:saved", { detail: { item, error: result.error } }));
     } else await pause(Math.min(MAX_RETRY, MIN_RETRY * 2 ** tries++));
   }
   sending = false;
+}
+
+// For an item of the page before, whose sample may not be on the screen. The palette finds it by the start of its id.
+function describeError({ sample }, { message }) {
+  return sample ? fill(gettext("Sample {sample}: {message}"), { sample: sample.slice(0, 16), message }) : message;
 }
 
 // {json}, {error} if the server refuses, or nothing if it does not answer.
@@ -135,4 +143,5 @@ function report(now, wait = 0) {
   if (changed) document.dispatchEvent(new CustomEvent("deck:unsaved"));
 }
 
-addEventListener("beforeunload", (event) => state === "failed" && event.preventDefault());
+addEventListener("beforeunload", (event) => state && event.preventDefault());
+resume();

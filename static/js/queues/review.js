@@ -3,13 +3,13 @@ import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
-import { SIGNED_OUT, postForm } from "../common/post.js";
+import { SIGNED_OUT, postData, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
 import { Pairs } from "./pairs.js";
-import { isSaving, saveAnswers, waitForSaving } from "./saving.js";
+import { isSaving, replaceAnswers, saveAnswers, waitForSaving } from "./saving.js";
 
-const DRAFT_DELAY = 900; // ms after the last change
+const DRAFT_DELAY = 900, DRAFT_TIMEOUT = 30000; // ms; the delay after the last change
 const SLOT_TAKEN = "slot_taken"; // the codes of answers that the server keeps as a draft
 const QUEUE_CLOSED = "queue_closed";
 const PAIR_KEYS = { ArrowLeft: "1", ArrowRight: "2" };
@@ -19,11 +19,12 @@ let ahead = null; // {after, html}: the next item, a promise
 let openedAt = performance.now();
 let draftTimer = 0;
 let draft = null; // the last one, a promise
+let isEdited = false; // since the item was opened or its answers were last sent
 let opening = null; // of the next item, a promise
 let order = null; // of the responses of a group
 let pairs = null; // of them
 let progress = ""; // after the last answer: an item that was loaded before has an older one
-let selection = null; // the last one in the response: a click on the button clears it
+let selection = null; // the last one in the response, { text, selected }: a click on the button clears it
 
 const article = () => panel.querySelector("article[data-item]");
 const form = () => panel.querySelector("form[data-answers]");
@@ -44,6 +45,7 @@ function showItem(html) {
   startComparing();
   openedAt = performance.now();
   ahead = selection = null;
+  isEdited = false;
   focusQuestion(questions().find((question) => !hasAnswer(question)) ?? questions()[0]);
   panel.querySelector(".queue-texts")?.scrollTo(0, 0);
   document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
@@ -64,9 +66,10 @@ function preload() {
   ahead = { after: position, html: request };
 }
 
-// Keys wait until the next item is there: they would answer the one before.
+// Keys wait until the next item is there: they would answer the one before. `opening` ends before they are used, else Enter
+// would not count.
 function openNext() {
-  opening ??= holdKeys(showNext(), () => false).finally(() => (opening = null));
+  opening ??= holdKeys(showNext().finally(() => (opening = null)), () => false);
   return opening;
 }
 
@@ -160,6 +163,14 @@ function showError(message) {
 
 // --- saving -----------------------------------------------------------------------------------------------------------
 
+// The fields of the form. An unchecked correction is the text of the response, which may be too large for a server that stores
+// none of it.
+function readFields(sent) {
+  const data = new FormData(sent);
+  if (!data.has("has_correction")) data.delete("correction");
+  return data;
+}
+
 function submit() {
   if (opening) return;
   clearTimeout(draftTimer);
@@ -171,24 +182,28 @@ function submit() {
     return showError(gettext("Answer this question first, or press 0 if you cannot judge."));
   }
   const item = article().dataset.item;
-  if (isSaving(item)) return openNext(); // the server was unreachable: its answers wait already
   const sent = form();
   sent.elements.seconds.value = ((performance.now() - openedAt) / 1000).toFixed(1);
-  saveAnswers(item, sent.action, new FormData(sent), draft).then((result) => finishSaving(item, result));
+  const data = readFields(sent);
+  isEdited = false;
+  // If the server was unreachable, the item is still open while its answers wait.
+  if (isSaving(item)) replaceAnswers(item, data, draft);
+  else saveAnswers(item, sent.action, data, draft).then((result) => finishSaving(item, result));
   openNext();
 }
 
-// An answer that the server refuses opens the item again. One that was sent in vain at first moves on when it is saved.
+// An answer that the server refuses opens the item again. One that was sent in vain at first moves on when it is saved, unless
+// the person is changing it.
 async function finishSaving(item, { error, result }) {
   if (!error) {
     showProgress(result.progress);
-    if (article()?.dataset.item === item && !opening) openNext();
+    if (article()?.dataset.item === item && !opening && !isEdited) openNext();
     return;
   }
   if (error.code === QUEUE_CLOSED) return showClosed();
   showMessage(error.message, MESSAGE_OF_ERROR);
   if (error.code === SLOT_TAKEN) return;
-  if (draftTimer) await saveDraft(); // of the item that is open now
+  if (isEdited) await saveDraft(); // of the item that is open now
   await openItem(item);
   showError(error.message);
 }
@@ -206,20 +221,24 @@ function saveDraft() {
   draftTimer = 0;
   const sent = form();
   if (!sent) return null;
-  draft = postForm(sent, { draft: "1" }).catch(() => {}); // the answers themselves are saved with Enter
+  const data = readFields(sent);
+  data.set("draft", "1");
+  const signal = AbortSignal.timeout(DRAFT_TIMEOUT);
+  draft = postData(sent.action, data, signal).catch(() => {}); // the answers themselves are saved with Enter
   return draft;
 }
 
-function scheduleDraft() {
+function scheduleDraft(delay = DRAFT_DELAY) {
+  isEdited = true;
   clearTimeout(draftTimer);
-  draftTimer = setTimeout(saveDraft, DRAFT_DELAY);
+  draftTimer = setTimeout(saveDraft, delay);
 }
 
 // The page is left within a moment after a change.
 window.addEventListener("pagehide", () => {
   const sent = form();
   if (!draftTimer || !sent) return;
-  const data = new FormData(sent);
+  const data = readFields(sent);
   data.set("draft", "1");
   navigator.sendBeacon(sent.action, data);
 });
@@ -235,8 +254,7 @@ document.addEventListener("submit", (event) => {
 });
 
 async function skipOrUndo(sent) {
-  clearTimeout(draftTimer);
-  draftTimer = 0;
+  if (draftTimer) saveDraft(); // of the item that is left
   try {
     await waitForSaving(); // else an older progress comes later
     await draft;
@@ -271,7 +289,7 @@ panel.addEventListener("focusin", ({ target }) => {
   if (question) markCurrent(question);
 });
 
-// Runs before the shortcuts, whose Enter would press the focused button.
+// Runs before the shortcuts, whose Enter would press the focused button. A key that is held answers one question only.
 document.addEventListener(
   "keydown",
   (event) => {
@@ -279,11 +297,12 @@ document.addEventListener(
     if (document.querySelector("dialog[open]") || !article()) return;
     const isTyping = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
     if (event.key === "Enter" && event.shiftKey) return; // a new line in a text
+    const choose = (key) => event.repeat || chooseOption(PAIR_KEYS[key] ?? key);
     let used = false;
-    if (event.key === "Enter" && (isTyping || event.target.matches("input"))) used = (submit(), true);
+    if (event.key === "Enter" && (isTyping || event.target.matches("input"))) used = (event.repeat || submit(), true);
     else if (!isTyping && pairs && event.key === "Backspace") used = (focusPreviousPair(), true);
-    else if (!isTyping && pairs && /^[012=]$|^Arrow(Left|Right)$/.test(event.key)) used = chooseOption(PAIR_KEYS[event.key] ?? event.key);
-    else if (!isTyping && /^[1-9]$/.test(event.key) && !order) used = chooseOption(event.key);
+    else if (!isTyping && pairs && /^[012=]$|^Arrow(Left|Right)$/.test(event.key)) used = choose(event.key);
+    else if (!isTyping && /^[1-9]$/.test(event.key) && !order) used = choose(event.key);
     else if (!isTyping && order && event.key === "=") used = (order.join(), true);
     else if (!isTyping && order && event.key === "Backspace") used = (order.takeBack(), true);
     if (!used) return;
@@ -297,15 +316,16 @@ document.addEventListener("selectionchange", () => {
   const range = getSelection().rangeCount && getSelection().getRangeAt(0);
   const node = range && !range.collapsed && range.commonAncestorContainer;
   const text = node && (node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement)?.closest("[data-text]");
-  if (text && panel.contains(text)) selection = buildQuote({ text, selected: range });
+  if (text && panel.contains(text)) selection = { text, selected: range.cloneRange() };
 });
 function markRange(question) {
-  if (!selection?.text) return showMessage(gettext("Select a part of the response first."));
+  const quote = selection && buildQuote(selection);
+  if (!quote?.text) return showMessage(gettext("Select a part of the response first."));
   const name = question.dataset.question;
-  form().elements[`q.${name}.quote`].value = selection.text;
-  form().elements[`q.${name}.near`].value = selection.near;
-  question.querySelector("[data-range]").textContent = selection.text.slice(0, 80);
-  saveDraft();
+  form().elements[`q.${name}.quote`].value = quote.text;
+  form().elements[`q.${name}.near`].value = quote.near;
+  question.querySelector("[data-range]").textContent = quote.text.slice(0, 80);
+  scheduleDraft(0);
 }
 
 startComparing();

@@ -9,7 +9,8 @@ import { show } from "../sample/reader.js";
 
 const form = document.querySelector("[data-decision-url]");
 const list = document.getElementById("queue");
-const sending = new Set();
+const sending = new Set(); // { id } of each decision that is not saved yet: one may be changed before
+const isSending = (id) => [...sending].some((decision) => decision.id === id);
 
 const openId = () => document.querySelector("#sample article")?.dataset.id;
 const readDraft = () => [form.elements.text.value, form.elements.label.value];
@@ -44,34 +45,37 @@ async function refresh() {
 
 const done = (id, yes) => rows().find((row) => row.dataset.id === id)?.toggleAttribute("data-done", yes);
 
+// The server does not know of them when it renders the list.
+document.addEventListener("deck:settled", () => sending.forEach(({ id }) => done(id, true)));
+
 // A decision concerns the sample on the screen. While it is being saved the next sample opens; keys pressed before that
 // sample is shown wait for it.
 async function saveDecision(fields, submitter) {
   const id = openId();
   if (isPaneLoading()) return showMessage(gettext("The sample is still loading."));
-  if (!id || sending.has(id)) return;
-  sending.add(id);
+  if (!id) return;
+  const decision = { id };
+  sending.add(decision);
   openReasons(false);
   form.action = form.dataset.decisionUrl.replace("ID", id);
-  const request = save(form, { sample: id }, submitter, fields);
+  const request = save(form, { sample: id }, submitter, fields).finally(() => sending.delete(decision));
   const draft = readDraft();
-  form.reset();
-  done(id, true);
   const row = nextRow(id);
+  if (row) form.reset(); // else the sample stays, and the same key again would save it without its comment
+  done(id, true);
   row?.scrollIntoView({ block: "nearest" });
   if (row) show(row.dataset.id);
   try {
     const result = await request;
     showMessage(row ? result.message : gettext("Batch complete."));
   } catch (error) {
-    done(id, false);
+    done(id, isSending(id));
     showMessage(error.message, MESSAGE_OF_ERROR);
     drafts.set(id, draft);
     await show(id);
     if (openId() === id && !form.elements.text.value) restoreDraft(id);
   }
   forget(id);
-  sending.delete(id);
   if (!sending.size) await refresh();
 }
 

@@ -11,9 +11,12 @@ let dwelling, sending, address;
 
 const row = (id) => document.getElementById(`r-${id}`);
 
+// A flag that says bad withdraws the OK. Whether the OK of a flagged sample still holds is in the row from the server, which
+// arrives with the flag.
 function markRow(id) {
   const element = row(id);
   if (!element || element.hasAttribute("data-ok")) return;
+  if (element.querySelector(".tag.flag")) viewed.set(id, "viewed");
   const isOk = viewed.get(id) === "ok";
   element.dataset.viewed = isOk ? gettext("OK") : gettext("viewed");
   element.toggleAttribute("data-ok", isOk);

@@ -60,6 +60,14 @@ def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, r
     assert find_sample(page(reader, target)) == rows[2]
 
 
+@pytest.mark.parametrize("answer", ["fine", "cannot-judge"])
+def test_the_comment_on_an_answer_that_is_no_flag_is_stored(run: Run, reader: Client, answer: str) -> None:
+    sample = samples(run)[0]
+    reader.post(f"/samples/{sample}/verdict/", {answer: "1", "text": " checked by hand\n"})
+    label = Label.objects.get(sample=sample)
+    assert (label.name, label.rationale) == ("review", "checked by hand")
+
+
 def test_rule_hits_say_which_rule(run: Run, reader: Client) -> None:
     html = open_(reader, run, "&queue=rules")
     assert set(listed(html)) == set(samples(run, step__step__gte=3, chars=0))

@@ -11,8 +11,27 @@ from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
+from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = NGINX
+
+# The first comparison in a worker waits for `held()`, which ends when the page has used the answer or wants it no more.
+HOLD_FIRST_DIFF = """() => {
+  const { postMessage, terminate } = Worker.prototype;
+  Worker.prototype.terminate = function () {
+    this.isOver = true;
+    terminate.call(this);
+  };
+  Worker.prototype.postMessage = function (message) {
+    if (window.held) return postMessage.call(this, message);
+    window.held = () => new Promise((done) => {
+      if (this.isOver) return done();
+      this.addEventListener("message", () => setTimeout(done));
+      postMessage.call(this, message);
+    });
+  };
+}"""
+LONG = "we go on and on\n" * 200  # too much for a comparison without a worker
 
 
 def answers(step: int) -> list[dict[str, Any]]:
@@ -49,6 +68,24 @@ def test_prompts_open_by_key_and_show_what_differs(visit: Visit, training: Train
     expect(page.locator("#answer-C ins").first).to_have_text("4")
     page.keyboard.press("Escape")
     expect(page.locator("#pair")).to_have_count(0)
+
+
+def test_a_slow_diff_is_not_shown_for_the_next_prompt(visit: Visit, training: Training) -> None:
+    for step in (1, 2):
+        rows = [{"prompt": f"ask {n}", "response": f"{LONG}#### {n}{step}", "score": n + step / 9} for n in range(2)]
+        training.pushed(step, 2, rows)
+    page = visit.go(f"/compare/?of={training.uid}@1,{training.uid}@2&split=train&diff=1")
+    page.evaluate(HOLD_FIRST_DIFF)
+    page.keyboard.press("j")
+    until(lambda: page.evaluate("Boolean(window.held)"))
+    first = page.locator("#pair .prompt").inner_text().strip()
+    page.keyboard.press("j")
+    expect(page.locator("#pair .prompt")).not_to_have_text(first)
+    second = page.locator("#pair .prompt").inner_text().strip()
+    changed = f"{second[-1]}2"
+    expect(page.locator("#answer-B ins")).to_have_text(changed)
+    page.evaluate("held()")
+    expect(page.locator("#answer-B ins")).to_have_text(changed)
 
 
 def test_intervals_are_not_cut_in_windows_of_laptops(visit: Visit, training: Training) -> None:

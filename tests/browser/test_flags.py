@@ -94,6 +94,30 @@ def test_another_person_sees_a_flag_as_it_is_raised(
     expect(mine.locator("#flags .flags")).to_contain_text("mina")
 
 
+def test_escape_closes_the_box_in_a_drawer_first_and_a_hidden_box_gets_no_keys(
+    visit: Visit, training: Training
+) -> None:
+    training.pushed(1, 4)
+    visit.page.set_viewport_size({"width": 1000, "height": 800})
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    drawer, box, row = page.locator("#sample"), page.locator("#flag-box"), page.locator("#rows tr[data-id]").first
+    row.click()
+    page.keyboard.press("f")
+    expect(box.locator("form")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(box.locator("form")).to_be_hidden()
+    expect(drawer).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    row.click()
+    page.keyboard.press("f")
+    expect(box.locator("form")).to_be_visible()
+    page.locator(".only-over").click()
+    expect(drawer).to_be_hidden()
+    page.keyboard.press("1")
+    expect(box).to_have_attribute("open", "")  # no flag was saved
+
+
 def test_several_rows_are_selected_flagged_together_and_undone_together(visit: Visit, training: Training) -> None:
     training.pushed(1, 6)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
@@ -114,6 +138,11 @@ def test_several_rows_are_selected_flagged_together_and_undone_together(visit: V
     page.keyboard.press("x")
     page.get_by_role("button", name="all 6 matches").click()
     expect(page.locator("#picked")).to_contain_text("6 selected")
+    page.keyboard.press("/")
+    page.keyboard.type("score<0.6")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(4)
+    expect(page.locator("#picked")).to_contain_text("1 selected")  # all matches were those of the other query
     page.keyboard.press("Escape")
     expect(page.locator("#picked")).to_be_hidden()
     expect(page.locator("#rows tr[data-picked]")).to_have_count(0)

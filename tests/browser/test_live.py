@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.support.measure import Site, Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Trainer, Training, generations
+from tests.browser.test_slow import Held
 
 pytestmark = NGINX
 
@@ -94,6 +96,61 @@ def test_a_newer_step_waits_behind_a_bar_and_all_parts_stay_at_one_step(visit: V
     expect(bar).to_have_text("R step 3 is here (6 samples)")
     page.go_back()
     expect(page.locator("#strip .strip-name")).to_contain_text("step 3 of 3")  # the entry before had no sample
+    assert shown_steps(page) == {"3"}
+
+
+def is_of_page(route: Route) -> bool:
+    """Not of a panel, which has the same address."""
+    return "hx-request" not in route.request.headers
+
+
+def test_a_page_that_follows_waits_before_it_tries_again(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    tried: list[float] = []
+
+    def refuse_first(route: Route) -> None:
+        if not is_of_page(route):
+            return route.fallback()
+        tried.append(time.monotonic())
+        if len(tried) > 1:
+            return route.continue_()
+        return route.fulfill(status=503)
+
+    page.route(re.compile(r"/steps/latest/$"), refuse_first)
+    training.push(2, generations(2, 6))
+    expect(page.locator(".toast")).to_have_text("The server returned status 503.")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(6)
+    assert tried[1] - tried[0] > 0.9
+    visit.forgive()
+
+
+def test_a_query_and_a_newer_step_that_load_together_are_both_shown(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    page.mouse.wheel(0, 10)  # somebody reads
+    bar, box, shown = page.locator("[data-arrived]"), page.locator("#q"), page.locator("#rows tr[data-id]")
+    training.pushed(2, 6)
+    expect(bar).to_have_text("R step 2 is here (6 samples)")
+    newer = Held(page, re.compile(r"/steps/latest/$"), is_of_page)
+    bar.click()
+    newer.wait()
+    box.fill("score<0.4")
+    box.press("Enter")
+    expect(shown).to_have_count(2)
+    newer.release()
+    expect(shown).to_have_count(3)
+    assert shown_steps(page) == {"2"}
+    training.pushed(3, 5)
+    expect(bar).to_have_text("R step 3 is here (5 samples)")
+    query = Held(page, re.compile(r"/steps/latest/\?.*0\.7"))
+    box.fill("score<0.7")
+    box.press("Enter")
+    query.wait()
+    bar.click()
+    expect(shown).to_have_count(2)
+    query.release()
+    expect(shown).to_have_count(4)
     assert shown_steps(page) == {"3"}
 
 

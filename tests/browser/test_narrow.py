@@ -72,9 +72,14 @@ def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], 
     expect(pane).to_be_hidden()
     assert selected(page) == [ids[4]]
     expect(page.locator(f"#r-{ids[2]} .tag.flag")).to_be_visible()
-    page.locator(f"#r-{ids[0]} .tail").tap()
+    page.evaluate("window.notReloaded = true")
+    page.locator("#q").fill("score<0.9")
+    page.locator("#q").press("Enter")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(7)
+    page.locator(f"#r-{rows(page)[0]} .tail").tap()
     page.locator(".back-to-list").tap()
     expect(pane).to_be_hidden()
+    assert page.evaluate("window.notReloaded")
 
 
 def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[..., Visit], trained: Training) -> None:

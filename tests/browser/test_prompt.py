@@ -10,8 +10,16 @@ from playwright.sync_api import expect
 from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
+from tests.browser.test_compare import HOLD_FIRST_DIFF, LONG
+from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = DIRECT
+
+# A comparison in a worker fails: it gets no texts.
+BREAK_DIFFS = """() => {
+  const { postMessage } = Worker.prototype;
+  Worker.prototype.postMessage = function () { postMessage.call(this, {}); };
+}"""
 
 
 def answer(step: int, right: bool) -> list[dict[str, Any]]:
@@ -22,9 +30,12 @@ def answer(step: int, right: bool) -> list[dict[str, Any]]:
 def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, training: Training) -> None:
     for step, right in [(1, False), (2, True), (3, False)]:
         training.pushed(step, 1, answer(step, right))
+    beside = training.start_another("beside")
+    beside.pushed(1, 1, answer(1, True))
     key = visit.site.product.get(f"samples/{training.samples(1)[0]['id']}/")["prompt_key"]
     page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
     page.evaluate("window.notReloaded = true")
+    other = page.locator(f"#history-lines th a[href*='{beside.uid}']")
     expect(page.locator("#lines .facts")).to_contain_text("REGRESSED")
     expect(page.locator("[data-text=selected]")).to_contain_text("At step 3 we add.")
     page.keyboard.press("d")
@@ -48,8 +59,29 @@ def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, tra
     expect(page.locator("#history tr .tag.flag")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator("#history .tag.flag")).to_have_count(0)
+    page.locator("#answers .tail a").click()
+    expect(page).to_have_url(re.compile("sel="))
+    expect(other).to_have_attribute("href", re.compile("vs="))
     training.push(4, answer(4, True))
     expect(page.locator("#lines .facts")).to_contain_text("again since step 4")
+    expect(other).to_have_attribute("href", re.compile("vs="))  # with the selected response
     assert page.evaluate("window.notReloaded")
     page.set_viewport_size({"width": 800, "height": 900})
     assert overflow(page) <= 0
+
+
+def test_a_slow_diff_is_not_shown_for_other_responses(visit: Visit, training: Training) -> None:
+    for step in (1, 2, 3):
+        training.pushed(step, 1, [{"prompt": "ask", "response": f"{LONG}#### {step}", "score": 0.0, "group": "a"}])
+    key = visit.site.product.get(f"samples/{training.samples(1)[0]['id']}/")["prompt_key"]
+    page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
+    page.evaluate(HOLD_FIRST_DIFF)
+    page.keyboard.press("d")
+    until(lambda: page.evaluate("Boolean(window.held)"))
+    page.keyboard.press("[")
+    expect(page.locator("[data-diff] ins")).to_have_text("2")
+    page.evaluate("held()")
+    expect(page.locator("[data-diff] ins")).to_have_text("2")
+    page.evaluate(BREAK_DIFFS)
+    page.keyboard.press("]")
+    expect(page.locator("[data-diff-status]")).to_contain_text("Could not compare the texts in this browser.")

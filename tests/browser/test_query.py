@@ -81,6 +81,11 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     expect(box).to_have_attribute("aria-invalid", "true")
     expect(box).to_be_focused()
     expect(page.locator("#rows tr[data-id]")).to_have_count(1)
+    page.route(re.compile(r"/steps/latest/\?.*0\.5"), lambda route: route.fulfill(status=503))
+    box.fill("score<0.5")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_have_text("The server returned status 503.")
+    visit.forgive()
 
 
 def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, training: Training) -> None:

@@ -163,10 +163,12 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     page = opened(visit, training, 2)
     fold = page.locator("#sample .response .fold").first
     expect(fold.locator("summary")).to_contain_text("× 60")
+    page.evaluate("history.replaceState({ htmx: true }, '')")
     page.keyboard.press("F")
     page.keyboard.type("check again")
     result = page.locator("form[data-find] output")
     expect(result).to_have_text("1 of 60")
+    assert page.evaluate("history.state") == {"htmx": True}  # else Back to this entry would show nothing
     page.keyboard.press("Enter")
     expect(result).to_have_text("2 of 60")
     expect(fold).to_have_attribute("open", "")
@@ -185,10 +187,24 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     expect(page).to_have_url(re.compile("at=4500"))
     page.locator("[data-token-chart]").click(position={"x": 1, "y": 5})
     expect(page.locator("[data-tokens] b").first).to_have_text("0")
+    page.locator("[data-tokens] b").nth(200).click()
+    page.keyboard.press(".")  # goes on from there, not from the beginning
+    expect(page.locator("[data-tokens] [aria-current]")).to_have_text("4500")
+    page.locator("[data-as=table]").click()
+    table = page.locator(".token-table tbody")
+    expect(table.locator("tr")).to_have_count(COUNT - 4096)
+    page.locator("[data-token-chart]").click(position={"x": 1, "y": 5})
+    expect(table.locator("tr")).to_have_count(2048)
+    page.keyboard.press(".")
+    expect(table.locator(".reached td").first).to_have_text("100")
+    page.keyboard.press(".")
+    expect(table.locator(".reached td").first).to_have_text("4500")
+    expect(page).to_have_url(re.compile("at=4500&as=table"))
 
 
 def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, training: Training) -> None:
     page = opened(visit, training, 2)
+    page.wait_for_load_state("networkidle")  # keys that wait for other scripts longer than 15 s are not used
     held: list[Route] = []
     page.route(re.compile(r"/find\b[^/]*\.js"), lambda route: held.append(route))
     page.keyboard.press("F")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def test_t2_one_prompt_over_the_steps_is_seen_without_an_act_and_read_with_one_k
     hands.press("[")
     expect(hands.page.locator("#sample article")).not_to_have_attribute("data-id", before or "")
     expect(hands.page.locator("#strip .strip-name")).to_contain_text("step 4")
+    expect(hands.page).to_have_url(re.compile("split=eval"))
     assert hands.acts <= 1
 
 

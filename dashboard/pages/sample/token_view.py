@@ -210,8 +210,7 @@ def render_token_spans(window: TokenWindow) -> Iterator[str]:
     browsers lay out only the visible blocks; ids without text have no lines."""
     inside = slice(window.start, window.end)
     levels = choose_level_classes(window.by, window.columns[window.by][inside]) if window.columns else repeat("")
-    logprobs = window.columns.get("logprob")
-    low = (logprobs[inside] < UNLIKELY).tolist() if logprobs is not None else repeat(False)
+    low = find_unlikely_tokens(window)
     tokens = [render_text(text).replace("\n", "⏎\n") for text in window.texts] if window.texts else map(str, window.ids)
     block: list[str] = []
     for number, (token, level, unlikely) in enumerate(zip(tokens, levels, low, strict=False), window.start):
@@ -226,6 +225,15 @@ def render_token_span(token: str, level: str, low: bool, here: bool) -> str:
     classes = " ".join([level, "low"] if low else [level]).strip()
     attributes = (f' class="{classes}"' if classes else "") + (' aria-current="true"' if here else "")
     return f"<b{attributes}>{token}</b>"
+
+
+def find_unlikely_tokens(window: TokenWindow) -> list[bool]:
+    """For each token of the window, whether it is one of those that the key `.` goes to."""
+    logprobs = window.columns.get("logprob")
+    if logprobs is None:
+        return [False] * len(window.ids)
+    unlikely: list[bool] = (logprobs[window.start : window.end] < UNLIKELY).tolist()
+    return unlikely
 
 
 def serialize_token_values(window: TokenWindow) -> str:
@@ -250,12 +258,14 @@ def format_token_value(value: float) -> str:
 
 def build_token_rows(window: TokenWindow) -> list[dict[str, Any]]:
     columns = [values[window.start : window.end].tolist() for values in window.columns.values()]
+    low = find_unlikely_tokens(window)
     return [
         {
             "at": window.start + position,
             "id": token,
             "text": window.texts[position] if window.texts else "",
             "values": [format_token_value(values[position]) for values in columns],
+            "low": low[position],
         }
         for position, token in enumerate(window.ids)
     ]

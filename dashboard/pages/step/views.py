@@ -145,12 +145,16 @@ def find_selected_sample(request: HttpRequest) -> Sample | None:
 
 
 def find_link_to_its_step(request: HttpRequest, run: Run, requested_step: str, sample: Sample) -> str:
-    """The page of the sample's step, if the URL names another step of the run: a page shows one step. Else empty."""
+    """The page of the sample's step, if the URL names another step or split of the run: a page shows one step. Else
+    empty."""
     state, step = common.StepUrlState.from_query(request.GET), sample.step
     number = common.parse_step_number(requested_step)
-    if common.get_requested_panel(request) or number in (None, step.step) or step.run_id != run.pk:
+    if common.get_requested_panel(request) or number is None or step.run_id != run.pk:
         return ""
-    split = "" if step.split == common.find_default_split(run) else step.split
+    default = common.find_default_split(run)
+    if (number, state.split or default) == (step.step, step.split):
+        return ""
+    split = "" if step.split == default else step.split
     return reverse("step", args=[run.uid, step.step]) + replace(state, split=split).link()
 
 

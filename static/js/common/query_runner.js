@@ -4,7 +4,7 @@
 // the current entry, and its errors are not shown. Half a word changes nothing.
 import { gettext } from "./i18n.js";
 import { dropKeys, holdKeys } from "./key_queue.js";
-import { buildUrl, requestPanel, swapPanel } from "./panel.js";
+import { PanelError, buildPanelHeaders, buildUrl, requestPanel, swapPanel } from "./panel.js";
 import { showMessage } from "./ui.js";
 
 const TYPING_PAUSE = 150; // ms
@@ -38,7 +38,7 @@ export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
   // Returns whether the result is on the page.
   async function run(url, isTyped, from, signal) {
     try {
-      const html = await requestPanel(panel, url, { signal });
+      const html = await loadResult(url, signal);
       if (html === null || signal.aborted) return false;
       if (isTyped) before = from;
       else if (buildUrl({ sel: "", start: "" }, from) !== url) addHistoryEntry(from);
@@ -51,11 +51,21 @@ export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
       if (signal.aborted || isTyped) return false;
       if (from !== location.href) before = from;
       showError(error.html ?? "");
-      if (!error.html) showMessage(gettext("The query was not run: server unreachable."));
+      const unreachable = gettext("The query was not run: server unreachable.");
+      if (!error.html) showMessage(error instanceof PanelError ? error.message : unreachable);
       dropKeys(); // they were meant for the new list
       box.focus();
       return false;
     }
+  }
+
+  const shownStep = () => buildPanelHeaders(panel)["X-Shown-Step"];
+
+  // If the page has moved to a newer step meanwhile, that step is queried.
+  async function loadResult(url, signal) {
+    const step = shownStep();
+    const html = await requestPanel(panel, url, { signal });
+    return step === shownStep() || signal.aborted ? html : loadResult(url, signal);
   }
 
   function addHistoryEntry(from) {

@@ -3,25 +3,27 @@ import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
+let calls = 0;
 
-// Renders the diff of each column against `base`; stops if `root` is replaced meanwhile.
+// Renders the diff of each column against `base`. Stops if `root` gets new content meanwhile: a morph keeps its elements, puts
+// other texts into them and removes what the server does not know, here `data-rendered`.
 export async function renderDiffsAgainst(base, columns, root) {
   const first = textOf(base)?.textContent;
   if (first === undefined || root.dataset.rendered) return;
-  root.dataset.rendered = "1";
+  const call = (root.dataset.rendered = String(++calls));
+  const texts = columns.map(textOf).filter(Boolean).map((text) => [text, text.textContent]); // before they become diffs
   const { describeUnlike, differences, renderDiff } = await import("../sample/diff_render.js");
-  const show = async (text, always = false) => {
-    const whole = text.textContent;
+  const show = async (text, whole, always = false) => {
     const { likeness, parts } = await differences(first, whole, always);
-    if (!root.isConnected || !root.dataset.rendered) return false;
+    if (!root.isConnected || root.dataset.rendered !== call) return false;
     if (parts) renderDiff(text, parts);
     if (parts?.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));
-    if (!parts) text.before(noteUnlike(describeUnlike(likeness), () => show(text, true)));
+    if (!parts) text.before(noteUnlike(describeUnlike(likeness), () => show(text, whole, true)));
     return true;
   };
   try {
-    for (const text of columns.map(textOf).filter(Boolean)) { // in sequence: each long one has a worker
-      if (!(await show(text))) return;
+    for (const [text, whole] of texts) { // in sequence: each long one has a worker
+      if (!(await show(text, whole))) return;
     }
   } catch {
     showMessage(gettext("Could not compare these texts."));

@@ -29,17 +29,20 @@ async function load(href) {
   }
 }
 
+// The response that the others are compared with; none if the view shows no diffs.
+const findBest = () => document.getElementById(board.querySelector("[data-best]")?.dataset.best ?? "");
+
 // A collapsed set of responses is compared when it opens. If none is open, the first one without the best response opens.
 async function renderDiffs() {
-  const best = document.getElementById(board.querySelector("[data-best]")?.dataset.best ?? "");
-  if (!best) return;
+  if (!findBest()) return;
   const folds = [...board.querySelectorAll(":scope > .fold")];
   if (folds.length && !folds.some((fold) => fold.open)) {
-    (folds.find((fold) => !fold.contains(best)) ?? folds[0]).open = true;
+    (folds.find((fold) => !fold.contains(findBest())) ?? folds[0]).open = true;
     return;
   }
   const { renderDiffsAgainst } = await import("./diff_against.js");
   for (const columns of board.querySelectorAll(":is(.fold[open] > *, #board > *)[data-diff]")) {
+    const best = findBest(); // the board may have been updated during the diffs before
     const others = [...columns.querySelectorAll(".board-column:not(:has(pre.cut))")].filter((column) => column !== best);
     await renderDiffsAgainst(best, others, columns);
   }

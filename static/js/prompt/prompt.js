@@ -6,21 +6,25 @@ import { requestPanel, swapPanel } from "../common/panel.js";
 import { describeUnlike, differences, renderDiff } from "../sample/diff_render.js";
 
 const page = document.getElementById("history");
-let loading;
+let loading, comparing;
 
 async function compare(always = false) {
+  comparing?.abort(); // else it may write over this one
+  const { signal } = (comparing = new AbortController());
   const into = page.querySelector("[data-diff]");
   const [there, here] = ["second", "selected"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
   const status = page.querySelector("[data-diff-status]");
   status.textContent = gettext("comparing …");
   try {
-    const { likeness, parts } = await differences(there, here, always);
+    const { likeness, parts } = await differences(there, here, always, signal);
+    if (signal.aborted) return;
     if (!parts) return showUnlike(status, likeness);
     renderDiff(into, parts);
     status.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("identical");
     page.classList.add("compared");
   } catch {
+    if (signal.aborted) return;
     page.classList.remove("compared");
     status.textContent = gettext("Could not compare the texts in this browser. Showing them side by side.");
   }

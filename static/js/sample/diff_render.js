@@ -15,7 +15,7 @@ export function differences(there, here, always = false, signal = null) {
   if (isShort(there) && isShort(here)) return compute(there, here, always);
   const worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
   const answer = new Promise((done, failed) => {
-    worker.onmessage = ({ data }) => done(data);
+    worker.onmessage = ({ data }) => ("error" in data ? failed(new Error(data.error)) : done(data));
     worker.onerror = (event) => failed(new Error(event.message));
     signal?.addEventListener("abort", () => failed(signal.reason));
     worker.postMessage({ there, here, always });

@@ -43,7 +43,8 @@ function clear() {
 
 function storeWords(words) {
   bar().dataset.open = words;
-  history.replaceState(null, "", buildUrl({ find: words }));
+  const url = buildUrl({ find: words });
+  if (url !== buildUrl()) history.replaceState(history.state, "", url);
 }
 
 // The complete text of the sample as one string, and the start of each text node in it.

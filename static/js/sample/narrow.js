@@ -32,10 +32,15 @@ function handleClick(event) {
 
 if (page?.classList.contains("step-page")) {
   document.addEventListener("click", handleClick, true);
-  addEventListener("popstate", () => {
-    if (entered) page.classList.remove("reading");
+  // Back to the list, which is still on the page: htmx would load it again.
+  const closeSample = (event) => {
+    if (!entered) return;
+    event.stopImmediatePropagation();
     entered = false;
-  });
+    page.classList.remove("reading");
+  };
+  addEventListener("popstate", closeSample, true);
+  document.addEventListener("deck:moved", () => (entered = false)); // the entry before is a sample of another step
   new MutationObserver(update).observe(page, { attributeFilter: ["class"] });
   narrow.addEventListener("change", update);
   update();

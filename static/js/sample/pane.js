@@ -5,7 +5,7 @@ import { dropKeys, holdKeys, listWaitingKeys } from "../common/key_queue.js";
 import { PanelError, requestPanel } from "../common/panel.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 
-const DIM_AFTER = 150, MIN_RETRY = 1000, MAX_RETRY = 30000; // ms
+const DIM_AFTER = 150, MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000; // ms
 const PASSING = new Set("jk/?swcoyYRL{}"); // keys that do not act on the sample in the pane
 const pane = document.getElementById("sample");
 let request = null, failed = false;
@@ -35,7 +35,8 @@ async function load(mine, url, cached, toTop) {
     for (let tries = 0; !signal.aborted; tries++) {
       try {
         const ready = tries ? null : await Promise.race([cached, aborted]);
-        const html = ready ?? (signal.aborted ? null : await requestPanel(pane, url, { signal }));
+        if (signal.aborted) return;
+        const html = ready ?? (await requestPanel(pane, url, { signal: addTimeout(signal, tries) }));
         if (html == null || signal.aborted) return;
         endLoading();
         put(html, toTop);
@@ -51,6 +52,9 @@ async function load(mine, url, cached, toTop) {
     if (request === mine) endLoading();
   }
 }
+
+// Each try may take longer than the one before: a long text on a slow line needs time.
+const addTimeout = (signal, tries) => AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT * (tries + 1))]);
 
 function put(html, toTop) {
   if (toTop) pane.scrollTop = 0; // after the swap, this would cause a second layout

@@ -1,5 +1,6 @@
 // Loads the panes of the rows around the current one, several per request, so that the next sample appears at once.
 const MAX_FIRST = 3, MAX_BATCH = 8, MIN_BATCH = 4, MAX_CACHED = 64;
+const TIMEOUT = 30000; // ms
 const ready = new Map(); // id -> promise of its pane; null if the server sent none
 let loading = false, current = "";
 
@@ -31,7 +32,7 @@ export async function prefetch(near, query, buildUrl) {
 // Returns nothing if the request fails: then each pane is loaded when it is opened.
 async function fetchPanes(url) {
   try {
-    const response = await fetch(url, { cache: "no-store", credentials: "same-origin" });
+    const response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT), cache: "no-store", credentials: "same-origin" });
     return response.ok && !response.redirected ? await response.json() : {};
   } catch {
     return {};

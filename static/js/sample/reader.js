@@ -171,7 +171,10 @@ document.addEventListener("click", (event) => {
   cells[at + Number(button.dataset.sibling)]?.click();
 });
 
-onEscape(() => close("full") || (innerWidth <= 1100 && close("reading")));
+// An open box is closed first. Its handler runs after this one.
+const BOXES = "#flag-box[open], #pin-box[open], form[data-find]:not([hidden])";
+const hasOpenBox = () => [...document.querySelectorAll(BOXES)].some((box) => box.checkVisibility({ visibilityProperty: true }));
+onEscape(() => !hasOpenBox() && (close("full") || (innerWidth <= 1100 && close("reading"))));
 
 function close(name) {
   if (!page?.classList.contains(name)) return false;

@@ -1,5 +1,5 @@
 // The sample pane: loads the scripts of its views on demand; copies the exact text; jumps to parts of the text.
-import { copyText, showMessage } from "../common/ui.js";
+import { copyFrom, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { reveal, revealNext } from "./dom.js";
 import { moveBy, moveInList, showFirst } from "./hits.js";
@@ -35,20 +35,8 @@ const CLICKS = {
   "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("No more changes")),
   "[data-hit]": (button) => moveBy(pane, Number(button.dataset.hit)),
   "[data-list-hit]": (button) => moveInList(pane, Number(button.dataset.listHit)),
-  "[data-copy-from]": (button) => copyFile(button.dataset.copyFrom),
+  "[data-copy-from]": (button) => copyFrom(button.dataset.copyFrom), // not from the page: it has marks, folds and cuts
 };
-
-// Copies the text from the server, not from the page, which contains marks, collapsed parts and cuts.
-async function copyFile(url) {
-  try {
-    const response = await fetch(url, { credentials: "same-origin" });
-    if (!response.ok || response.redirected) throw new Error();
-    await copyText(await response.text());
-    showMessage(gettext("Copied"));
-  } catch {
-    showMessage(gettext("Could not copy. Server unreachable."));
-  }
-}
 
 if (pane) {
   document.addEventListener("click", (event) => {

@@ -2,10 +2,11 @@
 import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { show } from "./reader.js";
-import { reveal, revealNext } from "./dom.js";
+import { reveal } from "./dom.js";
 
+// As text or as a table: a <b> or a row per token.
 const tokenBox = () => document.querySelector("[data-tokens]");
-const allTokens = () => [...document.querySelectorAll("[data-tokens] b")];
+const allTokens = () => [...tokenBox().querySelectorAll("b, tr")];
 let values;
 
 // Scrolls to the token in the URL, once per pane.
@@ -13,7 +14,7 @@ export function setUpTokens(pane) {
   const tokens = pane.querySelector("[data-tokens]:not([data-done])");
   if (!tokens) return;
   tokens.dataset.done = "";
-  values = JSON.parse(tokens.dataset.values);
+  values = JSON.parse(tokens.dataset.values ?? "{}"); // a table shows them
   const here = tokens.querySelector("[aria-current]");
   if (here) goToToken(here);
 }
@@ -42,7 +43,14 @@ const chance = (name, value) => (isLogprob(name) ? ` (p ${Math.exp(Math.min(valu
 function goTo(at) {
   const token = allTokens()[at - first()];
   if (token) goToToken(token);
-  else show(null, { view: "tokens", at }, true);
+  else show(null, { view: "tokens", at, as: tokenBox().matches("tbody") ? "table" : "" }, true);
+}
+
+// The next unlikely token after the one that was reached last.
+function findNextLow() {
+  const tokens = allTokens();
+  const at = tokens.findIndex((token) => token.classList.contains("reached"));
+  return tokens.slice(at + 1).find((token) => token.classList.contains("low"));
 }
 
 document.addEventListener("pointerover", (event) => {
@@ -61,8 +69,8 @@ document.addEventListener("click", (event) => {
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
-  const next = revealNext("[data-tokens] .low");
-  if (next) showValues(next);
+  const next = findNextLow();
+  if (next) goToToken(next);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
   else showMessage(gettext("No more low-probability tokens"));
 });

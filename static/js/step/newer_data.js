@@ -3,15 +3,16 @@
 import { fill, gettext, ngettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { holdPanels, showWaiting } from "../common/live_updates.js";
-import { announceSettled, buildUrl, forgetPanel } from "../common/panel.js";
+import { PanelError, announceSettled, buildUrl, forgetPanel } from "../common/panel.js";
 import { showMessage } from "../common/ui.js";
 
 const PANELS = ["strip", "pin", "result", "sample"];
+const MIN_RETRY = 1000, MAX_RETRY = 10000; // ms. A page that follows tries again by itself.
 const page = document.getElementById("step-page");
 const result = document.getElementById("result");
 const bar = document.querySelector("[data-arrived]");
 const follow = document.querySelector("[data-follow]");
-let rowsWait = "", showing = false;
+let rowsWait = "", showing = false, failures = 0, retry = 0;
 
 const ids = (root) => [...root.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id).join();
 const total = (root) => Number(root.querySelector("[data-total]")?.dataset.total ?? 0);
@@ -42,7 +43,7 @@ function update() {
     bar.hidden = !text;
     announceSettled(bar); // the footer names its key
   }
-  if (text && isFollowing() && !isInUse()) show();
+  if (text && isFollowing() && !isInUse() && !retry) show();
 }
 
 // --- what waits -------------------------------------------------------------------------------------------------------
@@ -83,27 +84,38 @@ document.addEventListener("deck:settled", ({ detail }) => {
 async function show() {
   if (showing) return;
   showing = true;
+  endWait();
   const byUser = !isFollowing();
   const newer = findNewerStep();
   try {
     await holdKeys(newer ? showStep(byUser) : showWaiting(result));
+    failures = 0;
     if (isFollowing()) document.dispatchEvent(new CustomEvent("deck:followed"));
-  } catch {
-    showMessage(gettext("Could not load the new samples. Server unreachable."));
+  } catch (error) {
+    showMessage(error instanceof PanelError ? error.message : gettext("Could not load the new samples. Server unreachable."));
+    retry = setTimeout(() => (endWait(), update()), Math.min(MAX_RETRY, MIN_RETRY * 2 ** failures++));
   }
   showing = false;
   if (bar.contains(document.activeElement)) document.getElementById("table")?.focus({ preventScroll: true });
   update();
 }
 
+function endWait() {
+  clearTimeout(retry);
+  retry = 0;
+}
+
+const stepUrl = () => buildUrl({ sel: "", start: "", at: "", as: "" });
+
 // The page of the newest step in one response, so that all parts are of the same step.
 async function showStep(byUser) {
-  const url = buildUrl({ sel: "", start: "", at: "", as: "" });
+  const url = stepUrl();
   const response = await fetch(url, { cache: "no-store", credentials: "same-origin" });
-  if (!response.ok) throw new Error(response.statusText);
+  if (!response.ok) throw new PanelError(response.status);
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const newest = fresh.getElementById("step-page");
   if (response.redirected || !newest) return location.assign(url);
+  if (url !== stepUrl()) return showStep(byUser); // the user has run a query meanwhile
   if (byUser) {
     history.replaceState({ htmx: true }, "");
     history.pushState({ htmx: true }, "", url);
@@ -136,6 +148,7 @@ const IGNORED_KEYS = /^(L|Shift|Control|Alt|AltGraph|Meta|CapsLock|F\d+)$/;
 
 function setFollowing(yes) {
   follow.setAttribute("aria-pressed", yes);
+  endWait();
   if (yes) update();
 }
 

@@ -107,11 +107,13 @@ onEscape(() => {
   return true;
 });
 
-// After another query, samples selected one by one remain selected, "all of the query" does not.
-let lastQuery = query();
-document.addEventListener("htmx:afterSettle", () => {
-  if (lastQuery !== query()) every = false;
-  lastQuery = query();
+// After another query, or at another step, samples selected one by one remain selected, "all of the query" does not.
+const describeList = () => `${document.getElementById("found")?.dataset.step} ${query()}`;
+let lastList = describeList();
+function update() {
+  if (lastList !== describeList()) every = false;
+  lastList = describeList();
   render();
-});
-document.addEventListener("deck:settled", render);
+}
+document.addEventListener("htmx:afterSettle", update);
+document.addEventListener("deck:settled", update);

@@ -150,6 +150,7 @@ def test_tokens_as_a_table_hold_the_same(tokens: Sample, client: Client, mate: U
     page = page_of(client, tokens, "?view=tokens&as=table&at=8000")
     assert page.count('<td class="num muted">') == token_view.WINDOW_TOKENS
     assert ">-9</td>" in page
+    assert page.count('class="low"') == page.count('<tr class="low" aria-current="true">') == 1
 
 
 @pytest.mark.parametrize("query", ["at=x", "at=99999999999", "at=-1", "by=nothing", "at=²", "as=x", "vs=%00", "by=%00"])

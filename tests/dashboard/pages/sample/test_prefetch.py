@@ -103,6 +103,15 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     assert f'aria-current="true"><title>step {step}: mean 1.00, responses: 1</title>' in pane
 
 
+def test_the_steps_of_an_evaluated_prompt_lead_to_its_split(project: Project, reader: Client) -> None:
+    run = builders.run(project, "evaluated")
+    for step in (1, 2):
+        indexed(run, lines(generation("1+1?", f"{step}", 1.0)), step, split="eval")
+    (pane,) = panes(reader, Sample.objects.get(step__run=run, step__step=2).pk).values()
+    urls = [f"/runs/{run.uid}/steps/{step}/?split=eval" for step in (1, 1, 2)]  # of the key [ and of two bars
+    assert re.findall(r'data-step="([^"]*)"', pane) == urls
+
+
 def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:
     indexed(run, lines(generation("late", "late")), 9)
     client.force_login(mate)

@@ -272,7 +272,7 @@ def test_panels_of_the_latest_step_stay_at_the_step_that_the_page_shows(run: Run
     assert 'data-last="3" data-samples="8"' in panel(client, url, "strip")
 
 
-def test_a_sample_in_the_address_decides_the_step_of_the_page(run: Run, client: Client, mate: User) -> None:
+def test_a_sample_in_the_address_decides_step_and_split_of_the_page(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     old = client.get(f"/runs/{run.uid}/steps/2/").context["sample"]
     indexed(run, lines(*generations(3)), 3)
@@ -280,6 +280,11 @@ def test_a_sample_in_the_address_decides_the_step_of_the_page(run: Run, client: 
     assert read_step(page) == {"2"}
     answer = client.get(f"/runs/{run.uid}/steps/3/?q=says&sel={old.pk}")
     assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.uid}/steps/2/?q=says&sel={old.pk}")
+    indexed(run, lines(*generations(2, 4)), 2, split="eval", source="eval/2.jsonl")
+    other = client.get(f"/runs/{run.uid}/steps/2/?split=eval").context["sample"]
+    answer = client.get(f"/runs/{run.uid}/steps/2/?sel={other.pk}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.uid}/steps/2/?split=eval&sel={other.pk}")
+    assert client.get(answer["Location"]).context["split"] == "eval"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ if (document.getElementById("sample")) scripts.push(import("./review/viewed.js")
 if (document.getElementById("queue-review")) scripts.push(import("./queues/review.js"));
 if (document.querySelector("[data-decision-url]")) scripts.push(import("./review/review.js"));
 if (document.querySelector("[data-import-labels]")) scripts.push(import("./exports/import_labels.js"));
+// The scripts that only some pages have run before this event.
+scripts.push(new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve)));
 // Without its script a key would follow a link instead.
 Promise.allSettled(scripts).then(() => {
   startKeys();
@@ -38,3 +40,6 @@ document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event
   event.preventDefault();
   import("./common/theme.js").then((theme) => theme.switchTheme(event.target.querySelector("button")));
 });
+
+// What the page before could not save is sent from this one.
+if (Object.keys(sessionStorage).some((key) => key.startsWith("unsaved "))) import("./flags/outbox.js");

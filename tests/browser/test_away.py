@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.conftest import Members
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import Training
+from tests.browser.support.training import Training, generations
 from tests.browser.test_slow import flagged
 
 pytestmark = DIRECT
@@ -185,4 +185,44 @@ def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: 
     expect(page.locator(f"#r-{first} .tag.flag")).to_be_visible()
     expect(page.locator("#flags .flags li")).to_have_count(1)
     assert flagged(training) == [first]
+    visit.forgive()
+
+
+def test_a_flag_is_sent_from_the_next_page_which_says_why_it_is_refused(visit: Visit, training: Training) -> None:
+    visit.context.remove_listener("dialog", visit.opened)
+    visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    first = rows(page)[0]
+
+    def answer(route: Route) -> None:
+        if "/steps/" in route.request.frame.url:
+            route.abort()
+        else:
+            route.fulfill(status=400, json={"message": "refused"})
+
+    page.route("**/flags/", answer)
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
+    visit.go("/findings/")
+    expect(page.locator("p.toast")).to_have_text(f"Sample {first[:16]}: refused")
+    visit.forgive()
+
+
+def test_what_is_typed_stays_when_the_session_ends(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    page.wait_for_load_state("networkidle")
+    for key in ("f", "Enter"):
+        page.keyboard.press(key)
+    comment = page.locator("#flag-box [name=text]")
+    comment.fill("half a comment")
+    visit.context.clear_cookies()
+    training.push(1, generations(1, 5), source="more")  # the page requests its parts, and gets the sign-in page
+    expect(page.locator(".toast")).to_contain_text("You are signed out.")
+    expect(comment).to_have_value("half a comment")
+    comment.fill("")
+    training.push(1, generations(1, 6), source="even more")
+    page.wait_for_url(re.compile("/sign-in/"))
     visit.forgive()

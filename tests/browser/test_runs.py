@@ -63,3 +63,29 @@ def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, train
         expect(names.first).to_be_visible()
     page.go_forward()
     expect(box).to_have_value("score>=0")
+
+
+def test_the_actions_are_those_of_the_list_that_is_shown(visit: Visit, training: Training) -> None:
+    page = visit.go("/")
+    page.get_by_label("Show", exact=True).select_option("bin")
+    expect(page.locator("#tidy [value=restore]")).to_have_count(1)
+    expect(page.locator("#tidy [value=archive]")).to_have_count(0)
+
+
+def test_other_columns_keep_the_query_that_is_shown(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go("/")
+    summary, apply = page.locator("#picker summary"), page.get_by_role("button", name="Apply")
+    visit.context.set_offline(True)
+    summary.click()
+    expect(page.locator("#columns")).not_to_contain_text("Loading")
+    visit.context.set_offline(False)
+    summary.click()
+    page.fill("#q", f"name:{training.name}")
+    page.keyboard.press("Enter")
+    expect(page.locator(".run-name").first).to_be_focused()
+    summary.click()
+    apply.click()
+    expect(page).to_have_url(re.compile(r"q=name"))
+    expect(page.locator("#q")).to_have_value(f"name:{training.name}")
+    visit.forgive()

@@ -34,8 +34,8 @@ from rollouts.runs import (
 )
 
 MAX_SELECTED_RUNS = 500
-MAX_GROUP_CHARS = 65 * MAX_SELECTED_RUNS
 OPPOSITES = {"archive": "unarchive", "unarchive": "archive"}
+PAGES_OF_FIRST_RUNS = ("compare", "overlay")
 SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
 
 
@@ -43,11 +43,14 @@ SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"
 @require_POST
 def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
     """Applies the action `do` to each `run`: to all of them, or to none if the user may not change one of them."""
-    action = request.POST.get("do", "")
-    runs = find_selected_runs(request, request.POST.getlist("run"), in_trash=action == "restore")
-    if runs and (url := build_page_url(action, runs)):
-        return redirect(url)
+    action, uids = request.POST.get("do", ""), list_selected_uids(request.POST.getlist("run"))
+    runs = find_selected_runs(request, uids, in_trash=action == "restore")
     try:
+        if len(uids) > MAX_SELECTED_RUNS and action not in PAGES_OF_FIRST_RUNS:
+            message = _("At most {limit} runs can be changed at once, not {count}.")
+            raise InvalidInputError(message.format(limit=MAX_SELECTED_RUNS, count=f"{len(uids):,}"), "run")
+        if runs and (url := build_page_url(action, runs)):
+            return redirect(url)
         if not runs:
             raise InvalidInputError(_("Select runs first: use their checkboxes or press x."), "run")
         message = apply_bulk_action(action, runs, get_signed_in_user(request), request)
@@ -65,13 +68,18 @@ def add_undo(request: HttpRequest, message: str, opposite: str, runs: Sequence[R
     return render_to_string("runs/undo.html", context, request)
 
 
+def list_selected_uids(values: Sequence[str]) -> list[str]:
+    """The uids in the values of a form, each once. A value may have several, with commas."""
+    uids = ",".join(values).split(",")
+    return list(dict.fromkeys(clean_param(uid)[:64] for uid in uids if uid))
+
+
 def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, in_trash: bool = False) -> list[Run]:
-    """The runs with these uids that the user may see, in the order of the uids. A text may have several uids."""
+    """The first runs with these uids that the user may see, in the order of the uids."""
     visible = permissions.trashed_runs(request) if in_trash else permissions.visible_runs(request)
-    joined = ",".join(uid[:MAX_GROUP_CHARS] for uid in uids[:MAX_SELECTED_RUNS])  # the box of a group has all its runs
-    requested = [clean_param(uid)[:64] for uid in dict.fromkeys(joined.split(","))][:MAX_SELECTED_RUNS]
+    requested = uids[:MAX_SELECTED_RUNS]
     runs = {run.uid: run for run in visible.filter(uid__in=requested).select_related("project")}
-    return [runs[uid] for uid in dict.fromkeys(requested) if uid in runs]
+    return [runs[uid] for uid in requested if uid in runs]
 
 
 def build_page_url(action: str, runs: Sequence[Run]) -> str:
@@ -143,7 +151,7 @@ def delete_runs_view(request: HttpRequest) -> HttpResponse:
 
 def render_delete_page(request: HttpRequest, error: str = "", status: int = 200) -> HttpResponse:
     params = request.POST if request.method == "POST" else request.GET
-    runs = find_selected_runs(request, params.getlist("run"))
+    runs = find_selected_runs(request, list_selected_uids(params.getlist("run")))
     if not runs:
         return redirect("runs")
     return render(request, "runs/delete.html", build_delete_context(runs, request) | {"error": error}, status=status)
@@ -162,7 +170,8 @@ def build_delete_context(runs: Sequence[Run], request: HttpRequest) -> dict[str,
 
 
 def trash_selected_runs(request: HttpRequest) -> HttpResponse:
-    runs, user = find_selected_runs(request, request.POST.getlist("run")), get_signed_in_user(request)
+    uids, user = list_selected_uids(request.POST.getlist("run")), get_signed_in_user(request)
+    runs = find_selected_runs(request, uids)
     require_role_in_projects(user, runs, "admin")
     try:
         move_runs_to_trash(runs, user)

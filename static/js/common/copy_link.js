@@ -1,5 +1,5 @@
 // Copies links: y to exactly this step and sample, Y to the latest step.
-import { copyText, showMessage } from "./ui.js";
+import { copyText } from "./ui.js";
 import { gettext } from "./i18n.js";
 import { buildUrl } from "./panel.js";
 
@@ -21,6 +21,6 @@ function latestLink() {
 }
 
 export async function copyLink(kind) {
-  await copyText(kind === "latest" ? latestLink() : exactLink());
-  showMessage(kind === "latest" ? gettext("Link to the latest step copied") : gettext("Link copied"));
+  if (kind === "latest") await copyText(latestLink(), gettext("Link to the latest step copied"));
+  else await copyText(exactLink(), gettext("Link copied"));
 }

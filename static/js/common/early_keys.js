@@ -2,13 +2,14 @@
 // keys wait while the page loads what they act on (key_queue.js). They are used in the order in which they were pressed.
 //
 // Back, too, works before the scripts are loaded: htmx reloads the page for it, but only once it has its own handler.
-addEventListener("popstate", () => onpopstate || location.reload());
+// Pages without htmx have no entries of their own, and the link to the content is one that must not reload.
 (() => {
   const MAX_WAITING = 60, MAX_AGE = 15000; // ms since the key was pressed, or since the key before it was used
   const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";
   const FIELD = `input:not(${BUTTONS}), textarea, select, [contenteditable]`;
   const gates = new Set(); // { passes }, a function that is true if a key may pass
   let waiting = [], replaying = false, lastUsed = 0, started = false, start;
+  addEventListener("popstate", () => onpopstate || started || location.reload());
 
   const isTyping = () => Boolean(document.activeElement?.matches(FIELD));
   const isHeld = (key) => [...gates].some((gate) => !gate.passes(key, isTyping()));
@@ -24,12 +25,14 @@ addEventListener("popstate", () => onpopstate || location.reload());
     return waiting.length > 0 && /^(Arrow|Backspace$|Delete$|Home$|End$|Tab$)/.test(key);
   }
   const isPressable = (target) => Boolean(target.closest?.("a, button, summary"));
+  // The repetitions of a key that is held do not wait, unless they move or type: they would decide about what is not shown yet.
+  const isRepetition = ({ key, repeat }) => repeat && (key === "Enter" || (/^[^jk]$/i.test(key) && !isTyping()));
 
   addEventListener("keydown", (event) => {
     if (replaying || event.isComposing || event.keyCode === 229) return;
     if (event.key === "Escape" && waiting.length) drop();
     else if (!isOurs(event) || !(waiting.length || isHeld(event))) return;
-    else if (waiting.length < MAX_WAITING) waiting.push({ event, time: performance.now() });
+    else if (waiting.length < MAX_WAITING && !isRepetition(event)) waiting.push({ event, time: performance.now() });
     event.preventDefault();
     event.stopImmediatePropagation();
     announce();
@@ -114,9 +117,17 @@ addEventListener("popstate", () => onpopstate || location.reload());
 
   // Keys after the one that leaves the page are for the next page. If the page stays, for example after a download, they are
   // named and not used. A form is sent a moment after its key, before the browser says that the page is left.
+  const leaving = new Set(); // functions that end the waiting
   function waitForNextPage() {
-    const stays = () => waiting.length && reject();
-    waitFor(new Promise((resolve) => setTimeout(resolve, MAX_LEAVING)).then(stays));
+    waitFor(new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        leaving.delete(end);
+        resolve();
+      };
+      const timer = setTimeout(() => (waiting.length && reject(), end()), MAX_LEAVING);
+      leaving.add(end);
+    }));
   }
   addEventListener("beforeunload", waitForNextPage);
   addEventListener("submit", ({ target, defaultPrevented }) => {
@@ -127,11 +138,20 @@ addEventListener("popstate", () => onpopstate || location.reload());
     if (keys.length) sessionStorage.setItem(STORE, JSON.stringify({ keys, time: Date.now() }));
     waiting = [];
   });
+  // Back may show the page as it was left.
+  addEventListener("pageshow", ({ persisted }) => {
+    if (!persisted) return;
+    takeOver();
+    for (const end of leaving) end();
+  });
 
+  // Without a storage, or with a strange entry, no key is taken over.
   function takeOver() {
-    const { keys = [], time = 0 } = JSON.parse(sessionStorage.getItem(STORE) ?? "{}");
-    sessionStorage.removeItem(STORE);
-    if (Date.now() - time < MAX_AGE) waiting = keys.map((event) => ({ event, time: performance.now() }));
+    try {
+      const { keys = [], time = 0 } = JSON.parse(sessionStorage.getItem(STORE) ?? "{}");
+      sessionStorage.removeItem(STORE);
+      if (Date.now() - time < MAX_AGE) waiting = keys.map((event) => ({ event, time: performance.now() }));
+    } catch {}
   }
 
   waitFor(new Promise((resolve) => {
@@ -140,10 +160,6 @@ addEventListener("popstate", () => onpopstate || location.reload());
       resolve();
     };
   }));
-  try {
-    takeOver();
-  } catch {
-    // without a storage, or with a strange entry, no key is taken over
-  }
+  takeOver();
   globalThis.keyQueue = { waitFor, drop, start, names: () => waiting.map(({ event }) => event.key) };
 })();

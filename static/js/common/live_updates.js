@@ -1,7 +1,7 @@
 // Live updates: a WebSocket sends change notifications, and each panel requests its normal URL again. A lost notification
 // does no harm: the server sends one after each connect. Without a socket the page polls every five seconds.
 import { fill, gettext } from "./i18n.js";
-import { buildUrl, countUserRequests, forgetPanel, requestQuietly, swapPanel, waitForUserRequests } from "./panel.js";
+import { announceSignedOut, buildUrl, countUserRequests, forgetPanel, requestQuietly, swapPanel, waitForUserRequests } from "./panel.js";
 
 // In ms. All listeners get a notification at once, so the delay grows with their number. A slow server gets fewer requests.
 const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 12, MAX_JITTER = 10000, PAUSE = 1, MAX_PAUSE = 10000, TIMEOUT = 30000;
@@ -70,6 +70,7 @@ async function load(panel, force = false) {
     return load(panel, force);
   }
   if (html === null) return;
+  if (!panel.hasAttribute("data-live") && !force) return forgetPanel(panel); // meanwhile its rows must not move
   if (force || !panel.hasAttribute("data-hold") || !holds(panel, html)) swapPanel(panel, html);
   else forgetPanel(panel);
 }
@@ -122,7 +123,7 @@ function connect() {
     notify(JSON.parse(event.data));
   };
   socket.onclose = (event) => {
-    if (event.code === 4401 && !document.querySelector("dialog[open]")) return location.reload(); // a dialog may have typed text
+    if (event.code === 4401) announceSignedOut(); // if the page stays, it connects again after a sign-in in another tab
     const wait = Math.min(MAX_RETRY, MIN_RETRY * 2 ** failures) * (0.75 + Math.random() / 2);
     failures += 1;
     setConnected(false, wait);

@@ -37,7 +37,10 @@ function catchErrors() {
 }
 
 export async function renderMath(root) {
-  loaded ??= loadKatex();
+  loaded ??= loadKatex().catch((error) => {
+    loaded = undefined; // the next sample tries again
+    throw error;
+  });
   await loaded;
   for (const text of root.querySelectorAll("[data-math]:not([data-done])")) {
     text.dataset.done = "";

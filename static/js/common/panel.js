@@ -20,7 +20,8 @@ export const announceSettled = (panel) => document.dispatchEvent(new CustomEvent
 // The server answered, but not with the panel. `html` is its message about a query with an error.
 export class PanelError extends Error {
   constructor(status, html = "") {
-    super(fill(gettext("The server returned status {status}."), { status }));
+    const busy = gettext("Your other searches still run. Wait a few seconds, then try again.");
+    super(status === 429 ? busy : fill(gettext("The server returned status {status}."), { status }));
     Object.assign(this, { status, html });
   }
 }
@@ -34,24 +35,28 @@ export function forgetPanel(panel) {
 export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
   countRequests(quiet ? 0 : 1);
   try {
-    const response = await send(`${panel.id} ${url}`, url, buildPanelHeaders(panel), signal, quiet);
-    return response && (await response.text());
+    return await send(`${panel.id} ${url}`, url, buildPanelHeaders(panel), { signal, quiet, read: (response) => response.text() });
   } finally {
     countRequests(quiet ? 0 : -1);
   }
 }
 
-// Returns the response, or null if it is the same as the last one for this key.
-async function send(key, url, headers, signal, quiet) {
+// Returns what `read` reads from the response, or null if it is the same as the last one for this key.
+async function send(key, url, headers, { signal, quiet, read }) {
   if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
   const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
   if (response.status === 304) return null;
   if (response.headers.has("HX-Retarget")) throw new PanelError(400, await response.text());
-  if (response.redirected || response.headers.has("HX-Refresh")) return location.reload(), null;
+  if (response.redirected) return announceSignedOut(), null;
+  if (response.headers.has("HX-Refresh")) return location.reload(), null;
   if (!response.ok) throw new PanelError(response.status);
-  etags.set(key, response.headers.get("ETag"));
-  return response;
+  const content = await read(response);
+  etags.set(key, response.headers.get("ETag")); // now: the connection may break in the body
+  return content;
 }
+
+// The session ended. ui.js reloads the page, which shows the sign-in page, unless that would lose what was typed.
+export const announceSignedOut = () => document.dispatchEvent(new CustomEvent("deck:signed-out"));
 
 // `requestPanel` for an update that nobody asked for. Panels that request the same URL at the same time share a request:
 // for most of them the server spends more time on the session and the run than on the panel. `data-alone` says that a
@@ -75,12 +80,15 @@ async function sendGroup(url) {
   if (group.length === 1) return requestAlone(group[0]);
   const ids = group.map((each) => each.panel.id).join(" ");
   try {
-    const response = await send(`${ids} ${url}`, url, { ...buildPanelHeaders(panel), "X-Panels": ids }, signal, true);
-    const html = response && (await response.json());
+    const headers = { ...buildPanelHeaders(panel), "X-Panels": ids };
+    const html = await send(`${ids} ${url}`, url, headers, { signal, quiet: true, read: (response) => response.json() });
     for (const each of group) {
       if (!html) each.resolve(null);
       else if (each.panel.id in html) each.resolve(html[each.panel.id]);
-      else requestAlone(each); // the server has more to say than the content of the panel
+      else {
+        etags.delete(`${ids} ${url}`); // the request alone may fail
+        requestAlone(each); // the server has more to say than the content of the panel
+      }
     }
   } catch (error) {
     group.forEach((each) => each.reject(error));
@@ -150,6 +158,7 @@ function mayChange(name, node) {
   if (name === "value") return !node.matches?.(TYPED);
   if (name === "checked") return !node.matches?.("[data-kept]"); // the server does not know its state
   if (name === "tabindex") return !node.closest?.("[data-roving]"); // roving.js sets it
+  if (name === "class" || name === "aria-expanded") return !node.matches?.(".config-fold, [data-fold]"); // context.js sets it
   return name !== "aria-selected";
 }
 

@@ -11,6 +11,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("keydown", (event) => {
   const open = document.querySelector("details.popover[open]");
   if (event.key !== "Escape" || !open || isIgnored(event)) return;
+  if (document.querySelector("dialog[open]")) return; // it is in front
   open.open = false;
   open.querySelector("summary").focus();
   event.preventDefault();

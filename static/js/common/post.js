@@ -22,12 +22,12 @@ const SIGNED_OUT_CODES = ["session_expired", "other_user"];
 export const isSignedOut = (response, json) => response.redirected || SIGNED_OUT_CODES.includes(json?.code);
 
 // Same as `postForm`, for the fields of a form that may have left the page.
-export async function postData(url, data) {
+export async function postData(url, data, signal) {
   data.delete("csrfmiddlewaretoken");
   const headers = { Accept: "application/json", ...buildHeaders() };
   let response;
   try {
-    response = await fetch(url, { method: "POST", body: data, headers, credentials: "same-origin" });
+    response = await fetch(url, { method: "POST", body: data, headers, signal, credentials: "same-origin" });
   } catch {
     throw new Error(gettext("Server unreachable. Not saved; try again."));
   }

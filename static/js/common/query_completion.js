@@ -99,7 +99,10 @@ export function attachCompletion(box) {
     for (const text of [choice.text, choice.detail, counted]) {
       line.append(Object.assign(document.createElement("span"), { textContent: text }));
     }
-    line.addEventListener("pointerdown", (event) => (event.preventDefault(), insertChoice(at)));
+    line.addEventListener("pointerdown", (event) => {
+      event.preventDefault();
+      if (completed === box.value) insertChoice(at); // else the place that it replaces is another by now
+    });
     return line;
   }
 

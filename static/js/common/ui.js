@@ -1,6 +1,6 @@
 // Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
-import { countRequests } from "./panel.js";
+import { announceSignedOut, countRequests } from "./panel.js";
 import { SIGNED_OUT } from "./post.js";
 
 const UNITS = [
@@ -56,9 +56,31 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   const { pathInfo: { finalRequestPath, responsePath }, requestConfig } = detail;
   if (!responsePath || pathOf(responsePath) === pathOf(finalRequestPath)) return;
   detail.shouldSwap = false;
-  if (requestConfig.verb === "get") location.reload();
+  if (requestConfig.verb === "get") announceSignedOut();
   else showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
 });
+
+// A reload shows the sign-in page. It waits while the page has something that is not saved, and it is not repeated: a proxy
+// may refuse the socket of a page that it shows.
+const RELOADED = "reloaded after sign-out", RELOAD_PAUSE = 60000; // ms
+let isTold = false;
+document.addEventListener("deck:signed-out", () => {
+  if (!hasUnsaved() && Date.now() - Number(sessionStorage.getItem(RELOADED)) > RELOAD_PAUSE) {
+    sessionStorage.setItem(RELOADED, Date.now());
+    return location.reload();
+  }
+  if (!isTold) showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
+  isTold = true;
+});
+document.addEventListener("deck:connected", () => (isTold = false));
+
+// Whether a reload would lose what the user has typed or chosen. A query is in the URL, and what narrows a list is typed again.
+function hasUnsaved() {
+  const fields = document.querySelectorAll("textarea, input:not([type=hidden], [type=search], [type=range], [role=combobox])");
+  const isChosen = (field) => field.checked !== field.defaultChecked && Boolean(field.closest("form[method=post]"));
+  const isEdited = (field) => (/^(checkbox|radio)$/.test(field.type) ? isChosen(field) : field.value !== field.defaultValue);
+  return [...fields].some(isEdited);
+}
 
 // A message of the server, with the text between backticks as code.
 export function writeMessage(element, text) {
@@ -88,25 +110,42 @@ document.addEventListener("deck:late", ({ detail }) => {
   showMessage(fill(gettext("Not used, since the page was not ready: {keys}"), { keys: detail.join(" ") }), MESSAGE_OF_ERROR);
 });
 
-export async function copyText(text) {
-  if (navigator.clipboard) await navigator.clipboard.writeText(text);
-  else copyOld(text);
+// Copies a text and says so, or that the browser has refused it.
+export async function copyText(text, done = gettext("Copied")) {
+  try {
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else if (!copyOld(text)) throw new Error("execCommand");
+    showMessage(done);
+  } catch {
+    showMessage(gettext("Could not copy: the browser does not allow it."), MESSAGE_OF_ERROR);
+  }
 }
 
-// The clipboard API does not exist on plain HTTP from another machine.
+export async function copyFrom(url) {
+  try {
+    const response = await fetch(url, { credentials: "same-origin" });
+    if (!response.ok || response.redirected) throw new Error(response.status);
+    await copyText(await response.text());
+  } catch {
+    showMessage(gettext("Could not copy. Server unreachable."));
+  }
+}
+
+// The clipboard API does not exist on plain HTTP from another machine. Returns whether the text was copied.
 function copyOld(text) {
+  const focused = document.activeElement;
   const area = Object.assign(document.createElement("textarea"), { value: text, className: "visually-hidden" });
   document.body.append(area);
   area.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   area.remove();
+  focused?.focus({ preventScroll: true });
+  return isCopied;
 }
 
-document.addEventListener("click", async (event) => {
+document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  await copyText(button.closest(".copyable").querySelector("pre").textContent);
-  showMessage(gettext("Copied"));
+  if (button) copyText(button.closest(".copyable").querySelector("pre").textContent);
 });
 
 document.querySelector("[data-help]")?.addEventListener("click", () => document.getElementById("help").showModal());

@@ -1,7 +1,8 @@
 // The context page: search while typing, folded keys, the next difference, and the configuration as text.
+import { onChoice } from "../common/act_at_once.js";
 import { gettext } from "../common/i18n.js";
-import { buildUrl, requestPanel, swapPanel } from "../common/panel.js";
-import { copyText, showMessage } from "../common/ui.js";
+import { buildUrl, PanelError, requestPanel, swapPanel } from "../common/panel.js";
+import { copyFrom, showMessage } from "../common/ui.js";
 
 const SEARCH_DELAY = 150; // ms after the last key
 const form = document.getElementById("context-form");
@@ -19,7 +20,8 @@ async function search() {
     const html = await requestPanel(panel, url, { signal: running.signal });
     if (html !== null) swapPanel(panel, html);
   } catch (error) {
-    if (error.name !== "AbortError") showMessage(gettext("Could not search. Server unreachable."));
+    if (error.name === "AbortError") return;
+    showMessage(error instanceof PanelError ? error.message : gettext("Could not search. Server unreachable."));
   }
 }
 
@@ -32,9 +34,7 @@ form?.addEventListener("submit", (event) => {
   clearTimeout(timer);
   search().then(() => panel.querySelector(".point, [data-fold], a.chip")?.focus());
 });
-document.getElementById("against")?.addEventListener("change", (event) => {
-  location.assign(buildUrl({ against: event.target.value, show: event.target.value ? "differs" : "" }));
-});
+onChoice("#against", ({ value }) => location.assign(buildUrl({ against: value, show: value ? "differs" : "" })));
 
 const findPoints = () => [...panel.querySelectorAll(".point")].filter((row) => row.checkVisibility());
 
@@ -46,7 +46,7 @@ function movePoint(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-document.addEventListener("click", async (event) => {
+document.addEventListener("click", (event) => {
   const fold = event.target.closest("[data-fold]");
   const point = event.target.closest("[data-point]");
   const copy = event.target.closest("[data-copy-url]");
@@ -56,13 +56,6 @@ document.addEventListener("click", async (event) => {
   } else if (point) movePoint(Number(point.dataset.point));
   else if (copy && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
-    try {
-      const response = await fetch(copy.href, { credentials: "same-origin" });
-      if (!response.ok || response.redirected) throw new Error(response.status);
-      await copyText(await response.text());
-      showMessage(gettext("Copied"));
-    } catch {
-      showMessage(gettext("Could not copy. Server unreachable."));
-    }
+    copyFrom(copy.href);
   }
 });

@@ -1,6 +1,6 @@
 // Imports labels of a file: sends its rows in parts, shows the counts, and lists the rows that were not imported.
 import { fill, gettext, ngettext } from "../common/i18n.js";
-import { buildHeaders } from "../common/post.js";
+import { buildHeaders, isSignedOut, SIGNED_OUT } from "../common/post.js";
 import { writeMessage } from "../common/ui.js";
 
 const MAX_ROWS = 1000; // of one request
@@ -49,12 +49,27 @@ function parse(text) {
   }
 }
 
-async function send(body) {
+// Sends the lines as they are: a number of JavaScript has 53 bits.
+async function send(chosen, lines) {
   const headers = { "Content-Type": "application/json", ...buildHeaders() };
-  const response = await fetch(box.dataset.importLabels, { method: "POST", headers, body: JSON.stringify(body) });
+  const body = `${JSON.stringify(chosen).slice(0, -1)},"rows":[${lines.map(({ text }) => text).join(",")}]}`;
+  const noAnswer = gettext("The server does not answer.");
+  const response = await fetch(box.dataset.importLabels, { method: "POST", headers, body }).catch(() => {
+    throw new Error(noAnswer);
+  });
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.error?.message ?? gettext("The server does not answer."));
+  if (response.status === 401 || isSignedOut(response, answer)) throw new Error(SIGNED_OUT);
+  if (!response.ok) throw new Error(answer.error?.message ?? noAnswer);
   return answer;
+}
+
+// A row with its problem, in place of the one that an earlier import has added.
+const OLD_PROBLEM = /,?\s*"problem":\s*"(?:[^"\\]|\\.)*"\s*\}$/;
+function addProblem(text, problem) {
+  const row = parse(text);
+  if (!row || typeof row !== "object" || Array.isArray(row)) return JSON.stringify({ line: text, problem });
+  const fields = text.trim().replace(OLD_PROBLEM, "}").slice(0, -1);
+  return `${fields}${fields.trim() === "{" ? "" : ","}"problem":${JSON.stringify(problem)}}`;
 }
 
 function listProblem(line, message) {
@@ -68,9 +83,7 @@ async function importFile(file, isDryRun) {
   const refuse = (line, kind, message) => {
     counts.problems += 1;
     if (counts.problems <= MAX_LISTED) listProblem(line, message);
-    const row = parse(line.text);
-    const fields = row && typeof row === "object" && !Array.isArray(row) ? row : { line: line.text };
-    failed.push(`${JSON.stringify({ ...fields, problem: `${kind}: ${message}` })}\n`);
+    failed.push(`${addProblem(line.text, `${kind}: ${message}`)}\n`);
   };
   const chosen = { project: box.dataset.project, dry_run: isDryRun, file: file.name };
   chosen.all_matches = box.querySelector("input[type=checkbox]").checked;
@@ -80,9 +93,10 @@ async function importFile(file, isDryRun) {
       const rows = part.filter((line) => parse(line.text) !== undefined);
       for (const line of part) if (!rows.includes(line)) refuse(line, "invalid", gettext("This is not JSON."));
       if (rows.length) {
-        const answer = await send({ ...chosen, rows: rows.map((line) => parse(line.text)) });
+        const answer = await send(chosen, rows);
         for (const name of ["new", "changed", "unchanged"]) counts[name] += answer.labels[name];
-        for (const { row, kind, message } of answer.problems) refuse(rows[row], kind, message);
+        const problems = new Map(answer.problems.map((problem) => [problem.row, problem])); // a row may match several samples
+        for (const [row, { kind, message }] of problems) refuse(rows[row], kind, message);
       }
       counts.rows += part.length;
       show(counts, isDryRun);

@@ -1,6 +1,6 @@
 // The command palette: actions of this page, other pages, and search results of the server.
 import { fill, gettext, ngettext } from "../common/i18n.js";
-import { holdKeys } from "../common/key_queue.js";
+import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { pressable } from "../common/shortcuts.js";
 
 const dialog = document.getElementById("palette");
@@ -120,10 +120,14 @@ async function loadResults() {
     const runs = sortMatches(words, entries.filter(({ kind }) => kind === "run"), withProject);
     const best = [...runs.slice(0, MAX_RUNS), ...entries.filter(({ kind }) => kind !== "run")];
     const act = (url) => (newTab) => (newTab ? open(url) : location.assign(url));
-    results = best.map((entry) => item(entry.kind, entry.name, "", act(entry.url), entry.detail));
+    results = best.map((entry) => ({ ...item(entry.kind, entry.name, "", act(entry.url), entry.detail), url: entry.url }));
     renderList();
   } catch (error) {
-    if (error.name !== "AbortError") status.textContent = gettext("Could not load the runs. Server unreachable.");
+    if (error.name === "AbortError") return;
+    dropKeys(); // Enter was meant for a result of these words
+    results = [];
+    renderList();
+    status.textContent = gettext("Could not load the runs. Server unreachable.");
   }
 }
 
@@ -143,9 +147,10 @@ function option(entry, index) {
 }
 
 function renderList() {
-  const before = shown[at]?.name;
+  const before = shown[at];
   shown = findMatches();
-  at = Math.max(0, at && before ? shown.findIndex((entry) => entry.name === before) : 0);
+  const isSame = (entry) => entry.name === before.name && entry.url === before.url; // two runs may have one name
+  at = Math.max(0, at && before ? shown.findIndex(isSame) : 0);
   list.replaceChildren(...shown.map(option));
   const count = fill(ngettext("{count} result", "{count} results", shown.length), { count: shown.length });
   const name = box.value.trim().slice(0, 60);

@@ -1,9 +1,10 @@
 // The run list: the query box, j and k move, x and shift-click select, arrows fold groups. The selection survives each
 // refresh; the box of a group selects its runs, also those that are folded.
+import { onChoice } from "../common/act_at_once.js";
 import { fill, gettext } from "../common/i18n.js";
 import { isIgnored } from "../common/keyboard_layout.js";
 import "../common/popover.js";
-import { buildUrl } from "../common/panel.js";
+import { buildUrl, requestPanel } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
 import { attachQuery } from "../common/query_runner.js";
 
@@ -83,8 +84,7 @@ bar.addEventListener("click", (event) => {
 // The form returns to the current URL, which contains the current query. It sends each selected run once.
 bar.addEventListener("submit", () => (bar.elements.next.value = location.pathname + location.search));
 bar.addEventListener("formdata", (event) => {
-  event.formData.delete("run");
-  for (const uid of picked) event.formData.append("run", uid);
+  event.formData.set("run", [...picked].join(",")); // Django limits the number of fields
 });
 
 // Enter in the tag field adds the tag. Without this, Enter would press the first button, which compares.
@@ -129,10 +129,25 @@ form.addEventListener("submit", async (event) => {
   if ((await shown) && document.activeElement === list) names()[0]?.focus();
 });
 
-form.addEventListener("change", ({ target }) => {
-  if (target.tagName !== "SELECT") return;
-  if (target.name === "project") form.dataset.choices = buildUrl({ project: target.value }, form.dataset.choices);
-  ask(buildUrl({ [target.name]: target.value, start: "" }, buildAddress(query.value)));
+onChoice("#query select", ({ name, value }) => {
+  const url = buildUrl({ [name]: value, start: "" }, buildAddress(query.value));
+  if (name === "group") return ask(url);
+  location.assign(url); // the actions, the link of the search and the suggestions are others
+});
+
+// --- columns ----------------------------------------------------------------------------------------------------------
+
+// They are loaded at each opening: the list may show another query by then.
+const picker = document.getElementById("picker");
+const columns = document.getElementById("columns");
+picker.addEventListener("toggle", async () => {
+  if (!picker.open) return;
+  try {
+    columns.innerHTML = await requestPanel(columns, buildUrl());
+    columns.querySelector("[autofocus]")?.focus();
+  } catch (error) {
+    columns.replaceChildren(Object.assign(document.createElement("p"), { className: "pad", textContent: error.message }));
+  }
 });
 
 document.addEventListener("htmx:afterSettle", restore);

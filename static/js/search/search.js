@@ -1,4 +1,5 @@
 // The search over all runs: completion of the query, and the button that stops the search.
+import { onChoice } from "../common/act_at_once.js";
 import { gettext } from "../common/i18n.js";
 import { buildUrl } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
@@ -36,7 +37,5 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.requestConfig?.elt.hasAttribute("data-stopped")) event.detail.shouldSwap = false;
 });
 
-project.addEventListener("change", () => {
-  form.dataset.choices = buildUrl({ project: project.value }, form.dataset.choices);
-  if (box.value.trim()) form.requestSubmit();
-});
+project.addEventListener("change", () => (form.dataset.choices = buildUrl({ project: project.value }, form.dataset.choices)));
+onChoice("#project", () => box.value.trim() && form.requestSubmit());

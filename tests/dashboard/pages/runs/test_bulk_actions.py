@@ -10,6 +10,7 @@ from django.test import Client
 
 from dashboard.api.base import Params
 from dashboard.api.views.runs import update_run
+from dashboard.pages.runs import bulk_actions
 from rollouts.models import AuditEntry, Pin, Project, Run
 from rollouts.runs import actions
 from tests.dashboard.pages.runs.support import body, names
@@ -35,6 +36,22 @@ def test_archiving_is_undone_from_its_message(runs: list[Run], at: Client) -> No
 def act(client: Client, what: str, found: list[Run], **more: str) -> str:
     response = client.post("/tidy/", {"do": what, "run": [run.uid for run in found], **more}, follow=True)
     return response.content.decode()
+
+
+def test_more_runs_than_can_be_changed_at_once_are_not_changed_in_part(
+    runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_actions, "MAX_SELECTED_RUNS", 3)
+    page = archive_joined(at, runs[:4])
+    assert "At most 3 runs can be changed at once, not 4." in page
+    assert not Run.objects.exclude(archived_at=None).exists()
+    assert "2 runs archived." in archive_joined(at, runs[:2])
+
+
+def archive_joined(client: Client, runs: list[Run]) -> str:
+    """Sends the runs as the page does: in one field, since Django limits the number of fields."""
+    data = {"do": "archive", "run": ",".join(run.uid for run in runs)}
+    return client.post("/tidy/", data, follow=True).content.decode()
 
 
 def test_runs_get_and_lose_a_tag_together(runs: list[Run], at: Client) -> None:

@@ -1,0 +1,39 @@
+"""The configuration of two runs next to each other, while one of them is trained."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training
+
+pytestmark = DIRECT
+
+
+def test_unfolded_keys_stay_open_and_arrow_keys_pass_other_runs(visit: Visit, training: Training) -> None:
+    others = [training.start_another(name) for name in ("second", "third")]
+    for number, run in enumerate([training, *others]):
+        config = {"actor": {"lr": number, "n": 8, "clip": 0.2}}
+        message = run.server.send_json("PATCH", f"runs/{run.uid}/", {"config": config})
+        assert message.is_success, message.error_message
+    page = visit.go(f"/runs/{training.uid}/context/")
+    against = page.locator("#against")
+    against.focus()
+    against.press("ArrowDown")
+    against.press("ArrowDown")
+    expect(page).to_have_url(re.compile("/context/$"))
+    against.press("Enter")
+    expect(page).to_have_url(re.compile("against="))
+    fold = page.locator("[data-fold]")
+    page.locator(".context-chips a", has_text="all").click()
+    fold.first.click()
+    expect(fold.first).to_have_attribute("aria-expanded", "true")
+    message = training.server.send_json("PATCH", f"runs/{training.uid}/", {"config": {"actor": {"lr": 7.5, "n": 8, "clip": 0.2}}})
+    assert message.is_success, message.error_message
+    training.pushed(1, 4)
+    expect(page.locator("#config")).to_contain_text("7.5")
+    expect(fold.first).to_have_attribute("aria-expanded", "true")
+    expect(page.locator(".config-folded .config-key, .config-folded tr").first).to_be_visible()

@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 TRAINERS := .venv-trainers
 TORCH := torch==2.13.0
 # torch has a stamp for each version, so that another one is installed.
-DEMO := .stamps/demo-$(subst =,-,$(TORCH))
+DEMO := .stamps/demo-$(shell echo "$(TORCH)" | tr -c "A-Za-z0-9.\n" -)
 # With a data folder of its own, and never with the database or bucket of a server that a person uses for real.
-MANAGE := ROLLOUTDECK_DATA=$$(mktemp -d) DATABASE_URL= DJANGO_READ_DOT_ENV_FILE=off $(BIN)/python manage.py
+MANAGE := ROLLOUTDECK_DATA=$$(mktemp -d) DATABASE_URL= ROLLOUTDECK_STORAGE= DJANGO_READ_DOT_ENV_FILE=off $(BIN)/python manage.py
 PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 # Tests that wait for a server or a database leave much of a processor to others.

@@ -84,7 +84,7 @@ class Maintenance:
 
     def kill_repeatedly(self, work: Callable[[], object], kills: int, after: Callable[[], object]) -> None:
         """Kills `work` at moments between its start and its usual end, and calls `after` each time."""
-        self.fork(work, None)  # this one also loads modules
+        self.fork(work, None)  # the first one also fills caches
         after()
         seconds, goal, tries = self.fork(work, None), self.kills + kills, 0
         after()

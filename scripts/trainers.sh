@@ -4,7 +4,7 @@
 # With SLIME, ROLL or CURE in the environment (checkouts), also what their code imports or starts.
 # If that fails, an older environment stays. In CI it is an error, unless the package index does not answer.
 set -euo pipefail
-folder=$1 python=$2 torch=$3
+folder=${1%/} python=$2 torch=$3
 older=$folder.older away=
 
 # uv installs these 130 packages in 20 seconds, pip in 160: it resolves faster, downloads several files at once, and
@@ -28,7 +28,7 @@ install() {
     pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # for the older rollout skip
 }
 install_and_replace() { # the older environment is at its place again if the new one is not complete
-  [ ! -d "$folder" ] || [ -d "$older" ] || mv "$folder" "$older"
+  [ ! -d "$folder" ] || [ -d "$older" ] || mv "$folder" "$older" || return 1
   rm -rf "$folder"
   if ! install; then
     ! is_index_away || away=yes
@@ -52,7 +52,7 @@ install_for_live_plug_ins() { # what NeMo-RL, SkyRL, AReaL and OpenRLHF import
 }
 describe() { "$python" -VV && echo "$torch" && cat "$0"; } # what an environment depends on
 run_once() { # run_once STAMP COMMAND: runs the command, unless it was run for the same description
-  [ "$(describe)" = "$(cat "$folder/$1" 2>/dev/null)" ] || { "$2" && describe >"$folder/$1"; }
+  { [ -f "$folder/$1" ] && [ "$(describe)" = "$(cat "$folder/$1")" ]; } || { "$2" && describe >"$folder/$1"; }
 }
 
 if ! run_once ready install_and_replace; then

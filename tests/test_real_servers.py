@@ -18,9 +18,9 @@ READ_SETTINGS = "import runpy, sys; print(runpy.run_path(sys.argv[1])['STORAGE_U
 
 
 def test_the_only_database_that_stays_is_that_of_the_tests() -> None:
-    environ = {"DATABASE_URL": "postgres://real", "ROLLOUTDECK_STORAGE": "s3://real", "PATH": "/bin"}
+    environ = {"DATABASE_URL": "postgres://real", "REDIS_URL": "redis://real", "ROLLOUTDECK_STORAGE": "s3://real"}
     forget_real_servers(environ)
-    assert environ == {"DATABASE_URL": "", "PATH": "/bin", "DJANGO_READ_DOT_ENV_FILE": "off"}
+    assert environ == {"DATABASE_URL": "", "DJANGO_READ_DOT_ENV_FILE": "off"}
     environ["TEST_DATABASE_URL"] = "postgres://of-the-tests"
     forget_real_servers(environ)
     assert environ["DATABASE_URL"] == "postgres://of-the-tests"

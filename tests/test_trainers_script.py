@@ -47,6 +47,12 @@ def test_it_is_built_again_for_another_python_or_torch(environment: Path) -> Non
     assert sorted(path.name for path in environment.parent.iterdir()) == ["env", "python"]
 
 
+def test_a_missing_interpreter_is_no_finished_environment(tmp_path: Path) -> None:
+    done = run(tmp_path / "env")
+    assert done.returncode == 0 and "their tests are skipped" in done.stdout
+    assert run(tmp_path / "env", CI="true").returncode == 1
+
+
 @pytest.mark.parametrize(
     ("variables", "status"),
     [({}, 0), ({"CI": "true"}, 1), ({"CI": "true", "INDEX": "1"}, 0)],

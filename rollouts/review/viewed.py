@@ -61,6 +61,9 @@ def answer_review(run: Run, sample_id: str, by: User, value: str, rationale: str
     if not (sample_id.isascii() and sample_id.isalnum()):
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
+    if not rationale:  # the same answer again, where there is no field for a comment
+        own = Label.objects.active().filter(sample=sample_id, name=REVIEW_NAME, source="human", user=by, value=value)
+        rationale = own.values_list("rationale", flat=True).first() or ""
     action = store_labels(run, by, [Answer(sample_id, REVIEW_NAME, value, rationale)])
     mark_viewed(run, [sample_id], by)
     return action

@@ -16,9 +16,7 @@ pytestmark = DIRECT
 def test_unfolded_keys_stay_open_and_arrow_keys_pass_other_runs(visit: Visit, training: Training) -> None:
     others = [training.start_another(name) for name in ("second", "third")]
     for number, run in enumerate([training, *others]):
-        config = {"actor": {"lr": number, "n": 8, "clip": 0.2}}
-        message = run.server.send_json("PATCH", f"runs/{run.uid}/", {"config": config})
-        assert message.is_success, message.error_message
+        configure(run, number)
     page = visit.go(f"/runs/{training.uid}/context/")
     against = page.locator("#against")
     against.focus()
@@ -26,14 +24,19 @@ def test_unfolded_keys_stay_open_and_arrow_keys_pass_other_runs(visit: Visit, tr
     against.press("ArrowDown")
     expect(page).to_have_url(re.compile("/context/$"))
     against.press("Enter")
-    expect(page).to_have_url(re.compile("against="))
+    expect(page).to_have_url(re.compile(f"against={against.locator('option').nth(2).get_attribute('value')}"))
     fold = page.locator("[data-fold]")
     page.locator(".context-chips a", has_text="all").click()
     fold.first.click()
     expect(fold.first).to_have_attribute("aria-expanded", "true")
-    message = training.server.send_json("PATCH", f"runs/{training.uid}/", {"config": {"actor": {"lr": 7.5, "n": 8, "clip": 0.2}}})
-    assert message.is_success, message.error_message
+    configure(training, 7.5)
     training.pushed(1, 4)
     expect(page.locator("#config")).to_contain_text("7.5")
     expect(fold.first).to_have_attribute("aria-expanded", "true")
     expect(page.locator(".config-folded .config-key, .config-folded tr").first).to_be_visible()
+
+
+def configure(training: Training, lr: float) -> None:
+    config = {"actor": {"lr": lr, "n": 8, "clip": 0.2}}
+    message = training.server.send_json("PATCH", f"runs/{training.uid}/", {"config": config})
+    assert message.is_success, message.error_message

@@ -79,7 +79,11 @@ def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], 
     page.locator(f"#r-{rows(page)[0]} .tail").tap()
     page.locator(".back-to-list").tap()
     expect(pane).to_be_hidden()
+    page.locator(f"#r-{rows(page)[1]} .tail").tap()
+    expect(pane.locator("article")).to_have_attribute("data-id", rows(page)[1])
     assert page.evaluate("window.notReloaded")
+    page.keyboard.press("Escape")  # closes it without Back, which then is of the query
+    expect(pane).to_be_hidden()
 
 
 def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[..., Visit], trained: Training) -> None:

@@ -300,6 +300,7 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
     page.evaluate(f"() => {{ {later} later.click(); later.click(); }}")
     expect(page.locator(".toast")).to_contain_text("Another user changed the charts of this project.")
     expect(pinned).to_have_text(["actor/up"])
+    assert own.product.get(address)["order"] == [], "the second change is not sent either"
     chart(page, "actor/down").focus()
     for key in ("p", "<"):
         with page.expect_response("**/charts/"):
@@ -317,6 +318,7 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
     with page.expect_response("**/charts/"):
         page.keyboard.press("p")
     assert own.product.get(address)["pinned"][-1] == "actor/spike"
+    assert [fault for fault in visit.faults if not re.search("412|ERR_FAILED", fault)] == []
     visit.forgive()  # what was refused, and the request that failed
 
 

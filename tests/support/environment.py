@@ -49,8 +49,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "ROLLOUTDECK_TEST_HOME" not in os
     os.environ["ROLLOUTDECK_TEST_HOME"] = os.environ["HOME"] = str(home)
     os.environ["ROLLOUTDECK_CONTEXT"] = "off"  # a test that is about it switches it on
     os.environ["ROLLOUTDECK_DATA"] = str(home / "data")
-    os.environ.setdefault("REDIS_URL", start_redis(home))
-elif "PYTEST_XDIST_WORKER" in os.environ and os.environ["REDIS_URL"].startswith(f"unix://{os.environ['HOME']}/"):
+    os.environ["REDIS_URL"] = start_redis(home)
+elif "PYTEST_XDIST_WORKER" in os.environ:
     folder = Path(os.environ["HOME"]) / os.environ["PYTEST_XDIST_WORKER"]
     folder.mkdir(exist_ok=True)
     os.environ["REDIS_URL"] = start_redis(folder)

@@ -73,7 +73,6 @@ class Product:
         self.url = f"http://127.0.0.1:{self.port}"
         self.environ = dict(os.environ)
         forget_real_servers(self.environ)
-        self.environ.pop("REDIS_URL", None)  # on a shared Redis two products take each other's tasks
         self.environ |= {"HOME": str(self.home), **self.variables}
         if self.public_url:
             self.environ["ROLLOUTDECK_PUBLIC_URL"] = self.public_url

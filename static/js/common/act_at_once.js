@@ -1,5 +1,5 @@
 // Calls `act(select)` when something is chosen in a select. The arrow keys of a closed select also change its value; then it waits
-// for Enter or until the focus leaves, so that one can pass the options in between.
+// for Enter or until the focus leaves, so that one can pass the options in between. Other keys open its list.
 export function onChoice(selector, act) {
   let byKey = false, changed;
   const isOurs = (target) => Boolean(target.matches?.(selector));
@@ -13,8 +13,9 @@ export function onChoice(selector, act) {
   document.addEventListener("pointerdown", () => (byKey = false), true);
   document.addEventListener("keydown", (event) => {
     if (!isOurs(event.target)) return;
-    byKey = event.key !== "Enter";
-    if (!byKey) send();
+    const { key, altKey } = event;
+    byKey = !altKey && !["Enter", " ", "F4", "Escape"].includes(key);
+    if (key === "Enter" && changed) event.preventDefault(), send(); // else it also submits the form
   });
   document.addEventListener("change", ({ target }) => {
     if (!isOurs(target)) return;

@@ -25,8 +25,10 @@
     return waiting.length > 0 && /^(Arrow|Backspace$|Delete$|Home$|End$|Tab$)/.test(key);
   }
   const isPressable = (target) => Boolean(target.closest?.("a, button, summary"));
-  // The repetitions of a key that is held do not wait, unless they move or type: they would decide about what is not shown yet.
-  const isRepetition = ({ key, repeat }) => repeat && (key === "Enter" || (/^[^jk]$/i.test(key) && !isTyping()));
+  // Repetitions of a key that is held do not wait: they would decide about what is not shown yet. Those of j, k and the arrows
+  // move, and those in a field type.
+  const moves = ({ key, code }) => /^[jk]$/i.test(key) || /^Key[JK]$/.test(code);
+  const isRepetition = (event) => event.repeat && (event.key === "Enter" || (event.key.length === 1 && !moves(event) && !isTyping()));
 
   addEventListener("keydown", (event) => {
     if (replaying || event.isComposing || event.keyCode === 229) return;
@@ -143,6 +145,7 @@
     if (!persisted) return;
     takeOver();
     for (const end of leaving) end();
+    flush();
   });
 
   // Without a storage, or with a strange entry, no key is taken over.

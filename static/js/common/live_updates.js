@@ -10,7 +10,7 @@ const { feed, topics } = document.body.dataset;
 const link = document.getElementById("link");
 const flights = new Map();
 let socket, polling, scheduled, handling = false, failures = 0, missed = false, listeners = 1, pauseUntil = 0;
-let pending = [];
+let pending = [], wasConnected = false;
 
 // --- panels -----------------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,8 @@ function connect() {
 }
 
 function setConnected(yes, wait = 0) {
-  if (yes && !link.hidden) document.dispatchEvent(new CustomEvent("deck:connected"));
+  if (yes && !(link.hidden && wasConnected)) document.dispatchEvent(new CustomEvent("deck:connected"));
+  wasConnected ||= yes;
   document.body.classList.toggle("disconnected", !yes);
   link.hidden = yes;
   const seconds = Math.ceil(wait / 1000);

@@ -1,5 +1,6 @@
 // Requests the content of panels and swaps it in. The URL is that of the page; HX-Target or X-Panels names the panels.
 import { fill, gettext } from "./i18n.js";
+import { SIGNED_OUT } from "./post.js";
 
 const etags = new Map(); // "id url", or "id id url" for panels that were requested together
 const groups = new Map(); // url -> [{ panel, signal, resolve, reject }]
@@ -17,11 +18,14 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
 
 export const announceSettled = (panel) => document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
 
+const MESSAGES = {
+  401: SIGNED_OUT, 429: gettext("Your other searches still run. Wait a few seconds, then try again."),
+};
+
 // The server answered, but not with the panel. `html` is its message about a query with an error.
 export class PanelError extends Error {
   constructor(status, html = "") {
-    const busy = gettext("Your other searches still run. Wait a few seconds, then try again.");
-    super(status === 429 ? busy : fill(gettext("The server returned status {status}."), { status }));
+    super(MESSAGES[status] ?? fill(gettext("The server returned status {status}."), { status }));
     Object.assign(this, { status, html });
   }
 }
@@ -47,7 +51,11 @@ async function send(key, url, headers, { signal, quiet, read }) {
   const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
   if (response.status === 304) return null;
   if (response.headers.has("HX-Retarget")) throw new PanelError(400, await response.text());
-  if (response.redirected) return announceSignedOut(), null;
+  if (response.redirected) {
+    announceSignedOut();
+    if (quiet) return null;
+    throw new PanelError(401);
+  }
   if (response.headers.has("HX-Refresh")) return location.reload(), null;
   if (!response.ok) throw new PanelError(response.status);
   const content = await read(response);
@@ -55,7 +63,7 @@ async function send(key, url, headers, { signal, quiet, read }) {
   return content;
 }
 
-// The session ended. ui.js reloads the page, which shows the sign-in page, unless that would lose what was typed.
+// The session ended. ui.js reloads the page, which shows the sign-in page, unless that would lose something.
 export const announceSignedOut = () => document.dispatchEvent(new CustomEvent("deck:signed-out"));
 
 // `requestPanel` for an update that nobody asked for. Panels that request the same URL at the same time share a request:
@@ -158,7 +166,7 @@ function mayChange(name, node) {
   if (name === "value") return !node.matches?.(TYPED);
   if (name === "checked") return !node.matches?.("[data-kept]"); // the server does not know its state
   if (name === "tabindex") return !node.closest?.("[data-roving]"); // roving.js sets it
-  if (name === "class" || name === "aria-expanded") return !node.matches?.(".config-fold, [data-fold]"); // context.js sets it
+  if (name === "class" || name === "aria-expanded") return !node.matches?.(".config-fold, [data-fold]"); // context.js sets them
   return name !== "aria-selected";
 }
 

@@ -5,7 +5,7 @@
 import { gettext } from "./i18n.js";
 import { dropKeys, holdKeys } from "./key_queue.js";
 import { PanelError, buildPanelHeaders, buildUrl, requestPanel, swapPanel } from "./panel.js";
-import { showMessage } from "./ui.js";
+import { MESSAGE_OF_ERROR, showMessage } from "./ui.js";
 
 const TYPING_PAUSE = 150; // ms
 const NUMBER = /^-?[\w.]+(<=|>=|!=|<|>|=|:)-?\d+(\.\d+)?$/; // `score<0.2`, but not `score<0.`
@@ -52,7 +52,7 @@ export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
       if (from !== location.href) before = from;
       showError(error.html ?? "");
       const unreachable = gettext("The query was not run: server unreachable.");
-      if (!error.html) showMessage(error instanceof PanelError ? error.message : unreachable);
+      if (!error.html) showMessage(error instanceof PanelError ? error.message : unreachable, MESSAGE_OF_ERROR);
       dropKeys(); // they were meant for the new list
       box.focus();
       return false;

@@ -15,7 +15,7 @@ export const onEscape = (handler) => escapeHandlers.push(handler);
 const isPressable = (element) => element.checkVisibility() && !element.disabled;
 export const pressable = (selector) => [...document.querySelectorAll(selector)].filter(isPressable);
 
-// A key that is held moves on and on, but it sends or chooses only once: each time it would meet something else.
+// A key that is held moves on and on, but it sends or chooses only once: the next time it would act on another sample.
 const decides = (element) => ["submit", "checkbox", "radio"].includes(element.type);
 
 // If several elements have the key, the one in the focused sample wins.

@@ -60,24 +60,27 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   else showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
 });
 
-// A reload shows the sign-in page. It waits while the page has something that is not saved, and it is not repeated: a proxy
-// may refuse the socket of a page that it shows.
-const RELOADED = "reloaded after sign-out", RELOAD_PAUSE = 60000; // ms
+// A reload shows the sign-in page. It waits while the page has something that is not saved. Without a socket in between it is
+// not repeated: a proxy may refuse the socket of a page that it shows.
+const RELOADED = "reloaded after sign-out";
 let isTold = false;
 document.addEventListener("deck:signed-out", () => {
-  if (!hasUnsaved() && Date.now() - Number(sessionStorage.getItem(RELOADED)) > RELOAD_PAUSE) {
-    sessionStorage.setItem(RELOADED, Date.now());
+  if (!hasUnsaved() && !sessionStorage.getItem(RELOADED)) {
+    sessionStorage.setItem(RELOADED, "yes");
     return location.reload();
   }
   if (!isTold) showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
   isTold = true;
 });
-document.addEventListener("deck:connected", () => (isTold = false));
+document.addEventListener("deck:connected", () => {
+  sessionStorage.removeItem(RELOADED);
+  isTold = false;
+});
 
 // Whether a reload would lose what the user has typed or chosen. A query is in the URL, and what narrows a list is typed again.
 function hasUnsaved() {
   const fields = document.querySelectorAll("textarea, input:not([type=hidden], [type=search], [type=range], [role=combobox])");
-  const isChosen = (field) => field.checked !== field.defaultChecked && Boolean(field.closest("form[method=post]"));
+  const isChosen = (field) => field.checked !== field.defaultChecked && field.form?.method === "post";
   const isEdited = (field) => (/^(checkbox|radio)$/.test(field.type) ? isChosen(field) : field.value !== field.defaultValue);
   return [...fields].some(isEdited);
 }

@@ -89,6 +89,6 @@ const isChanged = (field) =>
 
 box.addEventListener("pointerdown", (event) => (beganOutside = isOutside(event)));
 box.addEventListener("click", (event) => {
-  const isLeft = beganOutside && isOutside(event) && ![...box.querySelectorAll("input, textarea")].some(isChanged);
-  if (isLeft || event.target.closest("[data-add-close]")) box.close();
+  const closes = beganOutside && isOutside(event) && ![...box.querySelectorAll("input, textarea")].some(isChanged);
+  if (closes || event.target.closest("[data-add-close]")) box.close();
 });

@@ -143,5 +143,6 @@ function report(now, wait = 0) {
   if (changed) document.dispatchEvent(new CustomEvent("deck:unsaved"));
 }
 
-addEventListener("beforeunload", (event) => state && event.preventDefault());
+// What is still on its way is sent again by the next page.
+addEventListener("beforeunload", (event) => state === "failed" && event.preventDefault());
 resume();

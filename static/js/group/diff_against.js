@@ -3,19 +3,19 @@ import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 
 const textOf = (column) => column?.querySelector("pre");
-let calls = 0;
+let lastRendering = 0;
 
 // Renders the diff of each column against `base`. Stops if `root` gets new content meanwhile: a morph keeps its elements, puts
 // other texts into them and removes what the server does not know, here `data-rendered`.
 export async function renderDiffsAgainst(base, columns, root) {
   const first = textOf(base)?.textContent;
   if (first === undefined || root.dataset.rendered) return;
-  const call = (root.dataset.rendered = String(++calls));
+  const rendering = (root.dataset.rendered = String(++lastRendering));
   const texts = columns.map(textOf).filter(Boolean).map((text) => [text, text.textContent]); // before they become diffs
   const { describeUnlike, differences, renderDiff } = await import("../sample/diff_render.js");
   const show = async (text, whole, always = false) => {
     const { likeness, parts } = await differences(first, whole, always);
-    if (!root.isConnected || root.dataset.rendered !== call) return false;
+    if (!root.isConnected || root.dataset.rendered !== rendering) return false;
     if (parts) renderDiff(text, parts);
     if (parts?.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));
     if (!parts) text.before(noteUnlike(describeUnlike(likeness), () => show(text, whole, true)));

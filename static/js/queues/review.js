@@ -254,7 +254,7 @@ document.addEventListener("submit", (event) => {
 });
 
 async function skipOrUndo(sent) {
-  if (draftTimer) saveDraft(); // of the item that is left
+  if (isEdited) saveDraft(); // of the item that is left
   try {
     await waitForSaving(); // else an older progress comes later
     await draft;

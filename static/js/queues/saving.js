@@ -17,7 +17,7 @@ async function sendUntilAnswered(item, answers) {
   for (let failures = 0; ; failures++) {
     const { url, data, before } = answers;
     await before;
-    const sent = postData(url, data, AbortSignal.timeout(TIMEOUT));
+    const sent = postData(url, data, AbortSignal.timeout(TIMEOUT * (failures + 1))); // a slow line needs more
     const outcome = await sent.then((result) => ({ result }), (error) => ({ error }));
     if (!outcome.error || isRefusal(outcome.error)) {
       if (answers.data === data) return outcome;

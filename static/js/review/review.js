@@ -71,6 +71,7 @@ async function saveDecision(fields, submitter) {
   } catch (error) {
     done(id, isSending(id));
     showMessage(error.message, MESSAGE_OF_ERROR);
+    if (isSending(id)) return; // a newer decision
     drafts.set(id, draft);
     await show(id);
     if (openId() === id && !form.elements.text.value) restoreDraft(id);

@@ -6,13 +6,13 @@ const DWELL = 1000, BATCH_DELAY = 3000; // ms
 const MAX_BATCH = 500; // the server's limit
 const pane = document.getElementById("sample");
 const viewed = new Map(); // id -> "viewed" or "ok"
+const approved = new Set(); // ids that were marked OK on this page
 const waiting = new Set();
 let dwelling, sending, address;
 
 const row = (id) => document.getElementById(`r-${id}`);
 
-// A flag that says bad withdraws the OK. Whether the OK of a flagged sample still holds is in the row from the server, which
-// arrives with the flag.
+// A flag that says bad withdraws the OK. So for a flagged sample only the OK counts that the server has written into the row.
 function markRow(id) {
   const element = row(id);
   if (!element || element.hasAttribute("data-ok")) return;
@@ -66,8 +66,8 @@ addEventListener("pagehide", send);
 // The user decided on a sample, or undid a decision.
 document.addEventListener("deck:decided", (event) => {
   const { ok, undone } = event.detail;
-  if (ok) viewed.set(ok, "ok"), markRow(ok);
-  if (!undone || viewed.get(undone) !== "ok") return;
+  if (ok) viewed.set(ok, "ok"), approved.add(ok), markRow(ok);
+  if (!approved.delete(undone)) return;
   viewed.delete(undone);
   row(undone)?.removeAttribute("data-ok");
   row(undone)?.removeAttribute("data-viewed");

@@ -4,7 +4,7 @@ import { onChoice } from "../common/act_at_once.js";
 import { fill, gettext } from "../common/i18n.js";
 import { isIgnored } from "../common/keyboard_layout.js";
 import "../common/popover.js";
-import { buildUrl, requestPanel } from "../common/panel.js";
+import { PanelError, buildUrl, requestPanel } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
 import { attachQuery } from "../common/query_runner.js";
 
@@ -137,18 +137,24 @@ onChoice("#query select", ({ name, value }) => {
 
 // --- columns ----------------------------------------------------------------------------------------------------------
 
-// They are loaded at each opening: the list may show another query by then.
+// The form returns to the list that it was loaded for, so it is loaded again for another one.
 const picker = document.getElementById("picker");
 const columns = document.getElementById("columns");
+let offered = ""; // the URL of the list
 picker.addEventListener("toggle", async () => {
-  if (!picker.open) return;
+  const url = buildUrl();
+  if (!picker.open || url === offered) return;
+  showNote(gettext("Loading configs …"));
   try {
-    columns.innerHTML = await requestPanel(columns, buildUrl());
+    columns.innerHTML = await requestPanel(columns, url);
+    offered = url;
     columns.querySelector("[autofocus]")?.focus();
   } catch (error) {
-    columns.replaceChildren(Object.assign(document.createElement("p"), { className: "pad", textContent: error.message }));
+    showNote(error instanceof PanelError ? error.message : gettext("Server unreachable."));
   }
 });
+const showNote = (textContent) =>
+  columns.replaceChildren(Object.assign(document.createElement("p"), { className: "muted pad", textContent }));
 
 document.addEventListener("htmx:afterSettle", restore);
 document.addEventListener("deck:settled", restore);

@@ -54,7 +54,8 @@ async function load(mine, url, cached, toTop) {
 }
 
 // Each try may take longer than the one before: a long text on a slow line needs time.
-const addTimeout = (signal, tries) => AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT * (tries + 1))]);
+// Browsers before 2024 cannot join two signals, and have no limit.
+const addTimeout = (signal, tries) => AbortSignal.any?.([signal, AbortSignal.timeout(TIMEOUT * (tries + 1))]) ?? signal;
 
 function put(html, toTop) {
   if (toTop) pane.scrollTop = 0; // after the swap, this would cause a second layout

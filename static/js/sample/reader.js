@@ -172,7 +172,7 @@ document.addEventListener("click", (event) => {
 });
 
 // An open box is closed first. Its handler runs after this one.
-const BOXES = "#flag-box[open], #pin-box[open], form[data-find]:not([hidden])";
+const BOXES = "#flag-box[open], #picked-flags[open], #pin-box[open], form[data-find]:not([hidden])";
 const hasOpenBox = () => [...document.querySelectorAll(BOXES)].some((box) => box.checkVisibility({ visibilityProperty: true }));
 onEscape(() => !hasOpenBox() && (close("full") || (innerWidth <= 1100 && close("reading"))));
 

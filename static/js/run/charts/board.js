@@ -18,7 +18,7 @@ function moveKey(list, key, target, after) {
 }
 
 // `saved` is what the server has. A pending change is a function that returns the lists that it replaces: it is applied to
-// whatever the server has when it is sent, so that it undoes nothing else.
+// whatever the server has when it is sent.
 export class Board {
   constructor(onChange) {
     const saved = { pinned: [], order: [], wide: [], queries: [], version: -1 };
@@ -55,9 +55,9 @@ export class Board {
   // Returns whether it was saved.
   change(apply) {
     this.pending.push(apply);
+    this.saving = this.saving.catch(() => {}).then(() => this.save(apply));
     this.read(this.saved);
     this.onChange();
-    this.saving = this.saving.then(() => this.save(apply));
     return this.saving;
   }
 
@@ -69,7 +69,7 @@ export class Board {
     const response = await fetch(url, { method: "PATCH", headers, body, credentials: "same-origin" }).catch(() => null);
     const answer = await response?.json().catch(() => null);
     if (response?.ok && answer) {
-      this.pending.shift();
+      this.pending = this.pending.filter((other) => other !== apply);
       this.read(answer);
       return true;
     }

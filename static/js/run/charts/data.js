@@ -81,7 +81,7 @@ export function stackLines(lines, axis, values) {
 }
 
 // The values with those between two points of the line, which has other steps than the other parts: the server downsamples each
-// by itself. Where a part were missing, the sum would be too small.
+// by itself. Without them a part would be missing there, and the sum would be too small.
 function fillBetween(axis, values) {
   const filled = [...values];
   let last = -1; // the place of the point before

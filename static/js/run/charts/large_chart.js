@@ -93,7 +93,7 @@ export class LargeChart {
 
   // While the user drags, the plot stays: a new one would lose the selection.
   update() {
-    if (this.plot?.select.width) return void (this.isHeld = true);
+    if (this.plot?.select.width || this.frame.hasSelection) return void (this.isHeld = true);
     this.isHeld = false;
     const small = this.find(this.chart.key);
     this.chart = small?.chart ?? this.chart;
@@ -239,7 +239,7 @@ export class LargeChart {
     queueMicrotask(() => {
       if (this.abort.signal.aborted) return;
       if (range && plot === this.plot) this.setZoom(range);
-      if (this.isHeld) this.update();
+      else if (this.isHeld) this.update();
     });
   }
 
@@ -249,7 +249,8 @@ export class LargeChart {
     const inside = range && [round(Math.max(low, range[0])), round(Math.min(high, range[1]))];
     const isWhole = !inside || (inside[0] <= low && inside[1] >= high) || inside[1] - inside[0] < MIN_SPAN;
     write({ zoom: isWhole ? "" : inside.join("..") });
-    this.draw();
+    if (this.isHeld) this.update();
+    else this.draw();
   }
 
   scaleZoom(factor) {

@@ -61,15 +61,17 @@ function findCurve(run, key) {
   return known.length ? averageCurves(known) : null;
 }
 
-// The hours of a run's steps: of each attempt the curve with most points, up to the step at which the next attempt begins.
+// The hours of a run's steps: of each attempt the curve with most points, where no later attempt has one.
 function buildClock(run, step_kind) {
   const longest = new Map(); // by number of the attempt
   const timed = Object.entries(run.curves).filter(([name]) => !isQueryKey(name)).flatMap(([, own]) => own);
   for (const curve of timed.filter((other) => other.hours?.length && other.step_kind === step_kind))
     if (!(longest.get(curve.number)?.steps.length >= curve.steps.length)) longest.set(curve.number, curve);
   let clock = []; // [step, hours]
-  for (const { steps, hours } of [...longest.values()].sort((a, b) => a.number - b.number))
-    clock = [...clock.filter(([step]) => step < steps[0]), ...steps.map((step, at) => [step, hours[at]])];
+  for (const { steps, hours } of [...longest.values()].sort((a, b) => a.number - b.number)) {
+    const others = clock.filter(([step]) => step < steps[0] || step > steps.at(-1));
+    clock = [...others, ...steps.map((step, at) => [step, hours[at]])].sort(([a], [b]) => a - b);
+  }
   return { steps: clock.map(([step]) => step), hours: clock.map(([, at]) => at) };
 }
 
@@ -117,7 +119,9 @@ export async function countSteps(chart, spec, runs, redraw, wait = RETRY) {
 }
 
 // The dialog behind “Add chart”.
+let opened = 0; // how often
 export function openForm(uid, onAdd) {
+  const mine = ++opened, isLeft = () => mine !== opened || !dialog.open;
   const dialog = document.getElementById("add-chart"), form = dialog.querySelector("form");
   const problem = document.getElementById("add-chart-error");
   const fields = form.elements;
@@ -133,18 +137,20 @@ export function openForm(uid, onAdd) {
     button.disabled = true;
     try {
       await checkQuery(uid, text);
-      if (!dialog.open) return; // cancelled
+      if (isLeft()) return; // cancelled
       dialog.close();
       onAdd(text);
     } catch (error) {
+      if (isLeft()) return;
       writeMessage(problem, error instanceof TypeError ? gettext("Server unreachable.") : error.message);
       problem.hidden = false;
       fields.q.focus();
     } finally {
-      button.disabled = false;
+      if (mine === opened) button.disabled = false;
     }
   };
   problem.hidden = true;
+  form.querySelector("[type=submit]").disabled = false;
   update();
   dialog.showModal();
   fields.q.focus();

@@ -65,7 +65,7 @@ function buildEvents(page, plotted, [from, to]) {
     replayed: gettext("replayed"),
   };
   const rows = events.slice(-MAX_EVENTS).map(([kind, step]) => {
-    const link = makeElement("a", { href: page.stepUrl(plotted.lines[0], step), textContent: fill(gettext("step {step}"), { step }) });
+    const link = makeElement("a", { href: page.stepUrl(null, step), textContent: fill(gettext("step {step}"), { step }) });
     const sign = makeElement("span", { className: `event ${kind}`, textContent: SIGNS[kind], ariaHidden: "true" });
     return makeElement("li", {}, sign, " ", link, `: ${names[kind]}`);
   });

@@ -11,8 +11,12 @@ export class ZoomFrame {
   }
 
   // A plot that has the pointer stays.
+  get hasSelection() {
+    return this.plot?.select.width > 0;
+  }
+
   draw(plotted, width, zoom, right) {
-    if (this.isDragged) return this.show(zoom, this.plot);
+    if (this.isDragged || this.hasSelection) return this.show(zoom, this.plot);
     this.plot?.destroy();
     const hooks = { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.show(zoom, plot)] };
     const cursor = { show: true, x: false, points: { show: false }, drag: { x: true, y: false, setScale: false } };
@@ -35,7 +39,7 @@ export class ZoomFrame {
 
   select(plot) {
     const range = takeSelection(plot);
-    if (range) queueMicrotask(() => this.plot && this.onZoom(range)); // uPlot has to finish before its plot is destroyed
+    if (range) queueMicrotask(() => plot === this.plot && this.onZoom(range)); // uPlot has to finish before its plot is destroyed
   }
 
   grab(event) {

@@ -22,7 +22,7 @@ esac
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Path:
+def built(tmp_path: Path) -> Path:
     """A finished environment. It has a file that is gone if it is built again."""
     python = tmp_path / "python"
     python.write_text(PYTHON)
@@ -38,13 +38,13 @@ def run(folder: Path, torch: str = "torch==1", **variables: str) -> subprocess.C
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
 
-def test_it_is_built_again_for_another_python_or_torch(environment: Path) -> None:
-    assert run(environment).returncode == 0 and (environment / "as-it-was").exists()
-    assert run(environment, torch="torch==2").returncode == 0 and not (environment / "as-it-was").exists()
-    (environment / "as-it-was").touch()
-    assert run(environment, torch="torch==2", VERSION="3.12").returncode == 0
-    assert not (environment / "as-it-was").exists()
-    assert sorted(path.name for path in environment.parent.iterdir()) == ["env", "python"]
+def test_it_is_built_again_for_another_python_or_torch(built: Path) -> None:
+    assert run(built).returncode == 0 and (built / "as-it-was").exists()
+    assert run(built, torch="torch==2").returncode == 0 and not (built / "as-it-was").exists()
+    (built / "as-it-was").touch()
+    assert run(built, torch="torch==2", VERSION="3.12").returncode == 0
+    assert not (built / "as-it-was").exists()
+    assert sorted(path.name for path in built.parent.iterdir()) == ["env", "python"]
 
 
 def test_a_missing_interpreter_is_no_finished_environment(tmp_path: Path) -> None:
@@ -58,16 +58,14 @@ def test_a_missing_interpreter_is_no_finished_environment(tmp_path: Path) -> Non
     [({}, 0), ({"CI": "true"}, 1), ({"CI": "true", "INDEX": "1"}, 0)],
     ids=["by hand", "in CI", "in CI without an index"],
 )
-def test_one_that_cannot_be_built_leaves_the_older_one(
-    environment: Path, variables: dict[str, str], status: int
-) -> None:
-    done = run(environment, torch="torch==2", INSTALL="1", **variables)
+def test_one_that_cannot_be_built_leaves_the_older_one(built: Path, variables: dict[str, str], status: int) -> None:
+    done = run(built, torch="torch==2", INSTALL="1", **variables)
     assert done.returncode == status, done.stderr
     assert "their tests run with the older ones" in done.stdout
-    assert (environment / "as-it-was").exists() and not environment.with_name("env.older").exists()
+    assert (built / "as-it-was").exists() and not built.with_name("env.older").exists()
 
 
-def test_without_an_older_one_there_is_none(environment: Path) -> None:
-    other = environment.with_name("other")
+def test_without_an_older_one_there_is_none(built: Path) -> None:
+    other = built.with_name("other")
     assert "their tests are skipped" in run(other, INSTALL="1").stdout
     assert not other.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,10 +47,13 @@ def blocked(run: Any) -> float:
     trainer, session, times = Trainer(), TrlSession(run), []
     inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
 
-    def log_rows(generation: CapturedGeneration) -> None:
-        run.log_samples(generation.rows(session.selection), generation.step, "train")
+    def log_rows(generation: CapturedGeneration, token_groups: set[int]) -> None:
+        run.log_samples(generation.rows(token_groups), generation.step, "train", columns="native")
 
-    GenerationCapture(trainer, lambda generation: session.submit(lambda: log_rows(generation)))
+    def record(generation: CapturedGeneration) -> None:
+        session.submit(partial(log_rows, generation, session.select_token_groups(generation)), ROWS)
+
+    GenerationCapture(trainer, record)
     for step in range(STEPS):
         trainer.state.global_step = step
         began = time.perf_counter()

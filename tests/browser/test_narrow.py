@@ -82,8 +82,13 @@ def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], 
     page.locator(f"#r-{rows(page)[1]} .tail").tap()
     expect(pane.locator("article")).to_have_attribute("data-id", rows(page)[1])
     assert page.evaluate("window.notReloaded")
-    page.keyboard.press("Escape")  # closes it without Back, which then is of the query
+    page.evaluate("navigation.addEventListener('currententrychange', () => (window.isLeft = true))")
+    page.keyboard.press("Escape")
+    page.wait_for_function("window.isLeft")  # the entry of the sample
     expect(pane).to_be_hidden()
+    page.go_back()  # undoes the query
+    expect(page.locator("#q")).to_have_value("")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(len(ids))
 
 
 def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[..., Visit], trained: Training) -> None:

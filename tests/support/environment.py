@@ -1,5 +1,5 @@
 """Loaded before Django's settings: every test run has a home and a data folder of its own, and each of its processes a
-Redis. A REDIS_URL of the environment is used by all of them."""
+Redis."""
 
 from __future__ import annotations
 

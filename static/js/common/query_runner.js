@@ -4,8 +4,8 @@
 // the current entry, and its errors are not shown. Half a word changes nothing.
 import { gettext } from "./i18n.js";
 import { dropKeys, holdKeys } from "./key_queue.js";
-import { PanelError, buildPanelHeaders, buildUrl, requestPanel, swapPanel } from "./panel.js";
-import { MESSAGE_OF_ERROR, showMessage } from "./ui.js";
+import { buildPanelHeaders, buildUrl, requestPanel, swapPanel } from "./panel.js";
+import { showRequestError } from "./ui.js";
 
 const TYPING_PAUSE = 150; // ms
 const NUMBER = /^-?[\w.]+(<=|>=|!=|<|>|=|:)-?\d+(\.\d+)?$/; // `score<0.2`, but not `score<0.`
@@ -51,8 +51,7 @@ export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
       if (signal.aborted || isTyped) return false;
       if (from !== location.href) before = from;
       showError(error.html ?? "");
-      const unreachable = gettext("The query was not run: server unreachable.");
-      if (!error.html) showMessage(error instanceof PanelError ? error.message : unreachable, MESSAGE_OF_ERROR);
+      if (!error.html) showRequestError(error, gettext("The query was not run: server unreachable."));
       dropKeys(); // they were meant for the new list
       box.focus();
       return false;

@@ -1,6 +1,6 @@
 // Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
-import { announceSignedOut, countRequests } from "./panel.js";
+import { PanelError, announceSignedOut, countRequests } from "./panel.js";
 import { SIGNED_OUT } from "./post.js";
 
 const UNITS = [
@@ -104,6 +104,10 @@ export function showMessage(text, time = 1600) {
   clearTimeout(fading);
   fading = setTimeout(() => toast.remove(), time);
 }
+
+// Says why a panel could not be requested: what the server answered, or `unreachable` if it did not answer.
+export const showRequestError = (error, unreachable) =>
+  showMessage(error instanceof PanelError ? error.message : unreachable, MESSAGE_OF_ERROR);
 
 // The answer to a form shows a secret once. A reload opens its page instead of sending the form again.
 const secret = document.querySelector(".secret[data-page]");

@@ -1,5 +1,5 @@
 // The compare page: the responses to one prompt open below its row. d shows the differences from the first one.
-import { showMessage } from "../common/ui.js";
+import { showRequestError } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { onEscape } from "../common/shortcuts.js";
@@ -18,8 +18,8 @@ async function load(href) {
     history.replaceState(null, "", href);
     swapPanel(panel, html);
     if (chosen() !== before) scrollToPrompt();
-  } catch {
-    showMessage(gettext("Could not load the texts. Server unreachable."));
+  } catch (error) {
+    showRequestError(error, gettext("Could not load the texts. Server unreachable."));
   }
 }
 

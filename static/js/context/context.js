@@ -1,8 +1,8 @@
 // The context page: search while typing, folded keys, the next difference, and the configuration as text.
 import { onChoice } from "../common/act_at_once.js";
 import { gettext } from "../common/i18n.js";
-import { buildUrl, PanelError, requestPanel, swapPanel } from "../common/panel.js";
-import { copyFrom, showMessage } from "../common/ui.js";
+import { buildUrl, requestPanel, swapPanel } from "../common/panel.js";
+import { copyFrom, showRequestError } from "../common/ui.js";
 
 const SEARCH_DELAY = 150; // ms after the last key
 const form = document.getElementById("context-form");
@@ -21,7 +21,7 @@ async function search() {
     if (html !== null) swapPanel(panel, html);
   } catch (error) {
     if (error.name === "AbortError") return;
-    showMessage(error instanceof PanelError ? error.message : gettext("Could not search. Server unreachable."));
+    showRequestError(error, gettext("Could not search. Server unreachable."));
   }
 }
 

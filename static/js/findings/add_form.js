@@ -1,5 +1,5 @@
 // The dialog that adds the current view to a finding. The server renders its form. The quote is the selected text.
-import { showMessage, writeMessage } from "../common/ui.js";
+import { showMessage, showRequestError, writeMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { dropKeys } from "../common/key_queue.js";
 import { requestPanel } from "../common/panel.js";
@@ -32,12 +32,8 @@ export async function open(href, selection) {
     box.innerHTML = (await requestPanel(box, formUrl(href))) ?? "";
   } catch (error) {
     dropKeys(); // they were meant for the dialog
-    const forbidden = / 403/.test(error.message);
-    return showMessage(
-      forbidden
-        ? gettext("You need the annotator role to add to a finding.")
-        : gettext("Could not open the dialog. Server unreachable."),
-    );
+    if (error.status === 403) return showMessage(gettext("You need the annotator role to add to a finding."));
+    return showRequestError(error, gettext("Could not open the dialog. Server unreachable."));
   }
   addQuote(selection);
   const to = box.querySelector("#add-to");

@@ -143,6 +143,6 @@ function report(now, wait = 0) {
   if (changed) document.dispatchEvent(new CustomEvent("deck:unsaved"));
 }
 
-// What is still on its way is sent again by the next page.
-addEventListener("beforeunload", (event) => state === "failed" && event.preventDefault());
+// The next page sends the rest, but a closed tab does not.
+addEventListener("beforeunload", (event) => (state === "failed" || items.length > 1) && event.preventDefault());
 resume();

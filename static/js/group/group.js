@@ -1,6 +1,6 @@
 // The group view: links update it without a page load. A response is shown in full or only its end. In the diff view each
 // response shows its differences from the best one.
-import { showMessage } from "../common/ui.js";
+import { showRequestError } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { buildUrl, isPlainClick, requestPanel, swapPanel } from "../common/panel.js";
@@ -24,8 +24,8 @@ async function load(href) {
   try {
     const html = await requestPanel(board, location.href);
     if (html !== null && request === latest) swapPanel(board, html);
-  } catch {
-    showMessage(gettext("Could not load the responses. Server unreachable."));
+  } catch (error) {
+    showRequestError(error, gettext("Could not load the responses. Server unreachable."));
   }
 }
 

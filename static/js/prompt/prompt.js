@@ -1,5 +1,5 @@
 // The prompt page: another step or response loads without losing the scroll position. Two responses show a word diff.
-import { showMessage } from "../common/ui.js";
+import { showRequestError } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
@@ -49,7 +49,7 @@ async function loadHistory() {
     swapPanel(page, html);
     compare();
   } catch (error) {
-    if (error.name !== "AbortError") showMessage(gettext("Could not load the responses. Server unreachable."));
+    if (error.name !== "AbortError") showRequestError(error, gettext("Could not load the responses. Server unreachable."));
   }
 }
 

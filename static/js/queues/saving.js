@@ -3,7 +3,7 @@ import { fill, gettext } from "../common/i18n.js";
 import { postData } from "../common/post.js";
 import { writeMessage } from "../common/ui.js";
 
-const RETRY_DELAYS = [1000, 2000, 5000, 10000], TIMEOUT = 30000; // ms
+const RETRY_DELAYS = [1000, 2000, 5000, 10000], TIMEOUT = 30000, MAX_FACTOR = 4; // ms
 const PASSING = new Set([401, 403, 408, 425, 429]); // signed out for a moment, or too many requests: the answers stay here
 const pending = new Map(); // item -> { url, data, before, saved }; the last two are promises
 let last = null; // the promise of the answers before
@@ -17,7 +17,7 @@ async function sendUntilAnswered(item, answers) {
   for (let failures = 0; ; failures++) {
     const { url, data, before } = answers;
     await before;
-    const sent = postData(url, data, AbortSignal.timeout(TIMEOUT * (failures + 1))); // a slow line needs more
+    const sent = postData(url, data, AbortSignal.timeout(TIMEOUT * Math.min(failures + 1, MAX_FACTOR))); // a slow line needs more
     const outcome = await sent.then((result) => ({ result }), (error) => ({ error }));
     if (!outcome.error || isRefusal(outcome.error)) {
       if (answers.data === data) return outcome;

@@ -1,5 +1,5 @@
 // The run page: links keep parameters that scripts have written into the URL. The list of other runs loads when it opens.
-import { showMessage } from "../common/ui.js";
+import { showRequestError } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { announceSettled, buildUrl, requestPanel } from "../common/panel.js";
@@ -24,10 +24,10 @@ async function focusSearch() {
       announceSettled(list);
     }
     list.querySelector("input")?.focus();
-  } catch {
+  } catch (error) {
     dropKeys();
     over.open = false;
-    showMessage(gettext("Could not load the runs. Server unreachable."));
+    showRequestError(error, gettext("Could not load the runs. Server unreachable."));
   }
 }
 

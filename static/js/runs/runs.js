@@ -137,16 +137,20 @@ onChoice("#query select", ({ name, value }) => {
 
 // --- columns ----------------------------------------------------------------------------------------------------------
 
-// The form returns to the list that it was loaded for, so it is loaded again for another one.
+// The form returns to the list that it was loaded for. It is loaded at each opening, except for the same list with other ticks.
 const picker = document.getElementById("picker");
 const columns = document.getElementById("columns");
 let offered = ""; // the URL of the list
+const isTicked = () => [...columns.querySelectorAll("[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
 picker.addEventListener("toggle", async () => {
   const url = buildUrl();
-  if (!picker.open || url === offered) return;
+  if (!picker.open || (url === offered && isTicked())) return;
+  offered = "";
   showNote(gettext("Loading configs …"));
   try {
-    columns.innerHTML = await requestPanel(columns, url);
+    const html = await requestPanel(columns, url);
+    if (url !== buildUrl()) return;
+    columns.innerHTML = html;
     offered = url;
     columns.querySelector("[autofocus]")?.focus();
   } catch (error) {

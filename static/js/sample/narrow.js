@@ -12,7 +12,7 @@ function update() {
   const open = isOpen();
   for (const part of document.querySelectorAll(COVERED)) part.inert = open;
   if (open && !wasOpen) pane.focus({ preventScroll: true });
-  if (!open && wasOpen) entered = false; // it was closed without Back: the next Back is of something else
+  if (!open && wasOpen && entered && narrow.matches) history.back(); // it was closed by a key: its entry is left too
   if (!open && wasOpen) document.querySelector("#rows tr[aria-selected] .tail a")?.focus({ preventScroll: true });
   wasOpen = open;
 }

@@ -4,7 +4,7 @@ import { fill, gettext, ngettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { holdPanels, showWaiting } from "../common/live_updates.js";
 import { PanelError, announceSettled, buildUrl, forgetPanel } from "../common/panel.js";
-import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
+import { showRequestError } from "../common/ui.js";
 
 const PANELS = ["strip", "pin", "result", "sample"];
 const MIN_RETRY = 1000, MAX_RETRY = 10000; // ms. A page that follows tries again by itself.
@@ -92,8 +92,7 @@ async function show() {
     failures = 0;
     if (isFollowing()) document.dispatchEvent(new CustomEvent("deck:followed"));
   } catch (error) {
-    const unreachable = gettext("Could not load the new samples. Server unreachable.");
-    showMessage(error instanceof PanelError ? error.message : unreachable, MESSAGE_OF_ERROR);
+    showRequestError(error, gettext("Could not load the new samples. Server unreachable."));
     retry = isRefusal(error) ? -1 : setTimeout(() => (endWait(), update()), Math.min(MAX_RETRY, MIN_RETRY * 2 ** failures++));
   }
   showing = false;

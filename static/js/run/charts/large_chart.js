@@ -19,7 +19,7 @@ export class LargeChart {
     Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null, x: null });
     Object.assign(this, { isLoading: false, isHeld: false });
     this.part = (name) => box.querySelector(`[data-large="${name}"]`);
-    this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.setZoom(range), (range) => this.draw(range));
+    this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.endDrag(range), (range) => this.draw(range));
     this.abort = new AbortController();
     const { signal } = this.abort;
     const on = (name, act) => this.part(name)?.addEventListener("click", act, { signal });
@@ -48,6 +48,7 @@ export class LargeChart {
   open(key) {
     this.chart = this.find(key).chart;
     this.plot = void this.plot?.destroy(); // a drag in it ends
+    this.frame.destroy();
     this.full = this.loaded = null;
     this.at = this.x = null;
     write({ chart: key });
@@ -238,9 +239,13 @@ export class LargeChart {
     const range = takeSelection(plot);
     queueMicrotask(() => {
       if (this.abort.signal.aborted) return;
-      if (range && plot === this.plot) this.setZoom(range);
-      else if (this.isHeld) this.update();
+      if (plot === this.plot) this.endDrag(range);
     });
+  }
+
+  endDrag(range) {
+    if (range) this.setZoom(range);
+    else if (this.isHeld) this.update();
   }
 
   setZoom(range) {

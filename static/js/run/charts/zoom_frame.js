@@ -10,13 +10,13 @@ export class ZoomFrame {
     this.frame = Object.assign(document.createElement("div"), { className: "zoom-frame" });
   }
 
-  // A plot that has the pointer stays.
   get hasSelection() {
     return this.plot?.select.width > 0;
   }
 
+  // A plot that has the pointer stays.
   draw(plotted, width, zoom, right) {
-    if (this.isDragged || this.hasSelection) return this.show(zoom, this.plot);
+    if (this.plot && (this.isDragged || this.hasSelection)) return this.show(zoom, this.plot);
     this.plot?.destroy();
     const hooks = { setSelect: [(plot) => this.select(plot)], ready: [(plot) => this.show(zoom, plot)] };
     const cursor = { show: true, x: false, points: { show: false }, drag: { x: true, y: false, setScale: false } };
@@ -37,9 +37,10 @@ export class ZoomFrame {
     this.frame.style.width = `${Math.max(6, Math.min(right, plot.over.clientWidth) - Math.max(0, left))}px`;
   }
 
+  // `range` is null if the drag was too short. uPlot has to finish before its plot is destroyed.
   select(plot) {
     const range = takeSelection(plot);
-    if (range) queueMicrotask(() => plot === this.plot && this.onZoom(range)); // uPlot has to finish before its plot is destroyed
+    queueMicrotask(() => plot === this.plot && this.onZoom(range));
   }
 
   grab(event) {

@@ -210,8 +210,8 @@ def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, traini
     page.keyboard.press("F")
     page.keyboard.type("check again")
     page.keyboard.press("Enter")
+    expect(page.locator("#find")).to_have_value("check again")
     until(lambda: page.wait_for_timeout(20) or held)
-    assert page.locator("#find").input_value() == "check again"
     held[0].continue_()
     result = page.locator("form[data-find] output")
     expect(result).to_have_text("2 of 60")

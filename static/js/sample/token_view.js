@@ -69,6 +69,7 @@ document.addEventListener("click", (event) => {
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
+  setUpTokens(document); // a key that has waited for the pane comes before `setUpPane`
   const next = findNextLow();
   if (next) goToToken(next);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);

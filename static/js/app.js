@@ -3,7 +3,7 @@ import { startKeys } from "./common/key_queue.js";
 import "./common/ui.js";
 import "./common/shortcuts.js";
 import "./common/roving.js";
-import "./common/act_at_once.js";
+import "./common/choice.js";
 import { startLiveUpdates } from "./common/live_updates.js";
 import "./findings/findings.js";
 import "./pins/pins.js";

@@ -1,5 +1,5 @@
 // The context page: search while typing, folded keys, the next difference, and the configuration as text.
-import { onChoice } from "../common/act_at_once.js";
+import { onChoice } from "../common/choice.js";
 import { gettext } from "../common/i18n.js";
 import { buildUrl, requestPanel, swapPanel } from "../common/panel.js";
 import { copyFrom, showRequestError } from "../common/ui.js";

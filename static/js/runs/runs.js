@@ -1,6 +1,6 @@
 // The run list: the query box, j and k move, x and shift-click select, arrows fold groups. The selection survives each
 // refresh; the box of a group selects its runs, also those that are folded.
-import { onChoice } from "../common/act_at_once.js";
+import { onChoice } from "../common/choice.js";
 import { fill, gettext } from "../common/i18n.js";
 import { isIgnored } from "../common/keyboard_layout.js";
 import "../common/popover.js";

@@ -1,5 +1,5 @@
 // The search over all runs: completion of the query, and the button that stops the search.
-import { onChoice } from "../common/act_at_once.js";
+import { onChoice } from "../common/choice.js";
 import { gettext } from "../common/i18n.js";
 import { buildUrl } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";

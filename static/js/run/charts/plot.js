@@ -154,8 +154,8 @@ export function spreadLog(_, low, high) {
   return [Math.max(low / room, Number.MIN_VALUE), Math.min(high * room, Number.MAX_VALUE)]; // a log axis has no 0
 }
 
-// The ticks of a log axis from `low` to `high`; none if `low` is 0 or `high` infinite. uPlot's own need a range that begins with a power of
-// 10, else they may never end. Within a factor of 10 the ticks are those of a linear axis.
+// The ticks of a log axis from `low` to `high`; none if `low` is 0 or `high` infinite. uPlot's own need a range that begins with
+// a power of 10, else they may never end. Within a factor of 10 the ticks are those of a linear axis.
 export function splitLog(low, high) {
   if (!(low > 0 && high < Infinity)) return [];
   const round = (tick) => Number(tick.toPrecision(12));

@@ -1,6 +1,6 @@
 // Calls `act(select)` when something is chosen in a select. The arrow keys of a closed select also change its value; then it waits
-// for Enter or until the focus leaves, so that one can pass the options in between. Enter, Space, F4 and
-// Alt with an arrow key open its list.
+// for Enter or until the focus leaves, so that one can pass the options in between. Enter, Space, F4 and Alt with an arrow key open
+// its list.
 export function onChoice(selector, act) {
   let byKey = false, changed;
   const isOurs = (target) => Boolean(target.matches?.(selector));

@@ -37,7 +37,7 @@ def iterate_samples(
     for table, labels in iterate_sample_tables(samples, reader):
         counts.rows += table.height
         counts.samples += table.height
-        for run, step in table.select("run", "step").unique().rows():
+        for run, step in set(zip(table["run"].to_list(), table["step"].to_list(), strict=True)):
             counts.steps.setdefault(run, set()).add(step)
         yield add_answers(table, labels, questions, reader, has_decisions=has_decisions)
 

@@ -10,10 +10,9 @@ from typing import IO, Any, Protocol, cast
 import orjson
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rollouts.exports.rows import Batch, Row
-from rollouts.samples import DrainableBuffer, dump_json, to_arrow
+from rollouts.samples import DrainableBuffer, dump_json, open_parquet_writer, to_arrow
 
 
 class RowWriter(Protocol):
@@ -49,7 +48,7 @@ class ParquetWriter:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.buffer = DrainableBuffer()
-        self.writer = pq.ParquetWriter(pa.PythonFile(self.buffer, mode="w"), schema, compression="zstd")
+        self.writer = open_parquet_writer(self.buffer, schema)
         self.texts = [field.name for field in schema if field.type == pa.string()]
 
     def write(self, batch: Batch) -> Sequence[bytes]:
@@ -59,7 +58,7 @@ class ParquetWriter:
             columns = {name: [row.get(name) for row in batch] for name in self.schema.names}
             for name in self.texts:
                 columns[name] = [to_text(value) for value in columns[name]]
-            self.writer.write_table(pa.Table.from_pydict(columns, schema=self.schema))
+            self.writer.write_table(pa.Table.from_pydict(columns, schema=self.writer.schema))
         return self.buffer.take_pieces()
 
     def finish(self) -> Sequence[bytes]:

@@ -103,6 +103,7 @@ from rollouts.samples.sample_tables import (
     export_jsonl,
     export_parquet,
     iterate_sample_tables,
+    open_parquet_writer,
     select_raw,
     to_arrow,
 )
@@ -122,9 +123,9 @@ __all__ = [
     "extract_text_answer", "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows",
     "is_number", "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images",
     "list_reward_columns", "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values",
-    "load_results", "load_texts", "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_ahead",
-    "read_bodies", "read_dump_columns", "read_ground_truth", "read_timing", "remove_missing_results", "rename_results",
-    "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file", "select_raw", "serialize_full_sample",
-    "serialize_index_row", "split_shared_images", "store_results", "text_to_float", "to_arrow", "to_float",
-    "to_integer", "to_json", "to_text",
+    "load_results", "load_texts", "open_body_file", "open_parquet_writer", "parse_unit_tests",
+    "prefetch_step_relations", "read_ahead", "read_bodies", "read_dump_columns", "read_ground_truth", "read_timing",
+    "remove_missing_results", "rename_results", "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file",
+    "select_raw", "serialize_full_sample", "serialize_index_row", "split_shared_images", "store_results",
+    "text_to_float", "to_arrow", "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

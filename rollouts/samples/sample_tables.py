@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 import polars as pl
 import pyarrow as pa
@@ -56,6 +57,14 @@ class BatchBody(NamedTuple):
     rewards: list[str]
 
 
+class IndexBatch(NamedTuple):
+    """Index rows, the same as a table of the columns of the export, and what is known about their steps and dumps."""
+
+    rows: Sequence[IndexRow]
+    table: pl.DataFrame
+    known: KnownRows
+
+
 class StepPlace(NamedTuple):
     run: str
     attempt: str
@@ -94,29 +103,38 @@ def iterate_sample_tables(
 ) -> Iterator[tuple[pl.DataFrame, Labels]]:
     """Yields tables with the columns of `EXPORT_SCHEMA` in the order of the query, with the labels that the reader may
     read, by sample. Samples whose text is gone are left out. Raises StorageUnavailableError."""
-    rows = samples.select_related(None).values_list(*select_raw(INDEX_FIELDS)).iterator(chunk_size=BATCH_ROWS)
     bodies = BodyReader(without=UNREAD_COLUMNS)
 
-    def iterate_batches() -> Iterator[tuple[Sequence[IndexRow], KnownRows]]:
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            known = KnownRows.load({row[STEP] for row in chunk}, {row[DUMP] for row in chunk})
-            yield from ((batch, known) for batch in split_batches(chunk))
-
-    def read(batch: tuple[Sequence[IndexRow], KnownRows]) -> list[BatchBody]:
-        places = [(row[DUMP], row[ORDINAL]) for row in batch[0]]
+    def read(batch: IndexBatch) -> list[BatchBody]:
+        places = [(row[DUMP], row[ORDINAL]) for row in batch.rows]
         return [
             BatchBody(positions, body, bodies.list_reward_columns())
-            for positions, body in read_bodies(places, batch[1].dumps, bodies)
+            for positions, body in read_bodies(places, batch.known.dumps, bodies)
         ]
 
-    for (batch, known), found in read_ahead(iterate_batches(), read):
-        labelled = [row[PK] for row in batch if row[STEP] in known.labelled]
+    for batch, found in read_ahead(iterate_index_batches(samples, reader), read):
+        known = batch.known
+        labelled = [row[PK] for row in batch.rows if row[STEP] in known.labelled]
         labels = load_exported_labels(labelled, reader) if labelled else {}
-        merged = [row[PK] for row in batch if row[STEP] in known.merged]
+        merged = [row[PK] for row in batch.rows if row[STEP] in known.merged]
         if merged and DuplicateSource.objects.filter(sample__in=merged).exists():
-            yield build_merged_table([row[PK] for row in batch], labels, reader), labels
+            yield build_merged_table([row[PK] for row in batch.rows], labels, reader), labels
         else:
-            yield build_table(name_rescores(batch, reader), found, labels, known), labels
+            yield build_table(batch.table, found, labels), labels
+
+
+def iterate_index_batches(samples: SampleQuerySet, reader: User | AnonymousUser | None) -> Iterator[IndexBatch]:
+    rows = samples.select_related(None).values_list(*select_raw(INDEX_FIELDS)).iterator(chunk_size=BATCH_ROWS)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        known = KnownRows.load({row[STEP] for row in chunk}, {row[DUMP] for row in chunk})
+        found = [row for row in chunk if row[STEP] in known.places]  # not deleted a moment ago
+        if not found:
+            continue
+        index = build_index_table(name_rescores(found, reader), known)
+        start = 0
+        for batch in split_batches(found):
+            yield IndexBatch(batch, index.slice(start, len(batch)), known)
+            start += len(batch)
 
 
 def select_raw(names: Iterable[str]) -> list[Any]:
@@ -153,12 +171,25 @@ def build_merged_table(ids: Sequence[str], labels: Labels, reader: User | Anonym
     return to_frame(pa.Table.from_pylist(texts, schema=EXPORT_SCHEMA))
 
 
-def build_table(
-    batch: Sequence[IndexRow], bodies: Sequence[BatchBody], labels: Labels, known: KnownRows
-) -> pl.DataFrame:
+def build_index_table(rows: Sequence[IndexRow], known: KnownRows) -> pl.DataFrame:
+    """Returns the columns of `EXPORT_SCHEMA` that index rows have. Many rows at once take less time than batches: most
+    of it is for calls."""
+    columns: dict[str, Any] = dict(zip(INDEX_FIELDS, zip(*rows, strict=True), strict=True))
+    columns["id"] = columns["pk"]
+    columns |= select_places(columns["step_id"], known)
+    columns["facets"] = select_facets(columns["facets"])
+    columns["rescores"] = [text or "{}" for text in columns["rescores"]]
+    columns["group"] = [group or None for group in columns["group"]]
+    columns["labels"] = pl.repeat("[]", len(rows), eager=True)
+    fields = [field for field in EXPORT_SCHEMA if field.name in columns]
+    return pl.DataFrame([build_column(field, columns[field.name]) for field in fields])
+
+
+def build_table(index: pl.DataFrame, bodies: Sequence[BatchBody], labels: Labels) -> pl.DataFrame:
     tables, positions = [], []
     for found, body, rewards in bodies:
-        tables.append(join_columns([batch[position] for position in found], body, rewards, labels, known))
+        is_whole = found == list(range(index.height))
+        tables.append(join_columns(index if is_whole else index[found], body, rewards, labels))
         positions += found
     joined = pl.concat(tables, rechunk=False) if tables else TABLE_SCHEMA.to_frame()
     if positions == sorted(positions):
@@ -166,21 +197,15 @@ def build_table(
     return joined[sorted(range(len(positions)), key=positions.__getitem__)]
 
 
-def join_columns(
-    rows: Sequence[IndexRow], body: pl.DataFrame, rewards: Collection[str], labels: Labels, known: KnownRows
-) -> pl.DataFrame:
+def join_columns(index: pl.DataFrame, body: pl.DataFrame, rewards: Collection[str], labels: Labels) -> pl.DataFrame:
     """Returns the index rows with their bodies, which have the same order. `rewards` are columns of the body."""
-    columns: dict[str, Any] = dict(zip(INDEX_FIELDS, zip(*rows, strict=True), strict=True))
-    columns["id"] = columns["pk"]
-    columns |= select_places(columns["step_id"], known)
-    columns["facets"] = select_facets(columns["facets"])
-    columns["labels"] = [dump_json(labels[pk]) if pk in labels else "[]" for pk in columns["pk"]]
-    columns["rescores"] = [text or "{}" for text in columns["rescores"]]
-    if not all(columns["group"]):
-        columns["group"] = [own or other for own, other in zip(columns["group"], body["group"], strict=True)]
+    columns = index.to_dict() | {name: body[name] for name in BODY_COLUMNS}
+    if index["group"].null_count():
+        columns["group"] = index["group"].zip_with(index["group"].is_not_null(), body["group"])
+    if labels:
+        columns["labels"] = pl.Series([dump_json(labels.get(pk, [])) for pk in index["id"]], dtype=pl.String)
     columns["rewards"], columns["extras"] = encode_own_values(body, rewards)
-    columns |= {name: body[name] for name in BODY_COLUMNS}
-    return pl.DataFrame([build_column(field, columns[field.name]) for field in EXPORT_SCHEMA])
+    return pl.DataFrame([columns[name].cast(kind).alias(name) for name, kind in TABLE_SCHEMA.items()])
 
 
 def build_column(field: pa.Field, values: pl.Series | Sequence[Any]) -> pl.Series:
@@ -213,9 +238,11 @@ def encode_own_values(body: pl.DataFrame, reward_columns: Collection[str]) -> tu
     """Returns rewards and extras of each row as JSON text, from the columns that the run added. Whole numbers are
     integers, except in rewards."""
     own = [column for column in body if column.name.partition(".")[0] in ("num", "str", "json")]
-    rewards = encode_rows([column for column in own if column.name in reward_columns], body.height)
+    parts = [column for column in own if column.name in reward_columns]
     others = [column for column in own if column.name not in reward_columns]
-    extras = encode_rows([part for column in others for part in split_whole_numbers(column)], body.height)
+    encoded = [encode_rows(parts), encode_rows([part for column in others for part in split_whole_numbers(column)])]
+    texts = pl.DataFrame(height=body.height).with_columns(rewards=encoded[0], extras=encoded[1])
+    rewards, extras = texts["rewards"], texts["extras"]
     if body["more"].null_count() < body.height:
         more = [text and orjson.loads(text) for text in body["more"]]
         rewards, extras = add_values(rewards, more, "rewards"), add_values(extras, more, "extras")
@@ -226,26 +253,27 @@ def split_whole_numbers(column: pl.Series) -> list[pl.Series]:
     """Returns the whole numbers of a column as integers and the others as floats; another column as it is."""
     if column.dtype != pl.Float64:
         return [column]
-    is_whole = (column == column.floor()) & (column.abs() <= MAX_WHOLE_NUMBER)
-    if is_whole.all():
+    values = column.to_numpy()  # null is NaN
+    is_whole = (values == np.floor(values)) & (np.abs(values) <= MAX_WHOLE_NUMBER)
+    count = np.count_nonzero(is_whole)
+    if count == len(column) - column.null_count():
         return [column.cast(pl.Int64)]
-    if not is_whole.any():
+    if not count:
         return [column]
-    return [column.set(~is_whole, None).cast(pl.Int64), column.set(is_whole, None)]
+    return [column.set(pl.Series(~is_whole), None).cast(pl.Int64), column.set(pl.Series(is_whole), None)]
 
 
-def encode_rows(columns: Sequence[pl.Series], height: int) -> pl.Series:
+def encode_rows(columns: Sequence[pl.Series]) -> pl.Expr:
     """Returns a JSON object for each row, with the values that are not null. Names are `<kind>.<key>`; columns of the
     kind `json` have JSON text."""
     if not columns:
-        return pl.repeat("{}", height, eager=True)
+        return pl.lit("{}")
     keys = [column.name.partition(".")[2] for column in columns]
     has_json = any(column.name.startswith("json.") for column in columns)
     if not has_json and not any(column.null_count() for column in columns):
-        return pl.select(encode_struct(columns, keys)).to_series()
+        return encode_struct(columns, keys)
     members = [encode_member(column, key) for column, key in zip(columns, keys, strict=True)]
-    joined = pl.concat_str(members, separator=",", ignore_nulls=True)
-    return pl.select(pl.concat_str(pl.lit("{"), joined, pl.lit("}"))).to_series()
+    return pl.concat_str(pl.lit("{"), pl.concat_str(members, separator=",", ignore_nulls=True), pl.lit("}"))
 
 
 def encode_struct(columns: Sequence[pl.Series], keys: Sequence[str]) -> pl.Expr:
@@ -272,8 +300,21 @@ def dump_text(row: dict[str, Any]) -> str:
     return orjson.dumps(row).decode() if row else "{}"
 
 
+def open_parquet_writer(buffer: DrainableBuffer, schema: pa.Schema) -> pq.ParquetWriter:
+    """Opens a writer for tables of `to_arrow`. The file has no Arrow schema, which would name the views."""
+    file = pa.PythonFile(buffer, mode="w")
+    return pq.ParquetWriter(file, replace_texts_by_views(schema), compression="zstd", store_schema=False)
+
+
+def replace_texts_by_views(schema: pa.Schema) -> pa.Schema:
+    """polars keeps texts as views, and each other type is a copy of all of them. Arrow writes no views within lists."""
+    fields = (field.with_type(pa.string_view()) if field.type == pa.string() else field for field in schema)
+    return pa.schema(fields)
+
+
 def to_arrow(table: pl.DataFrame, schema: pa.Schema) -> pa.Table:
-    return table.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+    views = table.select(schema.names).to_arrow(compat_level=pl.CompatLevel.newest())
+    return views.cast(replace_texts_by_views(schema))
 
 
 def export_jsonl(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
@@ -292,7 +333,7 @@ def dump_line(row: dict[str, Any]) -> bytes:
 def export_parquet(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
     """Yields the bytes of a Parquet file with one row group per batch. Nested columns are JSON text."""
     buffer = DrainableBuffer()
-    with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), EXPORT_SCHEMA, compression="zstd") as writer:
+    with open_parquet_writer(buffer, EXPORT_SCHEMA) as writer:
         for table, _labels in iterate_sample_tables(samples, reader):
             writer.write_table(to_arrow(table, EXPORT_SCHEMA))
             yield buffer.take()

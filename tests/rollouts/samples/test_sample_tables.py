@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import orjson
@@ -13,9 +14,10 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.labels import Answer, store_labels
 from rollouts.maintenance import compaction
-from rollouts.models import DuplicateSource, Run, Sample, Segment
+from rollouts.models import DuplicateSource, Run, Sample, Segment, Step
 from rollouts.samples import (
     EXPORT_SCHEMA,
+    KnownRows,
     bodies,
     dump_json,
     export_jsonl,
@@ -131,6 +133,20 @@ def test_samples_without_labels_cost_no_query_for_each_batch(
     monkeypatch.setattr(sample_tables, "BATCH_ROWS", 10)
     with django_assert_max_num_queries(6):
         assert len(read_tables(run)) == 200
+
+
+def test_a_step_that_is_deleted_during_an_export_has_no_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2):
+        push(run, ROWS[:2], step=step)
+    deleted, load = Step.objects.get(run=run, step=2).pk, KnownRows.load
+
+    def load_after_deletion(steps: Collection[int], dumps: Collection[int]) -> KnownRows:
+        known = load(steps, dumps)
+        del known.places[deleted]
+        return known
+
+    monkeypatch.setattr(KnownRows, "load", load_after_deletion)
+    assert [row["step"] for row in read_tables(run)] == [1, 1]
 
 
 def test_numbers_beyond_64_bits_and_columns_with_gaps_are_exported_as_recorded(run: Run) -> None:

@@ -1,16 +1,26 @@
-"""URLs of our own scripts and styles, with a hash so that files of two releases are never mixed."""
+"""Our own scripts and styles: URLs with a hash, so that files of two releases are never mixed, and what is sent."""
 
+import gzip
 import hashlib
 import posixpath
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
+import brotli
+import rcssmin
+import rjsmin
 from django.conf import settings
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 STATIC_DIR = Path(settings.BASE_DIR) / "static"
+# By content coding, the smallest result first. 40 files take 4 ms with either; the best quality would take 140 ms.
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "br": partial(brotli.compress, quality=5),
+    "gzip": partial(gzip.compress, compresslevel=9, mtime=0),
+}
 IMPORT_PATTERN = re.compile(r'^import (?:[^"\n]* from )?"(\.[\w./]+\.js)";', re.MULTILINE)
 
 
@@ -56,3 +66,10 @@ def render_module_script(script: str, *, preload: str = "") -> SafeString:
     urls = ((build_asset_url(f"js/{name}"),) for name in names)
     preloads = format_html_join("", '<link rel="modulepreload" href="{}">', urls)
     return format_html('{}<script src="{}" type="module"></script>', preloads, build_asset_url(f"js/{script}"))
+
+
+def minify(path: str, content: bytes) -> bytes:
+    """Removes comments and white space from a script or style. Names stay, so messages of a browser can be read."""
+    if path.endswith(".js"):
+        return bytes(rjsmin.jsmin(content))
+    return bytes(rcssmin.cssmin(content)) if path.endswith(".css") else content

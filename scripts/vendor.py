@@ -3,8 +3,8 @@
     python scripts/vendor.py            # download, check, write
     python scripts/vendor.py --check    # compare the files with sums.json
 
-There is no build step: the files are used as published. A `.gz` next to each script and style lets whitenoise send it
-compressed. For a new version, change the entry in `PACKAGES` and the path in the templates.
+There is no build step: the files are used as published. A `.br` and a `.gz` next to each script and style are
+what whitenoise sends. For a new version, change the entry in `PACKAGES` and the path in the templates.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+import brotli
 
 VENDOR = Path(__file__).resolve().parent.parent / "static" / "vendor"
 SUMS = VENDOR / "sums.json"
@@ -105,6 +107,7 @@ def write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     if path.suffix in {".js", ".css"}:
+        path.with_name(path.name + ".br").write_bytes(brotli.compress(content))
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(content, 9, mtime=0))
 
 

@@ -83,7 +83,8 @@ async function importFile(file, isDryRun) {
   const refuse = (line, kind, message) => {
     counts.problems += 1;
     if (counts.problems <= MAX_LISTED) listProblem(line, message);
-    failed.push(`${addProblem(line.text, `${kind}: ${message}`)}\n`);
+    const row = addProblem(line.text, `${kind}: ${message}`);
+    failed.push(`${row}\n`);
   };
   const chosen = { project: box.dataset.project, dry_run: isDryRun, file: file.name };
   chosen.all_matches = box.querySelector("input[type=checkbox]").checked;
@@ -116,7 +117,8 @@ function show(counts, isDryRun) {
   const shown = Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, count.toLocaleString()]));
   const rows = fill(ngettext("{rows} row", "{rows} rows", counts.rows), shown);
   const text = gettext("{new} new, {changed} changed, {unchanged} unchanged, {problems} not imported.");
-  status.textContent = `${rows}: ${fill(text, shown)}${isDryRun ? ` ${gettext("Nothing is stored yet.")}` : ""}`;
+  status.textContent = `${rows}: ${fill(text, shown)}`;
+  if (isDryRun) status.append(" ", gettext("Nothing is stored yet."));
 }
 
 box.addEventListener("click", async ({ target }) => {

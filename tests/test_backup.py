@@ -82,12 +82,20 @@ def databases(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
         yield "", ""
         return
     first: str = request.getfixturevalue("postgres")
-    address = environ.Env.db_url_config(first)
-    with psycopg.connect(
-        host=address["HOST"], user=address["USER"], dbname=address["NAME"], autocommit=True
-    ) as connection:
+    with connect(first) as connection:
         connection.execute("CREATE DATABASE restored TEMPLATE template0")
     yield first, first.rpartition("/")[0] + "/restored"
+
+
+def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    address = environ.Env.db_url_config(url)
+    return psycopg.connect(host=address["HOST"], user=address["USER"], dbname=address["NAME"], autocommit=True)
+
+
+def leave_mark_of_killed_restore(url: str) -> None:
+    """What a restore leaves that is killed after its last step but one."""
+    with connect(url) as connection:
+        connection.execute("CREATE TABLE rolloutdeck_restore AS SELECT 'killed'::text AS id")
 
 
 def test_a_restored_server_is_equal_and_all_sessions_are_ended(databases: tuple[str, str], tmp_path: Path) -> None:
@@ -102,6 +110,8 @@ def test_a_restored_server_is_equal_and_all_sessions_are_ended(databases: tuple[
         post(product, "flags/", {"sample": sample, "label": "bad", "reason": "other", "text": "look \u2028 here"})
         before, pins = read_run(product, uid), product.get("pins/?project=math")
         assert before["samples"] and before["flags"]["results"]
+        if databases[0]:
+            leave_mark_of_killed_restore(databases[0])
         assert " copied 0 new files" not in product.backup(tmp_path / "backups")
         assert " copied 0 new files" in product.backup(tmp_path / "backups")
         post(product, "flags/", {"sample": sample, "label": "good", "reason": "truncated", "text": "later"})

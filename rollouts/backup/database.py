@@ -173,7 +173,9 @@ def load_postgres_copy(path: Path, restore_id: str) -> None:
             # The lock waits for the rollback of a restore that was killed a moment ago.
             process.stdin.write(f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK_NUMBER});\n".encode())
             shutil.copyfileobj(dump, process.stdin, 1 << 20)
-            mark = f"\nCREATE TABLE public.{RESTORE_TABLE} AS SELECT '{restore_id}'::text AS id;\n"
+            # The dump has the mark of a restore that was killed before it had removed it.
+            mark = f"\nDROP TABLE IF EXISTS public.{RESTORE_TABLE};\n"
+            mark += f"CREATE TABLE public.{RESTORE_TABLE} AS SELECT '{restore_id}'::text AS id;\n"
             process.stdin.write(f"\n{END_SESSIONS}{mark}COMMIT;\n".encode())
         with suppress(BrokenPipeError):
             process.stdin.close()

@@ -61,9 +61,9 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
         check_row_counts(manifest)
         if LOCATION_MIGRATION in manifest.migrations:
             set_location(restore_id)
-    database.forget_restore()
     os.sync()  # without the marker, the files must survive a power failure
     marker.unlink()
+    database.forget_restore()  # last: without it, a restore that is called again refuses the database
     return RestoreResult(manifest, damaged)
 
 

@@ -19,6 +19,7 @@ from rollouts.exports.rows import Batch, ExportCounts, TrainingRows
 from rollouts.exports.schemas import build_schema
 from rollouts.exports.tables import iterate_samples
 from rollouts.exports.writers import open_writer
+from rollouts.labels import RubricVersion, load_rubric
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
 
@@ -48,7 +49,7 @@ class Export:
 def stream_archive(export: Export) -> Iterator[bytes]:
     """Yields the bytes of the ZIP file. Keeps two batches of samples in memory: one is written while the next is read.
     Raises StorageUnavailableError."""
-    counts = ExportCounts()
+    counts, rubric = ExportCounts(), load_rubric(export.project)  # a version that is saved meanwhile changes nothing
     buffer = DrainableBuffer()
     with zipfile.ZipFile(buffer, "w") as archive:
         with (
@@ -62,14 +63,14 @@ def stream_archive(export: Export) -> Iterator[bytes]:
                 return buffer.take_pieces()
 
             writing: Future[list[bytes]] | None = None
-            for make_pieces in iterate_data(export, counts):
+            for make_pieces in iterate_data(export, rubric, counts):
                 if writing:
                     yield from writing.result()
                 writing = thread.submit(write, make_pieces)
                 del make_pieces
             if writing:
                 yield from writing.result()
-        card = build_card(export.project, export.options, export.query, counts, export.data_path, export.split)
+        card = build_card(export.project, rubric, export.options, export.query, counts, export.data_path, export.split)
         archive.writestr(describe_file("README.md"), card)
     yield buffer.take()
 
@@ -81,19 +82,21 @@ def describe_file(path: str) -> zipfile.ZipInfo:
     return info
 
 
-def iterate_data(export: Export, counts: ExportCounts) -> Iterator[Callable[[], Sequence[bytes]]]:
+def iterate_data(
+    export: Export, rubric: RubricVersion, counts: ExportCounts
+) -> Iterator[Callable[[], Sequence[bytes]]]:
     """Yields for each batch a function that returns its bytes of the data file, and one for the end of the file. They
     may be called in another thread, in this order."""
     options = export.options
     training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
     batches: Iterator[Batch] = chain.from_iterable(
-        iterate_rows(export, samples, counts, training) for samples in export.samples
+        iterate_rows(export, rubric, samples, counts, training) for samples in export.samples
     )
     if training:
         batches = dropwhile(lambda _batch: training.as_messages is None, batches)  # no row before the first text
     first: list[Batch] = list(islice(batches, 1))  # which says whether there are messages
     as_messages = bool(training and training.as_messages)
-    writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))
+    writer = open_writer(options.format, build_schema(rubric, options, as_messages=as_messages))
     if first:
         yield partial(writer.write, first.pop())
     yield from (partial(writer.write, batch) for batch in batches)
@@ -101,10 +104,10 @@ def iterate_data(export: Export, counts: ExportCounts) -> Iterator[Callable[[], 
 
 
 def iterate_rows(
-    export: Export, samples: SampleQuerySet, counts: ExportCounts, training: TrainingRows | None
+    export: Export, rubric: RubricVersion, samples: SampleQuerySet, counts: ExportCounts, training: TrainingRows | None
 ) -> Iterator[Batch]:
     if training:
         return training.iterate(samples)
     if export.options.layout == "labels":
         return iterate_label_rows(samples, counts, export.reader, ids=export.options.ids)
-    return iterate_samples(export.project, samples, counts, export.reader)
+    return iterate_samples(export.project, rubric, samples, counts, export.reader)

@@ -14,7 +14,7 @@ import orjson
 from rolloutdeck.protocol import format_step_ranges
 from rollouts.exports.options import LAYOUTS, ExportOptions
 from rollouts.exports.rows import ExportCounts
-from rollouts.labels import load_rubric
+from rollouts.labels import RubricVersion
 from rollouts.models import Project
 
 HEAD = """---
@@ -30,10 +30,15 @@ tags:
 
 
 def build_card(
-    project: Project, options: ExportOptions, query: Mapping[str, str], counts: ExportCounts, path: str, split: str
+    project: Project,
+    rubric: RubricVersion,
+    options: ExportOptions,
+    query: Mapping[str, str],
+    counts: ExportCounts,
+    path: str,
+    split: str,
 ) -> str:
     """Returns Markdown in English, without a date: the same query gives the same bytes."""
-    rubric = load_rubric(project)
     parts = [
         HEAD.format(split=split, path=path),
         f"# {project.slug}: {options.layout}\n",
@@ -58,7 +63,8 @@ def describe_options(options: ExportOptions) -> list[tuple[str, str]]:
     values: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)}
     asked = values.pop("asked")
     values |= {"question": asked.question.key, "good": ", ".join(sorted(asked.good))} if asked else {}
-    used = [name for name in values if name != "ids"] if options.is_training_data else ["layout", "format"]
+    unused = {"ids"} if options.needs_margin else {"ids", "min_margin"}
+    used = [name for name in values if name not in unused] if options.is_training_data else ["layout", "format"]
     used += ["ids"] if options.layout == "labels" and options.ids else []
     return [(name, dump_value(value)) for name, value in values.items() if name in used and value is not None]
 

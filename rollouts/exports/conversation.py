@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body, as in `Texts`
-TEXT_KEYS: Final = ("name", "tool_call_id", "reasoning_content")
+TEXT_KEYS: Final = ("name", "tool_call_id")
+REASONING_KEYS: Final = ("reasoning_content", "reasoning", "thinking")  # of which trainers use one
 
 Message = dict[str, Any]
 
@@ -80,11 +81,23 @@ def collect_messages(body: Texts) -> tuple[list[Message], int]:
     left out."""
     if not body.messages:
         return [{"role": "user", "content": body.prompt}, {"role": "assistant", "content": body.response}], 0
-    messages = list(body.messages)
-    if messages[-1].get("role") != "assistant" and body.response:
+    clean = [clean_message(message) for message in body.messages]
+    messages = [message for message, _images in clean]
+    if body.response and messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": body.response})
-    clean = [clean_message(message) for message in messages]
-    return [message for message, _images in clean], sum(images for _message, images in clean)
+    elif body.response and is_begun(messages[-1]["content"].strip(), body):
+        messages[-1]["content"] += body.response
+    return messages, sum(images for _message, images in clean)
+
+
+def is_begun(words: str, body: Texts) -> bool:
+    """Returns whether these are the first words of an answer, which end the prompt and which the response continues.
+    After `assistant` and a line break they are, although the response may have them again. Otherwise, as a question may
+    end like a whole answer (`A or B?`), only if the response does not have them."""
+    prompt = (body.prompt or "").rstrip()
+    if words and prompt.endswith(f"assistant\n{words}"):
+        return True
+    return words not in body.response and prompt.endswith(words)
 
 
 def clean_message(message: Message) -> tuple[Message, int]:
@@ -93,6 +106,8 @@ def clean_message(message: Message) -> tuple[Message, int]:
     content, images = join_content(message.get("content"))
     cleaned: Message = {"role": str(message.get("role", "")), "content": content}
     cleaned |= {key: str(message[key]) for key in TEXT_KEYS if message.get(key)}
+    if thought := next((join_content(message[key])[0] for key in REASONING_KEYS if message.get(key)), ""):
+        cleaned["reasoning_content"] = thought
     if calls := clean_tool_calls(message.get("tool_calls")):
         cleaned["tool_calls"] = calls
     return cleaned, images
@@ -129,7 +144,12 @@ def flatten(messages: Any) -> str:
     """Returns a text or messages as one text, to compare them."""
     if isinstance(messages, str):
         return messages
-    return "\n".join(f"{message['role']}: {message['content']} {join_calls(message)}".rstrip() for message in messages)
+    return "\n".join(map(flatten_message, messages))
+
+
+def flatten_message(message: Message) -> str:
+    thought = f"<think>{message['reasoning_content']}</think> " if "reasoning_content" in message else ""
+    return f"{message['role']}: {thought}{message['content']} {join_calls(message)}".rstrip()
 
 
 def join_calls(message: Message) -> str:

@@ -57,6 +57,12 @@ class ExportOptions:
     def is_training_data(self) -> bool:
         return self.layout not in TABLES
 
+    @property
+    def needs_margin(self) -> bool:
+        """Whether a pair is left out unless its scores differ by more than `min_margin`. Not if people decide, no
+        margin is asked for, and the layout has no column for it."""
+        return self.signal == "score" or self.layout == "reward" or self.min_margin != 0
+
 
 def parse_options(project: Project, values: Mapping[str, str]) -> ExportOptions:
     """Reads the parameters of a request; those that are missing have their defaults. Raises InvalidInputError."""

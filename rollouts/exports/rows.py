@@ -123,10 +123,10 @@ class TrainingRows:
     def read_bodies(self, batch: tuple[list[GroupSample], KnownRows]) -> Bodies:
         """Returns recorded texts. Messages are read if they are used. Another thread calls it."""
         samples, known = batch
-        names = EXAMPLE_COLUMNS if self.as_messages is not False else EXAMPLE_COLUMNS[:2]
+        names = ["id", *(EXAMPLE_COLUMNS if self.as_messages is not False else EXAMPLE_COLUMNS[:2])]
         if self.bodies.wanted != names:
             self.bodies = BodyReader(names)
-        return list(read_bodies([row[1:3] for row in samples], known.dumps, self.bodies))
+        return list(read_bodies([row[:3] for row in samples], known.dumps, self.bodies))
 
     def build_table(self, batch: TextBatch) -> pl.DataFrame:
         """Returns prompts and completions. A Python object for each text takes more than the rest of the export."""
@@ -211,13 +211,10 @@ class TrainingRows:
         self, pair: Pair, by_id: dict[str, GroupSample], examples: dict[str, Example]
     ) -> Iterator[Row]:
         better, worse = by_id[pair.better], by_id[pair.worse]
-        margin = pair.margin
-        if margin is None and better.score is not None and worse.score is not None:
-            margin = better.score - worse.score
-        if margin is None and self.options.layout == "reward":
+        if pair.margin is None and self.options.needs_margin:
             self.counts.left_out[NO_SIGNAL] += 1
             return
-        yield from self.build_pair(better, examples[better.pk], worse, examples[worse.pk], margin)
+        yield from self.build_pair(better, examples[better.pk], worse, examples[worse.pk], pair.margin)
 
     def build_pair(
         self, better: GroupSample, chosen: Example, worse: GroupSample, rejected: Example, margin: float | None

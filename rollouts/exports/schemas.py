@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rollouts.exports.options import ExportOptions
 from rollouts.exports.tables import COUNTED_PREFIX, LABEL_PREFIX, get_value_type, list_label_questions
-from rollouts.models import Project
+from rollouts.labels import RubricVersion
 from rollouts.samples import EXPORT_SCHEMA
 
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
@@ -34,12 +34,12 @@ LABELS: Final = pa.schema(
 SERVER_IDS: Final = [("sample", TEXT), ("run_id", TEXT), ("attempt", TEXT)]
 
 
-def build_schema(project: Project, options: ExportOptions, *, as_messages: bool) -> pa.Schema:
+def build_schema(rubric: RubricVersion, options: ExportOptions, *, as_messages: bool) -> pa.Schema:
     if options.layout == "labels":
         return pa.schema([*SERVER_IDS, *LABELS]) if options.ids else LABELS
     if options.layout == "samples":
         columns = list(EXPORT_SCHEMA)
-        for question in list_label_questions(project):
+        for question in list_label_questions(rubric):
             columns.append(pa.field(f"{LABEL_PREFIX}{question.key}", get_value_type(question.kind)))
             columns.append(pa.field(f"{COUNTED_PREFIX}{question.key}", INT))
         return pa.schema(columns)

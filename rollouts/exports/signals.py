@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts import agreement
+from rollouts.agreement import Answer
 from rollouts.exports.options import ExportOptions
-from rollouts.models import ItemDecision, Label, LabelQuerySet, Queue, QueueItem
-from rollouts.reward_check import format_answer
+from rollouts.labels import find_blind_samples
+from rollouts.models import ItemDecision, Label, LabelQuerySet
+from rollouts.reward_check import decide_answers, format_answer
 
 RANK: Final = "rank"  # label of a place in the order of a group, from 1
 BETTER_THAN: Final = "better-than"  # label with the ids of the responses that are worse
@@ -46,6 +48,8 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
+    """`margin` is the difference of the scores, None if one is missing."""
+
     better: str
     worse: str
     margin: float | None
@@ -90,10 +94,10 @@ def load_answers(
 ) -> dict[str, float]:
     """Returns 1 for samples that people call good, 0 for the others: a lead's decision, else what most people say."""
     assert options.asked is not None
-    name, kind = options.asked.question.key, options.asked.question.kind
-    rows = labels.filter(name=name, source="human").values_list("sample", "author", "value")
-    decisions = load_decisions(ids, reader).get(name, {})
-    values = agreement.decide_values([agreement.Answer(*row) for row in rows], kind, decisions)
+    question = options.asked.question
+    rows = labels.filter(name=question.key, source="human").values_list("sample", "author", "value")
+    decisions = load_decisions(ids, reader).get(question.key, {})
+    values = decide_answers(question, [Answer(*row) for row in rows], decisions)
     return {str(sample): float(format_answer(value) in options.asked.good) for sample, value in values.items()}
 
 
@@ -101,8 +105,8 @@ def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) 
     """Returns {question: {sample: value}} of the leads' decisions, without those about samples of open blind queues
     that the reader reviews. Of two queues with the sample, the later decision counts."""
     rows = ItemDecision.objects.filter(item__sample__in=samples).order_by("at", "pk")
-    if reader is not None and reader.pk is not None and (blind := Queue.objects.blind_for(reader.pk).queues):
-        rows = rows.exclude(item__sample__in=QueueItem.objects.filter(queue__in=blind).values("sample"))
+    if reader is not None and (hidden := find_blind_samples(reader, samples)):
+        rows = rows.exclude(item__sample__in=hidden)
     found: dict[str, dict[Hashable, Any]] = defaultdict(dict)
     for sample, name, value in rows.values_list("item__sample", "name", "value"):
         found[name][sample] = value
@@ -112,20 +116,22 @@ def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) 
 def count_votes(
     samples: Sequence[GroupSample], rows: Iterable[tuple[str, str, str, Any]]
 ) -> dict[tuple[str, str], int]:
-    """Counts for each two responses of a group how many people prefer the first."""
+    """Counts for each two responses of a group how many people prefer the first, each of them once."""
     groups = {sample.pk: get_group(sample) for sample in samples}
     ranks: dict[tuple[str, Hashable], list[tuple[float, str]]] = defaultdict(list)
-    votes: dict[tuple[str, str], int] = defaultdict(int)
+    people: dict[tuple[str, str], set[str]] = defaultdict(set)
     for sample, author, name, value in rows:
         if name == RANK and isinstance(value, int | float):
             ranks[author, groups[sample]].append((value, sample))
         elif name == BETTER_THAN and isinstance(value, list):
             for other in value:
-                votes[sample, str(other)] += 1
-    for order in ranks.values():
+                people[sample, str(other)].add(author)
+    for (author, _group), order in ranks.items():
         for (first, better), (second, worse) in combinations(sorted(order), 2):
-            votes[better, worse] += first < second
-    return dict(votes)
+            voters = people[better, worse]  # none if the two have one place
+            if first < second:
+                voters.add(author)
+    return {pair: len(names) for pair, names in people.items()}
 
 
 def get_group(sample: GroupSample) -> tuple[int, str, str]:
@@ -139,31 +145,63 @@ def group_samples(samples: Iterable[GroupSample]) -> Iterable[list[GroupSample]]
 
 
 def find_pairs(group: Sequence[GroupSample], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
-    """Returns the pairs of a group with a better and a worse response, best first, and how many were equal."""
+    """Returns the pairs of a group with a better and a worse response, best first, and how many were equal, or closer
+    than the margin."""
     ids = [sample.pk for sample in group]
-    if options.signal == "rank":
-        return find_ranked_pairs(ids, signals, options)
-    known = sorted((-signals.values[pk], at, pk) for at, pk in enumerate(ids) if pk in signals.values)
+    scores = {sample.pk: sample.score for sample in group}
+    choose = find_ranked_pairs if options.signal == "rank" else find_valued_pairs
+    found, ties = choose(ids, signals, scores, options)
+    pairs = [Pair(better, worse, subtract(scores[better], scores[worse])) for better, worse in found]
+    kept = [pair for pair in pairs if pair.margin is None or is_far_apart(pair.margin, options)]
+    return kept, ties + len(pairs) - len(kept)
+
+
+def subtract(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second
+
+
+def is_far_apart(margin: float | None, options: ExportOptions) -> bool:
+    """Whether a pair can be exported. Without a score it has no margin."""
+    return not options.needs_margin or (margin is not None and margin > options.min_margin)
+
+
+def find_valued_pairs(
+    ids: Sequence[str], signals: Signals, scores: Mapping[str, float | None], options: ExportOptions
+) -> tuple[list[tuple[str, str]], int]:
+    """Returns the pairs (better, worse), and how many were equal. The best and the worst response have the largest
+    margin: of equal values the scores decide, so that good responses without a score come last, and bad ones first."""
+    known: list[tuple[float, float, int, str]] = []
+    for at, pk in enumerate(ids):
+        if (value := signals.values.get(pk)) is not None:
+            score = scores[pk]
+            if score is None:
+                score = -inf if value else inf
+            known.append((-value, -score, at, pk))
+    known.sort()
     if len(known) < 2:
         return [], 0
     chosen = [(known[0], known[-1])] if options.pairs == "best-worst" else list(combinations(known, 2))
-    pairs = [Pair(better, worse, low - high) for (high, _a, better), (low, _b, worse) in chosen]
-    kept = [pair for pair in pairs if pair.margin is not None and pair.margin > options.min_margin]
-    return kept, len(pairs) - len(kept)
+    pairs = [(better, worse) for (high, *_a, better), (low, *_b, worse) in chosen if high < low]  # values are negated
+    return pairs, len(chosen) - len(pairs)
 
 
-def find_ranked_pairs(ids: Sequence[str], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
+def find_ranked_pairs(
+    ids: Sequence[str], signals: Signals, scores: Mapping[str, float | None], options: ExportOptions
+) -> tuple[list[tuple[str, str]], int]:
+    """Returns the pairs (better, worse), and how many were equal. The best and the worst response are those that can be
+    exported, if there are any."""
     decided, ties = [], 0
     wins: dict[str, int] = defaultdict(int)
     for first, second in combinations(ids, 2):
         lead = signals.votes.get((first, second), 0) - signals.votes.get((second, first), 0)
         if lead:
             better, worse = (first, second) if lead > 0 else (second, first)
-            decided.append(Pair(better, worse, None))
+            decided.append((better, worse))
             wins[better] += 1
             wins[worse] -= 1
         else:
             ties += (first, second) in signals.votes or (second, first) in signals.votes
     if options.pairs == "all" or not decided:
         return decided, ties
-    return [max(decided, key=lambda pair: wins[pair.better] - wins[pair.worse])], ties
+    far = [pair for pair in decided if is_far_apart(subtract(scores[pair[0]], scores[pair[1]]), options)]
+    return [max(far or decided, key=lambda pair: wins[pair[0]] - wins[pair[1]])], ties

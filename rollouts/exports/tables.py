@@ -10,29 +10,33 @@ import polars as pl
 import pyarrow as pa
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts import agreement
 from rollouts.agreement import Answer
 from rollouts.exports.rows import ExportCounts
 from rollouts.exports.signals import load_decisions
-from rollouts.labels import Question, load_rubric
+from rollouts.labels import Question, RubricVersion
 from rollouts.models import ItemDecision, Project, SampleQuerySet
+from rollouts.reward_check import decide_answers
 from rollouts.samples import iterate_sample_tables
 
 LABEL_PREFIX: Final = "label."
 COUNTED_PREFIX: Final = "people."  # how many people answered
 
 
-def list_label_questions(project: Project) -> list[Question]:
+def list_label_questions(rubric: RubricVersion) -> list[Question]:
     """Returns the questions that are columns of the table of samples."""
-    return [question for question in load_rubric(project).questions if question.kind != "text"]
+    return [question for question in rubric.questions if question.kind != "text"]
 
 
 def iterate_samples(
-    project: Project, samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
+    project: Project,
+    rubric: RubricVersion,
+    samples: SampleQuerySet,
+    counts: ExportCounts,
+    reader: User | AnonymousUser | None,
 ) -> Iterator[pl.DataFrame]:
     """Yields full samples. For each question of the rubric they have what counts, `label.<key>`, and the number of
     people who answered, `people.<key>`; `labels` has each label."""
-    questions = list_label_questions(project)
+    questions = list_label_questions(rubric)
     has_decisions = bool(questions) and ItemDecision.objects.filter(item__queue__project=project).exists()
     for table, labels in iterate_sample_tables(samples, reader):
         counts.rows += table.height
@@ -52,15 +56,17 @@ def add_answers(
 ) -> pl.DataFrame:
     ids = table["id"].to_list()
     columns: list[pl.Series] = []
+    asked = {question.key: question for question in questions}
     answers: dict[str, list[Answer]] = defaultdict(list)
     for sample, given in labels.items():
         for label in given:
-            if label["source"] == "human":
-                answers[label["name"]].append(Answer(sample, label["author"], label["value"]))
+            name, value = label["name"], label["value"]
+            if label["source"] == "human" and name in asked and asked[name].accepts(value):
+                answers[name].append(Answer(sample, label["author"], value))
     decisions = load_decisions(ids, reader) if has_decisions else {}
     for question in questions:
         said = answers[question.key]
-        decided = agreement.decide_values(said, question.kind, decisions.get(question.key, {}))
+        decided = decide_answers(question, said, decisions.get(question.key, {}))
         people = Counter(answer.item for answer in said)
         values = [format_value(decided.get(pk)) for pk in ids] if decided else [None] * len(ids)
         counted = [people[pk] for pk in ids] if people else [0] * len(ids)

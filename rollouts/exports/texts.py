@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-import orjson
 import polars as pl
 
 from rollouts.exports.conversation import EXAMPLE_COLUMNS, Texts
 from rollouts.exports.signals import GroupSample, get_group
 from rollouts.models import DuplicateSource, Sample, SampleQuerySet
-from rollouts.samples import BATCH_CHARS, BATCH_ROWS, KnownRows, load_bodies, select_raw
+from rollouts.samples import BATCH_CHARS, BATCH_ROWS, KnownRows, load_bodies, parse_json, select_raw
 
 GROUP_ORDER: Final = ("step__step", "step", "group", "prompt_key", "index", "ordinal", "pk")
 TABLE_SCHEMA: Final = pl.Schema({"prompt": pl.String, "response": pl.String, "at": pl.Int64})
@@ -44,7 +43,7 @@ class TextBatch:
         texts: dict[str, Texts] = {}
         for positions, body in self.bodies:
             columns = [body[name].to_list() for name in EXAMPLE_COLUMNS if name in body.columns]
-            columns[2:] = [[value and orjson.loads(value) for value in column] for column in columns[2:]]
+            columns[2:] = [[value and parse_json(value) for value in column] for column in columns[2:]]
             for position, prompt, response, *rest in zip(positions, *columns, strict=True):
                 if response is not None:
                     texts[self.samples[position].pk] = Texts(prompt, response, *rest)

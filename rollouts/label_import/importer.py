@@ -15,8 +15,16 @@ from django.utils.translation import gettext as _
 from rollouts.errors import InvalidInputError
 from rollouts.label_import.rows import FIELDS, ImportedLabel, SampleClaims, parse_row
 from rollouts.label_import.samples import STEPS_PER_QUERY, Candidate, Match, SampleFinder, join, split
-from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, Answer, DatedAnswer, MergeOutcome, merge_labels
-from rollouts.models import Label, Project, Queue, QueueItem, Run, Sample
+from rollouts.labels import (
+    BETTER_QUESTION,
+    EQUAL_QUESTION,
+    Answer,
+    DatedAnswer,
+    MergeOutcome,
+    find_blind_samples,
+    merge_labels,
+)
+from rollouts.models import Label, Project, Run, Sample
 from rollouts.projects import record_audit_entry
 from rollouts.samples import load_contents
 
@@ -146,18 +154,11 @@ ImportedAnswer = tuple[int, Candidate, DatedAnswer]
 def leave_out_blind_items(by: User, answers: Sequence[ImportedAnswer], result: ImportResult) -> list[ImportedAnswer]:
     """Leaves out labels of functions and models of items that `by` reviews blindly: what becomes of such a row says
     whether the stored label has its value."""
-    blind = Queue.objects.blind_for(by.pk).queues
-    machine = [entry for entry in answers if entry[2].answer.source != Label.Source.HUMAN] if blind else []
-    if not machine:
-        return list(answers)
-    steps = {candidate.step.pk for _row, candidate, _dated in machine}
-    items = QueueItem.objects.filter(queue__in=blind, step__in=steps)
-    hidden = set(items.values_list("sample", flat=True))
-    groups = set(items.filter(queue__unit=Queue.Unit.GROUP).values_list("step", "group"))
+    machine = {candidate.pk for _row, candidate, dated in answers if dated.answer.source != Label.Source.HUMAN}
+    hidden = find_blind_samples(by, machine) if machine else set()
     kept = []
     for row, candidate, dated in answers:
-        is_item = candidate.pk in hidden or (candidate.step.pk, candidate.group) in groups
-        if is_item and dated.answer.source != Label.Source.HUMAN:
+        if candidate.pk in hidden and dated.answer.source != Label.Source.HUMAN:
             message = _("You review this sample blindly, so you cannot import labels of functions or models for it.")
             result.add_problem(row, "forbidden", message)
         else:

@@ -16,7 +16,7 @@ from rollouts.models import Project, Run, Sample, Step
 from rollouts.samples import SampleContent, load_contents
 
 STEPS_PER_QUERY: Final = 40  # SQLite limits the depth of a condition
-MAX_CANDIDATES: Final = 2_000  # of one row, whose texts are read
+MAX_CANDIDATES: Final = 2_000  # of one row that is found by text
 STEP_COLUMNS: Final = ("pk", "run", "split", "step_kind", "step", "superseded", "attempt__key")
 
 
@@ -84,6 +84,8 @@ class SampleFinder:
         ):
             open_rows = {number: claims for number, claims in rows.items() if number not in found}
             candidates = find_candidates(open_rows, reasons)
+            if by == MatchedBy.TEXT:
+                found |= leave_out_crowds(candidates)
             self.load_contents(open_rows, candidates)
             for number, some in candidates.items():
                 kept = [candidate for candidate in some if self.agrees(open_rows[number], candidate)]
@@ -198,7 +200,9 @@ class SampleFinder:
             run = self.get_run(claims)
             some = by_key[claims.prompt_key]
             some = [row for row in some if (run is None or row.step.run == run) and is_place(claims, row)]
-            found[number] = some[:MAX_CANDIDATES]
+            if len(some) > MAX_CANDIDATES:
+                some = [row for row in some if claims.chars in (None, row.chars)]
+            found[number] = some[: MAX_CANDIDATES + 1]  # one more than are read says that there are too many
             if not some:
                 reasons[number] = reasons.get(number) or _("No sample has this prompt and response.")
         return found
@@ -285,6 +289,16 @@ def is_place(claims: SampleClaims, row: Candidate) -> bool:
     named = ((claims.group, row.group), (claims.trajectory, row.trajectory), (claims.prompt_key, row.prompt_key))
     same = all(not claim or claim == value for claim, value in named)
     return same and claims.index in (None, row.index) and is_step(claims, row.step)
+
+
+def leave_out_crowds(candidates: dict[int, list[Candidate]]) -> dict[int, Match]:
+    """Removes rows with so many candidates that their texts are not read, and returns what is said about them."""
+    message = _("More than {count} samples match. Add what tells them apart: run, split, step, group or index.")
+    problem = message.format(count=f"{MAX_CANDIDATES:,}")
+    crowds = [number for number, some in candidates.items() if len(some) > MAX_CANDIDATES]
+    for number in crowds:
+        del candidates[number]
+    return dict.fromkeys(crowds, Match(problem=problem, is_ambiguous=True))
 
 
 def describe_disagreement(by: MatchedBy) -> str:

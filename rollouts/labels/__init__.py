@@ -5,7 +5,7 @@ Invariant: a label is replaced or withdrawn, never deleted; its earlier states s
 """
 
 from rollouts.labels.answers import Answer, find_question, format_answer
-from rollouts.labels.load import can_withdraw_label, load_labels
+from rollouts.labels.load import can_withdraw_label, find_blind_samples, load_labels
 from rollouts.labels.merge import DatedAnswer, Merged, MergeOutcome, merge_labels
 from rollouts.labels.rubric import (
     BETTER_QUESTION,
@@ -32,7 +32,7 @@ __all__ = [
     "Answer", "BETTER_QUESTION", "BUILT_IN_QUESTIONS", "CORRECTION_QUESTION", "DEFAULT_RUBRIC", "DatedAnswer",
     "EQUAL_QUESTION", "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "MergeOutcome", "Merged", "Option", "Question",
     "RANK_QUESTION", "REVIEW_QUESTION", "RubricVersion", "UNDO_WINDOW", "UndoResult", "can_withdraw_label",
-    "dump_questions", "exclude_labels", "find_question", "format_answer", "list_rubrics", "load_history",
-    "load_labels", "load_rubric", "merge_labels", "parse_questions", "read_rubric", "save_rubric", "serialize_change",
-    "store_labels", "undo_label_action", "withdraw_label",
+    "dump_questions", "exclude_labels", "find_blind_samples", "find_question", "format_answer", "list_rubrics",
+    "load_history", "load_labels", "load_rubric", "merge_labels", "parse_questions", "read_rubric", "save_rubric",
+    "serialize_change", "store_labels", "undo_label_action", "withdraw_label",
 ]  # fmt: skip

@@ -229,23 +229,22 @@ def find_contradicting(key: LabelKey, new: LabelState, state: MergeState) -> lis
 
 def write_changes(project: Project, by: User, state: MergeState, places: Mapping[str, SamplePlace]) -> None:
     """Stores the states that differ from the stored labels, the replaced ones in the history, and notifies."""
-    accounts = find_accounts(project, {key.author for key in state.created if key.source == Label.Source.HUMAN})
+    accounts = find_accounts(project, {key.author for key in state.states if key.source == Label.Source.HUMAN})
     runs = load_runs(places[key.sample].step_id for key in state.created)
     new, changed, history = [], [], []
     for key, (after, at) in state.states.items():
         label = state.labels.get(key)
+        user = accounts.get(key.author) if key.source == Label.Source.HUMAN else by
         if label is None:
             step = places[key.sample].step_id
-            user = accounts.get(key.author, by) if key.source == Label.Source.HUMAN else by
-            label = build_label(key, after, runs[step], step, user, at)
+            label = build_label(key, after, runs[step], step, user or by, at)
             label.created_at = state.created[key]
             label.withdrawn_at = at if after.withdrawn else None
             new.append(label)
         elif (before := LabelState.of_label(label)) != after:
             history.append(build_history_row(label, before, label.updated_at))
             set_state(label, after, at)
-            if label.source != Label.Source.HUMAN:
-                label.user = by
+            label.user_id = user.pk if user else label.user_id
             changed.append(label)
     Label.objects.bulk_create(new, batch_size=MAX_ROWS_PER_WRITE)
     LabelChange.objects.bulk_create(history, batch_size=MAX_ROWS_PER_WRITE)
@@ -254,8 +253,8 @@ def write_changes(project: Project, by: User, state: MergeState, places: Mapping
 
 
 def find_accounts(project: Project, names: Collection[str]) -> dict[str, User]:
-    """Members of the project by name."""
-    rows = User.objects.filter(username__in=names, memberships__project=project)
+    """Members of the project, and administrators, by name."""
+    rows = User.objects.filter(Q(memberships__project=project) | Q(is_superuser=True), username__in=names)
     return {user.get_username(): user for user in rows}
 
 

@@ -106,6 +106,19 @@ class Question:
                 return ParsedValue(keys, None, f" {' '.join(keys)} ")
         return self.parse_number(value)
 
+    def accepts(self, value: Any) -> bool:
+        """Returns whether a stored answer is one to this version of the question: an earlier one may have had another
+        kind, or other options. Of several choices some may be gone, and a single choice is one of several."""
+        if self.kind == "choices":
+            known = {option.key for option in self.options}
+            keys = [value] if isinstance(value, str) else value
+            return isinstance(keys, list) and (not keys or not known.isdisjoint(map(str, keys)))
+        try:
+            self.parse_value(value)
+        except InvalidInputError:
+            return False
+        return True
+
     def parse_keys(self, value: Any) -> list[str]:
         """Returns the chosen keys in the order of the question."""
         known = [option.key for option in self.options]

@@ -44,22 +44,26 @@ class LabelState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A label that an action changes: its state and its `updated_at` before, both None if it is new, and after."""
+    """A label that an action changes: its state and its `updated_at` before, both None if it is new, and after.
+    `user_before` had stored it."""
 
     label: Label
     before: LabelState | None
     updated_at_before: str | None
     after: LabelState
+    user_before: int
 
 
 class StoredChange(NamedTuple):
-    """A `StateChange` as an action stores it. `updated_at` is that of the label after the action."""
+    """A `StateChange` as an action stores it. `updated_at` is that of the label after the action. `user_before` is None
+    if the user is the same, and of earlier versions."""
 
     label: int
     updated_at: str
     before: LabelState | None
     updated_at_before: str | None
     after: LabelState
+    user_before: int | None = None
 
 
 def set_state(label: Label, state: LabelState, at: datetime) -> None:
@@ -99,6 +103,7 @@ def build_changes_json(changes: Iterable[StateChange]) -> dict[str, Any]:
             None if change.before is None else find_position(change.before),
             change.updated_at_before,
             find_position(change.after),
+            *([change.user_before] if change.user_before != change.label.user_id else []),
         ]
         for change in changes
     ]
@@ -116,8 +121,8 @@ def read_changes(action: LabelAction) -> list[StoredChange]:
         ]
     states = [LabelState.from_json(values) for values in action.before["states"]]
     return [
-        StoredChange(label, updated_at, None if before is None else states[before], updated_at_before, states[after])
-        for label, updated_at, before, updated_at_before, after in rows
+        StoredChange(label, at, None if before is None else states[before], at_before, states[after], *user_before)
+        for label, at, before, at_before, after, *user_before in rows
     ]
 
 
@@ -128,7 +133,7 @@ def exclude_labels(before: dict[str, Any], labels: set[int]) -> dict[str, Any]:
         return {**before, "was": rows}
     used = sorted({position for row in rows for position in (row[2], row[4]) if position is not None})
     moved = {old: new for new, old in enumerate(used)}
-    rows = [[pk, at, moved.get(old), old_at, moved[new]] for pk, at, old, old_at, new in rows]
+    rows = [[pk, at, moved.get(old), old_at, moved[new], *user] for pk, at, old, old_at, new, *user in rows]
     return {"was": rows, "states": [before["states"][position] for position in used]}
 
 

@@ -19,6 +19,7 @@ from django.utils.translation import ngettext
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels.answers import Answer, CheckedAnswer, LabelKey, check_answers, format_answer
+from rollouts.labels.load import find_blind_samples
 from rollouts.labels.rubric import RubricVersion
 from rollouts.labels.rubrics import load_rubric
 from rollouts.labels.states import (
@@ -84,6 +85,7 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
         raise InvalidInputError(message.format(limit=f"{MAX_ANSWERS:,}", count=f"{len(answers):,}"), "labels")
     checked = check_answers(run.project, rubric, by, answers)
     samples = find_samples(run, ids)
+    check_blind_items(by, checked)
     check_ranges(checked, samples)
     if any(is_counted(answer.key.name) for answer in checked):
         lock_steps({place.step_id for place in samples.values()})
@@ -95,11 +97,11 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     for key, state in apply_answers(checked, existing, by).items():
         if label := existing.get(key):
             if (before := LabelState.of_label(label)) != state:
-                changes.append(StateChange(label, before, format_updated_at(label), state))
+                changes.append(StateChange(label, before, format_updated_at(label), state, label.user_id))
                 changed.add(key)
         elif not state.withdrawn:
             label = build_label(key, state, run, samples[key.sample].step_id, by, now)
-            changes.append(StateChange(label, None, None, state))
+            changes.append(StateChange(label, None, None, state, by.pk))
             new.append(label)
             changed.add(key)
     save_changes(changes, new, by, now)
@@ -121,6 +123,15 @@ def find_samples(run: Run, ids: Sequence[str]) -> dict[str, SamplePlace]:
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=missing[0][:60], run=run.name), "samples")
     return places
+
+
+def check_blind_items(by: User, answers: Iterable[CheckedAnswer]) -> None:
+    """Raises InvalidInputError for labels of functions and models of items that `by` reviews blindly: whether a label
+    changes says what it is, and the new one could be read."""
+    machine = {answer.key.sample for answer in answers if answer.key.source != Label.Source.HUMAN}
+    if machine and (hidden := find_blind_samples(by, machine)):
+        message = _("You review sample {sample} blindly, so you cannot store labels of functions or models for it.")
+        raise InvalidInputError(message.format(sample=min(hidden)), "source")
 
 
 def check_ranges(answers: Iterable[CheckedAnswer], samples: dict[str, SamplePlace]) -> None:
@@ -197,14 +208,14 @@ def build_label(key: LabelKey, state: LabelState, run: Run, step_id: int, by: Us
 
 
 def save_changes(changes: Sequence[StateChange], new: Sequence[Label], by: User, at: datetime) -> None:
-    """Writes the new states, and the replaced ones to the history."""
+    """Writes the new states, and the replaced ones to the history. `by` is the author of what people say: labels that
+    were imported before the author had an account are theirs from now on."""
     history = []
     for change in changes:
         if change.before is not None:
             history.append(build_history_row(change.label, change.before, change.label.updated_at))
             set_state(change.label, change.after, at)
-            if change.label.source != Label.Source.HUMAN:
-                change.label.user = by
+            change.label.user = by
     if new:
         Label.objects.bulk_create(new)
     if history:
@@ -256,7 +267,8 @@ def withdraw_label(label: Label, by: User) -> LabelAction:
         changes: list[StateChange] = []
         if label.withdrawn_at is None:
             before = LabelState.of_label(label)
-            changes = [StateChange(label, before, format_updated_at(label), before._replace(withdrawn=True))]
+            after = before._replace(withdrawn=True)
+            changes = [StateChange(label, before, format_updated_at(label), after, label.user_id)]
             save_changes(changes, [], label.user, timezone.now())
             if label.user_id != by.pk and not label.is_flag:  # flags have their own entry
                 detail = {"run": label.run.uid, "name": label.name, "author": label.author}

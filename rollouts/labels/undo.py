@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -24,11 +25,9 @@ from rollouts.labels.states import (
     set_state,
 )
 from rollouts.labels.store import UNDO_WINDOW, is_counted, lock_steps, notify_changes
-from rollouts.models import Label, LabelAction, LabelChange, Run
+from rollouts.live import notify_topics
+from rollouts.models import Label, LabelAction, LabelChange, QueueSlot, Run
 from rollouts.projects import record_audit_entry
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,8 @@ class UndoResult:
 
 @transaction.atomic
 def undo_label_action(run: Run, by: User) -> UndoResult:
-    """Undoes the user's newest action in this run. Raises NotFoundError if there is nothing to undo."""
+    """Undoes the user's newest action in this run. If it was the answer to an item of a queue, the item is given back.
+    Raises NotFoundError if there is nothing to undo."""
     undoable = LabelAction.objects.select_for_update(no_key=True).filter(
         run=run, user=by, undone_at=None, created_at__gt=timezone.now() - UNDO_WINDOW
     )
@@ -64,6 +64,8 @@ def undo_label_action(run: Run, by: User) -> UndoResult:
         and format_updated_at(label) == changes[label.pk].updated_at
     ]
     history = [build_history_row(row, LabelState.of_label(row), row.updated_at, undone=True) for row in restored]
+    former = User.objects.filter(pk__in={change.user_before for change in changes.values() if change.user_before})
+    users = set(former.values_list("pk", flat=True))  # who may be gone
     current_again: set[tuple[int, datetime]] = set()
     for label in restored:
         change = changes[label.pk]
@@ -71,6 +73,8 @@ def undo_label_action(run: Run, by: User) -> UndoResult:
         if before_at:
             current_again.add((label.pk, before_at))
         set_state(label, change.before or LabelState.of_label(label)._replace(withdrawn=True), before_at or now)
+        if change.user_before in users:
+            label.user_id = change.user_before
     replaced = LabelChange.objects.filter(label__in=[pk for pk, _at in current_again]).values_list("pk", "label", "at")
     LabelChange.objects.filter(pk__in=[pk for pk, *state in replaced if tuple(state) in current_again]).delete()
     LabelChange.objects.bulk_create(history)
@@ -80,6 +84,8 @@ def undo_label_action(run: Run, by: User) -> UndoResult:
     notify_changes(run, restored)
     sample_ids = sorted({label.sample for label in labels})
     are_flags = all(label.is_flag for label in restored)
+    if not are_flags and QueueSlot.objects.reopen_undone(run, by):
+        notify_topics("queues", sparse=True)
     names = frozenset(label.name for label in restored)
     detail: dict[str, Any] = {"run": run.uid, "samples": sample_ids[:20], "sample_count": len(sample_ids)}
     detail |= {"flags" if are_flags else "labels": len(restored), "name": sorted(names)}

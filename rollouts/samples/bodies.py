@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Final, TypeVar
 
 import polars as pl
@@ -186,17 +186,24 @@ class BodyReader:
 
 
 def read_bodies(
-    places: Sequence[tuple[int, int]], dumps: Mapping[int, Dump], bodies: BodyReader
+    places: Sequence[tuple[str, int, int]], dumps: Mapping[int, Dump], bodies: BodyReader
 ) -> Iterator[tuple[list[int], pl.DataFrame]]:
-    """Yields for each dump the existing rows, with their positions in `places`, which are (dump, ordinal). Dumps that
-    were dropped a moment ago have none. Raises StorageUnavailableError."""
+    """Yields for each dump the existing rows, with their positions in `places`, which are (sample, dump, ordinal).
+    Dumps that were dropped a moment ago have none, and rows of other samples are left out: those moved after the places
+    were read. `bodies` also reads the ids. Raises StorageUnavailableError."""
     by_dump: dict[int, dict[int, int]] = defaultdict(dict)  # the positions by ordinal
-    for position, (dump, ordinal) in enumerate(places):
+    for position, (_sample, dump, ordinal) in enumerate(places):
         by_dump[dump][ordinal] = position
     for dump, by_ordinal in by_dump.items():
         ordinals = sorted(by_ordinal)
-        if dump in dumps and (body := bodies.read(dumps[dump], ordinals)).height:
-            yield [by_ordinal[ordinal] for ordinal in ordinals[: body.height]], body
+        if dump not in dumps or not (body := bodies.read(dumps[dump], ordinals)).height:
+            continue
+        positions = [by_ordinal[ordinal] for ordinal in ordinals[: body.height]]
+        is_same = body["id"] == pl.Series([places[position][0] for position in positions])
+        if not is_same.all():
+            positions, body = list(compress(positions, is_same)), body.filter(is_same)
+        if positions:
+            yield positions, body
 
 
 def read_ahead(items: Iterable[Item], read: Callable[[Item], Read]) -> Iterator[tuple[Item, Read]]:

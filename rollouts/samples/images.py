@@ -25,7 +25,7 @@ MAX_LIST_VALUES: Final = 256  # a longer list holds tokens, not images
 MAX_LOCATION_CHARS: Final = 300
 REFERENCE: Final = re.compile(r"image:([0-9a-f]{64}):(png|jpeg|gif|webp):(\d{1,6})x(\d{1,6}):(\d{1,9})")
 IMAGE_KEYS: Final = frozenset(("image", "images", "image_url", "image_urls", "image_path", "image_paths"))
-IMAGE_PART_TYPES: Final = frozenset(("image", "image_url", "input_image"))
+IMAGE_PART_TYPES: Final = ("image", "image_url", "input_image")  # no set: the `type` of a JSON Schema may be a list
 # A container's name, such as `python:3.11`, is also an "image". Only a text like these is a path or URL of a picture.
 LOCATION: Final = re.compile(r"\A(?:https?|file|s3|gs)://|\.(?:png|jpe?g|gif|webp|bmp|tiff?|svg|avif)\Z", re.IGNORECASE)
 PLAIN_TYPES: Final = frozenset((int, float, bool, type(None)))

@@ -24,12 +24,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollouts.samples.record import Record
-from rollouts.samples.values import replace_surrogates, to_json
+from rollouts.samples.values import parse_json, replace_surrogates, to_stored_json
 
 BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
@@ -181,7 +180,7 @@ def build_text_array(values: list[str | None]) -> pa.Array:
 def build_json_array(values: list[Any]) -> pa.Array:
     if values.count(None) == len(values):
         return pa.nulls(len(values), pa.string())
-    return build_text_array([None if value is None else to_json(value) for value in values])
+    return build_text_array([None if value is None else to_stored_json(value) for value in values])
 
 
 def build_list_array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -275,7 +274,7 @@ def build_records(table: pa.Table) -> list[Record]:
                 setattr(record, name, value)
     for name in JSONS:
         for record, value in zip(records, columns.get(name, ()), strict=False):
-            setattr(record, name, parse_json(value))
+            setattr(record, name, None if value is None else parse_json(value))
     for field in table.schema:
         set_own_values(records, field, columns[field.name])
     for record, value in zip(records, columns.get("more", ()), strict=False):
@@ -301,7 +300,3 @@ def set_own_values(records: list[Record], field: pa.Field, values: list[Any]) ->
             record.extras[key] = int(value) if value.is_integer() and abs(value) <= MAX_WHOLE_NUMBER else value
         else:
             record.extras[key] = value if kind == "str" else parse_json(value)
-
-
-def parse_json(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)

@@ -33,6 +33,7 @@ from rollouts.samples.export import (
 from rollouts.samples.parquet import ARRAYS, JSONS, MAX_WHOLE_NUMBER
 from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
 from rollouts.samples.responses import TEXT_PROPERTY_BITS
+from rollouts.samples.values import parse_json, to_stored_json
 
 CHUNK_ROWS: Final = 4096  # of index rows, for which steps and dumps are loaded together
 BATCH_ROWS: Final = 1024
@@ -42,7 +43,9 @@ PK, DUMP, ORDINAL, STEP, CHARS, RESCORES = 0, 1, 2, 3, INDEX_FIELDS.index("chars
 RAW_FIELDS: Final = frozenset({"final", "correct", "truncated", "rescores"})
 BODY_COLUMNS: Final = ("prompt", "response", "ground_truth", "finish_reason", "turn", "policy_version", *JSONS, *ARRAYS)
 # The index rows have these values.
-UNREAD_COLUMNS: Final = frozenset({"id", "prompt_key", "score", "trajectory", "data_source", "index", "truncated"})
+UNREAD_COLUMNS: Final = frozenset({"prompt_key", "score", "trajectory", "data_source", "index", "truncated"})
+# Earlier versions stored halves of surrogate pairs and NaN, which are no JSON. Texts may have the same words.
+ODD_JSON: Final = r"\\u[dD]|NaN|Infinity"
 TABLE_SCHEMA: Final = pl.Schema(EXPORT_SCHEMA)
 
 IndexRow = tuple[Any, ...]
@@ -106,9 +109,9 @@ def iterate_sample_tables(
     bodies = BodyReader(without=UNREAD_COLUMNS)
 
     def read(batch: IndexBatch) -> list[BatchBody]:
-        places = [(row[DUMP], row[ORDINAL]) for row in batch.rows]
+        places = [(row[PK], row[DUMP], row[ORDINAL]) for row in batch.rows]
         return [
-            BatchBody(positions, body, bodies.list_reward_columns())
+            BatchBody(positions, repair_json(body), bodies.list_reward_columns())
             for positions, body in read_bodies(places, batch.known.dumps, bodies)
         ]
 
@@ -121,6 +124,19 @@ def iterate_sample_tables(
             yield build_merged_table([row[PK] for row in batch.rows], labels, reader), labels
         else:
             yield build_table(batch.table, found, labels), labels
+
+
+def repair_json(body: pl.DataFrame) -> pl.DataFrame:
+    """Rewrites JSON that `orjson` refuses. Other rows are not parsed: exports copy JSON as it is."""
+    repaired = []
+    for column in body:
+        if (column.name in JSONS or column.name.startswith("json.")) and column.null_count() < len(column):
+            odd = column.str.contains(ODD_JSON).fill_null(False)
+            if odd.any():
+                rows = zip(column, odd, strict=True)
+                texts = [to_stored_json(parse_json(text)) if is_odd else text for text, is_odd in rows]
+                repaired.append(pl.Series(column.name, texts, pl.String))
+    return body.with_columns(repaired) if repaired else body
 
 
 def iterate_index_batches(samples: SampleQuerySet, reader: User | AnonymousUser | None) -> Iterator[IndexBatch]:
@@ -244,7 +260,7 @@ def encode_own_values(body: pl.DataFrame, reward_columns: Collection[str]) -> tu
     texts = pl.DataFrame(height=body.height).with_columns(rewards=encoded[0], extras=encoded[1])
     rewards, extras = texts["rewards"], texts["extras"]
     if body["more"].null_count() < body.height:
-        more = [text and orjson.loads(text) for text in body["more"]]
+        more = [text and parse_json(text) for text in body["more"]]
         rewards, extras = add_values(rewards, more, "rewards"), add_values(extras, more, "extras")
     return rewards, extras
 
@@ -293,7 +309,7 @@ def encode_member(column: pl.Series, key: str) -> pl.Expr:
 def add_values(texts: pl.Series, more: Sequence[Mapping[str, Any] | None], name: str) -> pl.Series:
     """Adds the values that have no column to the JSON objects of their rows."""
     rows = zip(texts, more, strict=True)
-    return pl.Series([dump_text(orjson.loads(text) | values[name]) if values else text for text, values in rows])
+    return pl.Series([dump_text(parse_json(text) | values[name]) if values else text for text, values in rows])
 
 
 def dump_text(row: dict[str, Any]) -> str:

@@ -66,6 +66,23 @@ def to_json(value: Any) -> str:
         return '"<nested too deep>"'
 
 
+def to_stored_json(value: Any) -> str:
+    """Returns JSON of any value that `orjson` reads again: half a surrogate pair becomes U+FFFD, NaN null."""
+    try:
+        return orjson.dumps(value).decode()
+    except (orjson.JSONEncodeError, UnicodeEncodeError):
+        plain = json.loads(to_json(value), parse_constant=lambda _name: None)
+        return replace_surrogates(json.dumps(plain, ensure_ascii=False))
+
+
+def parse_json(text: str) -> Any:
+    """Reads JSON of a body. Earlier versions stored halves of surrogate pairs and NaN, which `orjson` refuses."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return orjson.loads(to_stored_json(json.loads(text)))
+
+
 def replace_surrogates(text: str) -> str:
     """Replaces lone surrogates with U+FFFD and joins split surrogate pairs."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

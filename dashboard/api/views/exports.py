@@ -30,7 +30,8 @@ DATASET_PARAMS = {
     "question": "With signal=label: key of a question of the rubric; the first one by default.",
     "good": "With signal=label: good answers, separated by commas; by default the first one.",
     "threshold": "With layout=kto and signal=score: a response is good from this score on; 0.5 by default.",
-    "min_margin": "Pairs need a difference of scores above it; 0 by default.",
+    "min_margin": "Pairs need a difference of scores above it; 0 by default. With signal=label or rank, 0 asks for "
+    "none, except with layout=reward.",
     "pairs": "best-worst (default): one pair of each group; all: each pair.",
     "max_per_prompt": "Rows of one prompt at most.",
     "drop_near_duplicates": "true: texts that are almost the same as one before are left out.",

@@ -81,6 +81,22 @@ def test_a_sample_is_found_by_id_place_or_text(run: Run, mate: User) -> None:
     }
 
 
+def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compared(
+    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollouts.label_import.samples.MAX_CANDIDATES", 1)
+    rows = [
+        {"prompt": "p1", "response": "worst", "step": 2, **YES},
+        {"prompt": "p1", "response": "best", "step": 2, **YES},
+        {"prompt": "p1", "response": "best", **YES},
+    ]
+    result = post(mate, rows)
+    ((row, kind, message),) = list_problems(result)
+    assert (row, kind) == (2, "ambiguous") and message.startswith("More than 1 samples match.")
+    labelled = {find(run, tail, 2).pk for tail in ("best", "worst")}
+    assert set(Label.objects.values_list("sample", flat=True)) == labelled
+
+
 def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(run: Run, mate: User) -> None:
     best = find(run, "best")
     other = builders.run(builders.project("elsewhere"), "grpo")
@@ -210,6 +226,39 @@ def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     stranger = User.objects.create_user("stranger")
     assert ApiClient.signed_in(stranger)("POST", "labels/import/", body).status_code == 404
     assert owner.username not in held
+
+
+def test_a_person_answers_again_what_was_imported_before_they_had_an_account(run: Run, project: Project) -> None:
+    best, lead = find(run, "best"), builders.member(project, "lead", "maintainer")
+    User.objects.create_superuser("root")
+    names = ("nina", "otto", "root")
+    flags = [{"sample": best.pk, "name": "flag", "value": "bad", "author": name} for name in names]
+
+    def list_users() -> dict[str, str]:
+        return {row.author: row.user.username for row in Label.objects.all()}
+
+    post(lead, flags)
+    assert list_users() == {"nina": "lead", "otto": "lead", "root": "root"}  # an administrator needs no membership
+    nina, _otto = (builders.member(project, name, "annotator") for name in names[:2])
+    for label in ("bad", "good"):  # the same again, then another one
+        response = ApiClient.signed_in(nina)("POST", "flags/", {"sample": best.pk, "label": label})
+        assert (response.status_code, response.json()["label"]) == (200, label)
+    later = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
+    post(lead, [{**flags[1], "value": "unsure", "updated_at": later}])
+    assert list_users() == {"nina": "nina", "otto": "otto", "root": "root"}
+
+
+def test_a_person_changes_and_withdraws_what_was_imported_before_the_account(run: Run, project: Project) -> None:
+    best, lead = find(run, "best"), builders.member(project, "lead", "maintainer")
+    flag = {"name": "flag", "value": "bad"}
+    post(lead, [{"sample": best.pk, "author": "nina", **answer} for answer in (flag, YES)])
+    nina, otto = (ApiClient.signed_in(builders.member(project, name, "annotator")) for name in ("nina", "otto"))
+    flagged, answered = (Label.objects.get(name=name) for name in ("flag", "correct"))
+    for path, change in ((f"flags/{flagged.pk}/", {"label": "good"}), (f"labels/{answered.pk}/", {"withdrawn": True})):
+        assert [who("PATCH", path, change).status_code for who in (otto, nina)] == [403, 200]
+    flagged.refresh_from_db()
+    assert (flagged.value, flagged.user.username) == ("good", "nina")
+    assert Label.objects.active().get() == flagged
 
 
 @pytest.mark.parametrize("unit", ["sample", "group"])

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import User
 
+from rollouts import queues
 from rollouts.labels import save_rubric
 from rollouts.models import Label, Project, Run
 from rollouts.query import find_samples
@@ -98,6 +99,22 @@ def test_who_may_label(labelled: Run, project: Project, mate: User) -> None:
     statuses = {name: caller("POST", "labels/", body).status_code for name, caller in callers.items()}
     assert statuses == {"viewer": 403, "read token": 403, "annotate token": 201}
     assert callers["viewer"]("GET", "labels/").json()["count"] == 1
+
+
+def test_a_blind_reviewer_takes_over_no_label_of_a_model(labelled: Run, mate: User, owner: User) -> None:
+    pk, mina = one_sample(labelled).pk, ApiClient.signed_in(mate)
+    judged = {"sample": pk, "name": "correct", "value": True, "source": "model", "author": "judge"}
+    assert ApiClient.signed_in(owner)("POST", "labels/", judged).status_code == 201
+    settings = {"name": "blind", "runs": [labelled], "is_blind": True}
+    queue = queues.create_queue(labelled.project, owner, settings)
+    for value in (True, False, None):
+        refused = mina("POST", "labels/", {**judged, "value": value})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (400, "source")
+        assert f"sample {pk} " in refused.json()["error"]["message"]
+    assert mina("POST", "labels/", {"sample": pk, "name": "correct", "value": False}).status_code == 201
+    assert [row["author"] for row in mina("GET", "labels/").json()["results"]] == ["mina"]
+    queues.close_queue(queue, owner)
+    assert mina("POST", "labels/", judged).json()["changed"] == 0
 
 
 def test_a_rubric_is_read_and_saved_with_its_base(labelled: Run, owner: User, mate: User) -> None:

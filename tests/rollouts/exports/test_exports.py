@@ -7,16 +7,22 @@ import json
 import zipfile
 from typing import Any
 
+import orjson
 import pyarrow.parquet as pq
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
 from rollouts import queues
+from rollouts.exports import Export, parse_options, stream_archive
+from rollouts.exports.signals import load_decisions
+from rollouts.exports.tables import iterate_samples
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import ItemDecision, Label, Project, Run, Sample
 from rollouts.reward_check import load_labelled_run, parse_reward_question
+from rollouts.samples import export_jsonl, load_body, to_json
 from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.push import indexed, line
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -109,6 +115,73 @@ def test_labels_and_ranks_of_people_decide_which_response_is_better(
     assert {(row["chosen"], row["rejected"]) for row in split} == {("middle", "worst")}
 
 
+def test_a_person_who_ranks_a_group_and_compares_its_pairs_has_one_vote(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    better = Answer(ids["middle"], "better-than", [ids["worst"]])
+    store_labels(run, mate, [Answer(ids["middle"], "rank", 1), Answer(ids["worst"], "rank", 2), better])
+    store_labels(run, owner, [Answer(ids["worst"], "rank", 1), Answer(ids["middle"], "rank", 2)])
+    rows, card = export(mate, f"run={run.uid}", layout="preferences", signal="rank")
+    assert rows == [] and "- pairs that are equal, or closer than the margin: `1`" in card
+
+
+@pytest.mark.parametrize("signal", ["label", "rank"])
+def test_the_margin_is_that_of_the_scores_also_if_people_say_what_is_better(
+    run: Run, mate: User, ids: dict[str, str], signal: str
+) -> None:
+    places = {"middle": 1, "best": 2, "worst": 2}
+    store_labels(run, mate, [Answer(ids[text], "rank", place) for text, place in places.items()])
+    store_labels(run, mate, [Answer(ids[text], "correct", place == 1) for text, place in places.items()])
+
+    def read(**options: str) -> tuple[list[tuple[Any, ...]], bool]:
+        rows, card = export(mate, f"run={run.uid}", signal=signal, pairs="all", **options)
+        return sorted((row["chosen"], row["rejected"], row.get("margin")) for row in rows), "- min_margin: `" in card
+
+    assert read(layout="preferences") == ([("middle", "best", None), ("middle", "worst", None)], False)
+    assert read(layout="preferences", min_margin="0.4") == ([("middle", "worst", None)], True)
+    assert read(layout="reward") == ([("middle", "worst", 0.5)], True)
+
+
+@pytest.mark.parametrize("signal", ["label", "rank"])
+def test_the_best_and_the_worst_response_of_people_have_a_margin(run: Run, mate: User, signal: str) -> None:
+    responses = {"good": None, "fair": 0.5, "top": 1.0, "poor": 0.5, "bad": None}
+    scored = [{"response": text, "score": score} for text, score in responses.items()]
+    push(run, [{"prompt": "p4", "group": "e", "index": at, **row} for at, row in enumerate(scored)], step=2)
+    found = dict(Sample.objects.filter(step__run=run, step__step=2).values_list("tail", "pk"))
+    for place, text in enumerate(responses, 1):
+        store_labels(run, mate, [Answer(found[text], "rank", place), Answer(found[text], "correct", place <= 3)])
+    rows, _card = export(mate, f"run={run.uid}", layout="reward", signal=signal)
+    assert [(row["chosen"], row["rejected"], row["margin"]) for row in rows] == [("top", "poor", 0.5)]
+    ranked, _card = export(mate, f"run={run.uid}", layout="preferences", signal=signal)
+    best = ("good", "bad") if signal == "rank" else ("top", "poor")  # without a margin the scores decide only ties
+    assert [(row["chosen"], row["rejected"]) for row in ranked] == [best]
+
+
+def test_answers_to_a_question_that_had_another_kind_do_not_count(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    store_labels(run, mate, [Answer(ids["best"], "correct", True), Answer(ids["middle"], "correct", False)])
+    queue = queues.create_queue(run.project, owner, {"name": "check", "runs": [run], "q": "score>0.9"})
+    ItemDecision.objects.create(item=queue.items.get(sample=ids["best"]), name="correct", value=True, user=owner)
+    options = [{"key": key, "title": key} for key in ("right", "wrong")]
+    save_rubric(run.project, mate, [{"key": "correct", "title": "Right?", "kind": "choice", "options": options}])
+    store_labels(run, owner, [Answer(ids["middle"], "correct", "right")])
+
+    def read(file_format: str) -> dict[str, tuple[Any, int]]:
+        rows, _card = export(mate, f"run={run.uid}", layout="samples", format=file_format)
+        return {row["response"]: (row["label.correct"], row["people.correct"]) for row in rows}
+
+    for file_format in ("jsonl", "parquet"):
+        answers = read(file_format)
+        assert (answers["best"], answers["middle"]) == ((None, 0), ("right", 1))
+    kto, _card = export(mate, f"run={run.uid}", layout="kto", signal="label")
+    assert [(row["completion"], row["label"]) for row in kto] == [("middle", True)]
+    question = parse_reward_question(run.project, "correct", [])
+    assert load_labelled_run(run, question).answers == {ids["middle"]: "right"}
+    save_rubric(run.project, mate, [{"key": "correct", "title": "Right?", "kind": "rating"}])
+    assert set(read("jsonl").values()) == {(None, 0)}
+
+
 def test_sft_uses_corrections_and_leaves_out_near_duplicates_and_more_than_n_of_a_prompt(
     run: Run, mate: User, ids: dict[str, str]
 ) -> None:
@@ -159,6 +232,60 @@ def test_conversations_have_messages_and_tools(project: Project, mate: User) -> 
         assert [side[-1]["content"] for side in (pair["chosen"], pair["rejected"])] == ["2", "3"]
     text, _ = export(mate, f"run={run.uid}", layout="kto", form="text")
     assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_is_exported_and_tells_answers_apart(project: Project, mate: User, key: str) -> None:
+    run = builders.run(project, "thoughts")
+    push(
+        run,
+        [
+            {"prompt": "1+1?", "response": "2", "score": score, "group": "g",
+             "messages": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2", key: thought}]}
+            for thought, score in (("I count.", 1.0), ("I guess.", 0.0))
+        ],
+    )  # fmt: skip
+    (pair,), _card = export(mate, f"run={run.uid}", layout="preferences")
+    thoughts = [side[-1]["reasoning_content"] for side in (pair["chosen"], pair["rejected"])]
+    assert thoughts == ["I count.", "I guess."]
+
+
+def test_a_response_continues_the_answer_that_its_prompt_begins(project: Project, mate: User) -> None:
+    run = builders.run(project, "begun")
+    question = {"role": "user", "content": "1+1?"}
+    part = {"type": "text", "text": "It is"}
+    begun = (("It is", " 2."), ([part], " two."), ("<think>", "<think>Two.</think>2"), ("A", " pair: A"))
+    for step, (content, response) in enumerate(begun, 1):
+        prompt = [question, {"role": "assistant", "content": content}]
+        push(run, [{"prompt": prompt, "response": response}], step=step)
+    whole = [question, {"role": "assistant", "content": "2"}]
+    push(run, [{"prompt": "Say 2", "messages": whole, "response": "2<|im_end|>"}], step=5)
+    thought = [question, {"role": "assistant", "content": "B", "reasoning_content": "Hm."}]
+    push(run, [{"prompt": "A or B", "messages": thought, "response": "<think>Hm.</think>\nB<|im_end|>"}], step=6)
+    rows, _card = export(mate, f"run={run.uid}", layout="sft")
+    answers = [row["messages"][-1]["content"] for row in rows[:4]]
+    assert answers == ["It is 2.", "It is two.", "<think><think>Two.</think>2", "A pair: A"]
+    assert [row["messages"] for row in rows[4:]] == [whole, thought]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_half_a_surrogate_pair_and_nan_in_messages_are_replaced(
+    project: Project, mate: User, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    if is_old:  # a body that an earlier version stored
+        monkeypatch.setattr("rollouts.samples.parquet.to_stored_json", to_json)
+    run = builders.run(project, "broken")
+    answer = {"role": "assistant", "content": "2", "logprob": float("nan")}
+    messages = [{"role": "user", "content": "1+1? \ud83d 数"}, answer]
+    info = {"text": "\ud83d", "number": float("nan")}
+    row = {"prompt": "1+1?", "response": "2", "messages": messages, "info": info}
+    indexed(run, line(row), format="native")
+    (sft,), _card = export(mate, f"run={run.uid}", layout="sft")
+    assert sft["messages"][0]["content"] == "1+1? \ufffd 数"
+    body = load_body(Sample.objects.get(step__run=run))
+    assert body.messages == [{"role": "user", "content": "1+1? \ufffd 数"}, {**answer, "logprob": None}]
+    full = orjson.loads(b"".join(export_jsonl(Sample.objects.filter(step__run=run))))  # which takes no broken JSON
+    assert full["messages"] == body.messages and full["extras"]["info"] == {"text": "\ufffd", "number": None}
 
 
 @pytest.mark.parametrize("layout", ["sft", "preferences", "kto"])
@@ -256,6 +383,19 @@ def test_texts_for_sft_are_in_the_order_of_groups_and_once(project: Project, mat
     assert export(mate, f"run={run.uid}", layout="sft", format="parquet")[0] == found
 
 
+@pytest.mark.parametrize("layout", ["sft", "kto"])
+def test_a_text_that_has_moved_is_not_that_of_another_sample(
+    run: Run, mate: User, ids: dict[str, str], layout: str
+) -> None:
+    """Retention moves rows while an export, which has read the places before, reads the texts."""
+    best, worst = Sample.objects.get(pk=ids["best"]), Sample.objects.get(pk=ids["worst"])
+    best.ordinal, worst.ordinal = worst.ordinal, best.ordinal
+    Sample.objects.bulk_update([best, worst], ["ordinal"])
+    rows, card = export(mate, f"run={run.uid}", layout=layout)
+    assert [row["completion"] for row in rows][:3] == ["middle", "same", "same"]
+    assert "- samples without text: `2`" in card
+
+
 def test_files_in_the_archive_are_not_compressed(run: Run, mate: User) -> None:
     archive = zipfile.ZipFile(io.BytesIO(download(mate, f"run={run.uid}", layout="sft")))
     assert archive.testzip() is None
@@ -338,6 +478,41 @@ def test_the_table_of_labels_tells_a_blind_reviewer_nothing_of_others(
     queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "q": "score>0.9", "is_blind": True})
     rows, card = export(mate, f"run={run.uid}", layout="labels", ids="true")
     assert [row["sample"] for row in rows] == [ids["middle"]] and "- samples read: `1`" in card
+
+
+def test_decisions_about_a_group_that_is_reviewed_blindly_are_not_exported(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    group = [ids[text] for text in ("best", "middle", "worst")]
+    asked = queues.create_queue(run.project, owner, {"name": "open", "runs": [run], "q": "group:a"})
+    for item in asked.items.all():
+        ItemDecision.objects.create(item=item, name="correct", value=True, user=owner)
+    settings = {"name": "blind", "runs": [run], "q": "group:a", "unit": "group", "is_blind": True}
+    blind = queues.create_queue(run.project, owner, settings)
+    decided = {"correct": dict.fromkeys(group, True)}
+    assert (load_decisions(group, mate), load_decisions(group, owner)) == ({}, decided)
+    queues.close_queue(blind, owner)
+    assert load_decisions(group, mate) == decided
+
+
+def test_a_rubric_that_is_saved_during_an_export_does_not_change_its_columns(
+    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = builders.run(run.project, "second")
+    push(second, [{"prompt": "p", "response": "r"}])
+
+    def iterate_and_save(*given: Any) -> Any:
+        yield from iterate_samples(*given)
+        save_rubric(run.project, mate, QUESTIONS[1:])
+
+    monkeypatch.setattr("rollouts.exports.archive.iterate_samples", iterate_and_save)
+    samples = [Sample.objects.current_and_visible().filter(step__run=row) for row in (run, second)]
+    options = parse_options(run.project, {"layout": "samples", "format": "parquet"})
+    stream = stream_archive(Export(run.project, options, samples, {}, "samples"))
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(stream)))
+    table = pq.read_table(io.BytesIO(archive.read("data/samples.parquet")))
+    assert table.num_rows == 11 and "label.correct" in table.column_names
+    assert "## Rubric, version 1\n" in archive.read("README.md").decode() and run.project.rubrics.count() == 2
 
 
 def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:

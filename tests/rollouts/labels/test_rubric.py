@@ -110,3 +110,12 @@ def test_an_answer_that_does_not_fit_is_refused(key: str, value: Any, message: s
     (question,) = (question for question in parse_questions(ROWS) if question.key == key)
     with pytest.raises(InvalidInputError, match=message):
         question.parse_value(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_accepted"),
+    [(["sum", "gone"], True), ("sum", True), (["gone"], False), ("The sum is wrong.", False), (True, False)],
+)
+def test_several_choices_accept_a_stored_answer_with_an_option_that_is_left(value: Any, is_accepted: bool) -> None:
+    (question,) = parse_questions([ERRORS])
+    assert question.accepts(value) == is_accepted

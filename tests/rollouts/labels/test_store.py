@@ -196,6 +196,16 @@ def test_a_withdrawn_label_stays_readable(run: Run, mate: User, owner: User) -> 
     assert read(run) == {(first, "mina", "quality", "3", "")}
 
 
+def test_undo_gives_a_replaced_label_back_to_the_person_who_had_stored_it(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    for user, value in ((owner, True), (mate, False)):
+        store_labels(run, user, [Answer(first, "correct", value, source="model", author="judge")])
+    assert Label.objects.get().user == mate
+    undo_label_action(run, mate)
+    label = Label.objects.get()
+    assert (label.value, label.user) == (True, owner)
+
+
 def test_labels_of_a_run_are_counted_before_it_is_deleted(run: Run, mate: User) -> None:
     first, second = samples(run)[:2]
     store_labels(run, mate, [Answer(first, "quality", 3), Answer(first, "review", "ok"), Answer(second, "flag", "bad")])

@@ -53,6 +53,12 @@ def test_images_under_keys_of_the_trainer_are_stored_and_listed_once() -> None:
     assert record.extras["n"] == 3 and record.extras["images"][0]["bytes"].startswith(f"image:{DIGEST}:png:3x2:")
 
 
+def test_a_json_schema_is_no_image() -> None:
+    """Its `type` may be a list, or the schema of a property with that name."""
+    schema = {"type": ["object", "null"], "properties": {"type": {"type": "string"}, "image": {"type": "string"}}}
+    assert list_images(extracted([schema, schema["properties"]], schema=schema)) == []
+
+
 def test_a_record_without_images_is_not_changed() -> None:
     content, tokens = [{"type": "text", "text": "hi"}], list(range(5000))
     record = extracted(content, tokens=tokens, info={"a": ["b"]})

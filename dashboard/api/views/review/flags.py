@@ -15,7 +15,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.flags import flag_samples, withdraw_flag
 from rollouts.labels import can_withdraw_label
 from rollouts.lib import parse_text
-from rollouts.models import Label, get_flag_name
+from rollouts.models import Label, LabelQuerySet, get_flag_name
 
 FLAG_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
 
@@ -75,7 +75,8 @@ class Flags(ApiView):
         ids = [parse_text(sample_id, field, max_chars=60) for sample_id in ids]
         run, reason = permissions.sample_or_404(request, ids[0]).step.run, data.text("reason", 40)
         permissions.require_role(request, run.project, FLAG_WRITE_ROLE)
-        own = visible_flags(request).filter(sample=ids[0], user=self.user, name=get_flag_name(reason))
+        author, human = self.user.get_username(), Label.Source.HUMAN  # another user may have imported it
+        own = select_flags().filter(sample=ids[0], name=get_flag_name(reason), source=human, author=author)
         existed = field == "sample" and own.exists()
         label, text = data.get("label", "bad"), data.get("text", "")
         action = flag_samples(run, ids, self.user, label=label, reason=reason, text=text)
@@ -106,7 +107,7 @@ class OneFlag(ApiView):
                 raise PermissionDenied("This is another user's flag. Only a maintainer can withdraw it.")
             withdraw_flag(flag, self.user)
         else:
-            if flag.user_id != request.user.pk:
+            if flag.author != request.user.get_username():  # another user may have imported it
                 raise PermissionDenied("This is another user's flag. Create your own.")
             label, text = data.get("label", flag.value), data.get("text", flag.rationale)
             flag_samples(flag.run, [flag.sample], self.user, label=label, reason=flag.reason, text=text)
@@ -114,8 +115,12 @@ class OneFlag(ApiView):
 
 
 def visible_flags(request: Request) -> QuerySet[Label]:
-    rows = Label.objects.flags().readable_by(request.user).filter(run__in=permissions.visible_runs(request))
-    return rows.select_related("run__project", "step", "user")
+    rows: QuerySet[Label] = select_flags().readable_by(request.user)
+    return rows.filter(run__in=permissions.visible_runs(request))
+
+
+def select_flags() -> LabelQuerySet:
+    return Label.objects.flags().select_related("run__project", "step", "user")
 
 
 def flag_or_404(request: Request, pk: int) -> Label:

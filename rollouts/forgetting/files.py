@@ -54,6 +54,7 @@ def find_artifacts(dumps: Iterable[Dump]) -> list[Artifact]:
 def drop_artifacts(forgotten: ForgottenPrompt, artifacts: Iterable[Artifact]) -> None:
     for artifact in artifacts:
         with transaction.atomic():
+            Artifact.objects.select_for_update(no_key=True).filter(pk=artifact.pk).first()  # an upload may add a blob
             blobs = [get_blob_key(blob.project_id, blob.sha256) for blob in artifact.blobs.all()]
             add_pending(forgotten, blobs)
             drop_artifact_files(artifact)

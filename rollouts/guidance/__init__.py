@@ -5,7 +5,14 @@ Invariant: a version never changes. A trainer gets keys of prompts and responses
 """
 
 from rollouts.guidance.rules import MAX_RULES, Rule, parse_rules
-from rollouts.guidance.selection import RuleSelection, Selection, has_text, select_rows
+from rollouts.guidance.selection import (
+    TEXTS_AT_ONCE,
+    RuleSelection,
+    Selection,
+    build_response_keys,
+    has_text,
+    select_rows,
+)
 from rollouts.guidance.versions import (
     NO_RULES,
     RuleVersion,
@@ -16,6 +23,7 @@ from rollouts.guidance.versions import (
 )
 
 __all__ = [
-    "MAX_RULES", "NO_RULES", "Rule", "RuleSelection", "RuleVersion", "Selection", "has_text", "list_guidance",
-    "load_guidance", "load_rules_by_version", "parse_rules", "save_guidance", "select_rows",
+    "MAX_RULES", "NO_RULES", "Rule", "RuleSelection", "RuleVersion", "Selection", "TEXTS_AT_ONCE",
+    "build_response_keys", "has_text", "list_guidance", "load_guidance", "load_rules_by_version", "parse_rules",
+    "save_guidance", "select_rows",
 ]  # fmt: skip

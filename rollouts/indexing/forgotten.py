@@ -33,7 +33,9 @@ def drop_forgotten_artifact(dump: Dump) -> None:
 
 
 def drop_artifact_files(artifact: Artifact) -> None:
-    """Marks an artifact as gone for ever, in the caller's transaction. Its files are removed after the commit."""
+    """Marks an artifact as gone for ever, in the caller's transaction. Its files are removed after the commit.
+    Waits for an upload that adds one, so that none is left over."""
+    Artifact.objects.select_for_update(no_key=True).filter(pk=artifact.pk).first()
     blobs = list(artifact.blobs.all())
     artifact.blobs.clear()
     state, now = Artifact.State.GONE, timezone.now()

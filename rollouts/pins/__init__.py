@@ -22,7 +22,7 @@ from rollouts.pins.artifacts import (
     store_artifact_file,
 )
 from rollouts.pins.pins import (
-    add_artifact_to_pins,
+    accept_artifact,
     explain_nothing_to_pin,
     find_bound_pins,
     find_pin,
@@ -34,7 +34,7 @@ from rollouts.pins.pins import (
 from rollouts.pins.status import PinStatus, UploadHost, load_pin_status, load_pin_statuses
 
 __all__ = [
-    "ArtifactManifest", "FEED_INDEX_PATTERN", "PER_PROMPT_ROLE", "PinStatus", "UploadHost", "add_artifact_to_pins",
+    "ArtifactManifest", "FEED_INDEX_PATTERN", "PER_PROMPT_ROLE", "PinStatus", "UploadHost", "accept_artifact",
     "check_artifact", "count_received_bytes", "explain_nothing_to_pin", "explain_unavailability", "find_bound_pins",
     "find_file_size", "find_pin", "find_replayable_artifacts", "list_missing_hashes", "list_requested_files",
     "load_pin_status", "load_pin_statuses", "mark_upload_started", "merge_facts", "pin_step", "prefetch_blobs",

@@ -229,6 +229,8 @@ def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) 
         raise ConflictError(FORGOTTEN_MESSAGE)
     blob = store_blob(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
+    if row.forgotten_at:  # meanwhile; the hourly cleanup removes the file
+        raise ConflictError(FORGOTTEN_MESSAGE)
     if row.state in (State.WAITING, State.GONE):
         Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)

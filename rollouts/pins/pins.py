@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -16,9 +16,20 @@ from rollouts.errors import ConflictError, NotFoundError
 from rollouts.ingest import FILES_ATTEMPT_PATTERN
 from rollouts.lib import parse_choice, parse_multiline_text, parse_text
 from rollouts.live import notify_run_changed
-from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step, get_step_position
+from rollouts.models import (
+    STEP_POSITION,
+    Artifact,
+    ArtifactQuerySet,
+    Attempt,
+    Pin,
+    Project,
+    Run,
+    Sample,
+    Step,
+    get_step_position,
+)
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
+from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE, ArtifactManifest
 from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
@@ -124,8 +135,13 @@ def find_replayable_artifacts(
     indices = find_feed_indices(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
     if not indices:
         return [], None
-    prompt_artifacts = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=indices)
-    return select_newest(select_attempt_artifacts(attempt, prompt_artifacts.order_by("pk"))), len(indices)
+    return select_newest(find_prompt_artifacts(run, attempt, indices)), len(indices)
+
+
+def find_prompt_artifacts(run: Run, attempt: Attempt, indices: Sequence[int]) -> list[Artifact]:
+    """Returns the artifacts of the prompts with these feed indices that a step of the attempt was trained on."""
+    rows = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=indices)
+    return select_attempt_artifacts(attempt, rows.order_by("pk"))
 
 
 def select_attempt_artifacts(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
@@ -179,17 +195,46 @@ def set_artifacts(row: Pin, replayable: Sequence[Artifact], *, is_new: bool) -> 
 
 
 @transaction.atomic
+def accept_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
+    """Calls `register_artifact`, and adds the late files of a prompt to the pins of the steps that were trained on it.
+    A repeated report adds them too, if they came before the samples of a step."""
+    is_of_prompt = manifest.role == PER_PROMPT_ROLE
+    if is_of_prompt:
+        Project.objects.lock(run.project)
+    artifact, created = artifacts.register_artifact(run, attempt, manifest)
+    if is_of_prompt and add_artifact_to_pins(artifact):
+        notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
+    return artifact, created
+
+
 def add_artifact_to_pins(artifact: Artifact) -> list[Pin]:
-    """Adds the late files of a prompt to the pins of the steps that were trained on it. Returns these pins."""
-    if artifact.role != PER_PROMPT_ROLE:
+    """Returns the pins that got the files of a prompt: those of its attempt that lack them. The files replace others
+    that are gone. The caller has locked the project."""
+    if artifact.role != PER_PROMPT_ROLE or artifact.state == State.GONE:
         return []
     open_pins = Pin.objects.filter(run=artifact.run, removed_at=None, prompts__isnull=False)
     same_prompt = artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT_ROLE)
-    others = open_pins.exclude(artifacts__in=same_prompt)
-    pins = [pin for pin in others if artifact.step in find_feed_indices(**get_step_position(pin))]
+    others = list(open_pins.exclude(artifacts__in=same_prompt.exclude(state=State.GONE)).select_related("attempt"))
+    positions = find_trained_positions(artifact, {pin.step for pin in others})
+    at_these = [pin for pin in others if tuple(get_step_position(pin).values()) in positions]
+    pins = [pin for pin in at_these if is_trained_on(pin, artifact)]
     for pin in pins:
+        pin.artifacts.remove(*pin.artifacts.filter(pk__in=same_prompt))
         pin.artifacts.add(artifact)
     return pins
+
+
+def find_trained_positions(artifact: Artifact, steps: Collection[int]) -> set[tuple[Any, ...]]:
+    """Returns the positions of the steps with these numbers that have samples of the artifact's prompt."""
+    samples = Sample.objects.visible().filter(step__run=artifact.run, step__step__in=steps)
+    own = samples.filter(group__endswith=f"_{artifact.step}").order_by()
+    return set(own.values_list(*(f"step__{name}" for name in STEP_POSITION)).distinct())
+
+
+def is_trained_on(pin: Pin, artifact: Artifact) -> bool:
+    """Whether the pinned step was trained on the prompt of these files, as `pin_step` would find them."""
+    indices = find_feed_indices(**get_step_position(pin))
+    return artifact.step in indices and artifact in find_prompt_artifacts(artifact.run, pin.attempt, indices)
 
 
 def name_pin(row: Pin) -> str:

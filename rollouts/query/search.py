@@ -161,6 +161,7 @@ def find_samples(
     time_budget: body_scan.TimeBudget | None = None,
     reader: int | None = None,
     blind: BlindQueues | None = None,
+    may_lack_keys: bool = False,
 ) -> QueryResult:
     """Returns the visible samples of one step, or of all steps if `step` is None, that match `q`.
 
@@ -168,6 +169,7 @@ def find_samples(
     is a key of `SAMPLE_ORDERINGS`; `-` in front reverses it. With `time_budget`, a search may cover only the newest
     steps, see `QueryResult`. `reader` is the user's id, for `is:unseen` and other personal properties.
     `blind` are the blind queues that the reader reviews, see `QueryScope`; by default they are loaded if they matter.
+    `may_lack_keys`: see `QueryScope`.
 
     Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
@@ -177,6 +179,7 @@ def find_samples(
         blind = Queue.objects.blind_for(reader) if reader is not None and may_matter else NOT_BLIND
     order = build_order(ordering, run, blind, in_one_step=step is not None)
     scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader, blind)
+    scope = replace(scope, may_lack_keys=may_lack_keys)
     condition = build_query_condition(query, scope, time_budget)
     samples = scope.samples().filter(condition)
     cursor = time_budget.cursor if time_budget else None

@@ -69,13 +69,15 @@ class Among(Lookup):
 @dataclass(frozen=True, slots=True)
 class QueryScope:
     """The steps of a run that a query covers; `step_id` is set if it is a single one. `reader` is the user's id. Labels
-    of others on items of the `blind` queues that they review do not count."""
+    of others on items of the `blind` queues that they review do not count. `may_lack_keys`: a term
+    about a logged key that no sample has is false, and no error."""
 
     run: Run
     steps: StepQuerySet
     step_id: int | None
     reader: int | None = None
     blind: BlindQueues = NOT_BLIND
+    may_lack_keys: bool = False
 
     def labels(self) -> LabelQuerySet:
         """Returns the current labels of the run that the reader may read."""

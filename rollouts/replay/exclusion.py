@@ -20,10 +20,17 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import FactDifference, compare_facts
 from rolloutdeck.trainer_api import find_loader, list_selected_actions, only_trained, resolve_selected_action
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import Artifact, Dump, DuplicateSource, Pin, Sample
+from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Pin, Sample
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
-from rollouts.replay.selection import PlanSelector, SelectedSamples, get_position, select_samples
-from rollouts.samples import load_bodies
+from rollouts.replay.selection import (
+    PlanSelector,
+    SelectedSamples,
+    StepPosition,
+    get_position,
+    load_step_ids,
+    select_samples,
+)
+from rollouts.samples import load_bodies, scan_dump_rows
 
 PADDED_ROLES = ("rollout_tq",)  # the trainer repeats prompts if a batch has fewer than requested
 SIZE_FACTS = ("rows", "prompts")
@@ -97,28 +104,68 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
     only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
     filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
     exclusions = {}
-    outdated = find_outdated(row for own in artifacts.values() for row in own) if index.hidden else set()
+    outdated = find_outdated_pins(artifacts, steps) if selected else set()
     for pin, found in samples.items():
         own = {sample: rules for sample, rules in found.items() if sample not in filtered}
         if own or selection.version is not None:
-            is_outdated = any(artifact.pk in outdated for artifact in artifacts[pin])
-            ignored = set() if is_outdated else index.hidden
+            ignored = index.hidden
+            if pin in outdated:
+                ignored = find_other_versions(own, artifacts[pin], index, steps[pin])
             result = build_exclusion(own, artifacts[pin], index, selector.on_selected, ignored)
             if result.flagged or selection.version is not None:
                 exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
     return exclusions
 
 
-def find_outdated(artifacts: Iterable[Artifact]) -> set[int]:
-    """Returns the ids of those that have a newer artifact of the same role and step: a pin keeps the files it has."""
-    keys = {row.pk: (row.run_id, row.role, row.split, row.step_kind, row.step) for row in artifacts}
+def find_outdated_pins(
+    artifacts: Mapping[Pin, Sequence[Artifact]], steps: Mapping[Pin, Collection[StepPosition]]
+) -> set[Pin]:
+    """Returns the pins with files of an older version of their step: a pin keeps the files it has. The step has newer
+    files and samples that are hidden."""
+    outdated = find_outdated_artifacts(row for own in artifacts.values() for row in own)
+    pins = {pin for pin, own in artifacts.items() if any(row.pk in outdated for row in own)}
+    ids = load_step_ids({step for pin in pins for step in steps[pin]}) if pins else {}
+    hidden = Sample.objects.filter(step__in=list(ids), visible=False).order_by().values_list("step", flat=True)
+    replaced = {ids[step] for step in hidden.distinct()} if ids else set()
+    return {pin for pin in pins if not replaced.isdisjoint(steps[pin])}
+
+
+def find_outdated_artifacts(artifacts: Iterable[Artifact]) -> set[int]:
+    """Returns the ids of those that have a newer artifact of the same role, attempt and step."""
+    keys = {row.pk: (row.role, *get_position(row)) for row in artifacts}
     same_runs = Artifact.objects.filter(
-        run__in={key[0] for key in keys.values()}, step__in={key[-1] for key in keys.values()}
+        run__in={row[1] for row in keys.values()}, step__in={row[-1] for row in keys.values()}
     )
     newest: dict[tuple[Any, ...], int] = {}
-    for pk, *key in same_runs.order_by("pk").values_list("pk", "run", "role", "split", "step_kind", "step"):
+    for pk, *key in same_runs.order_by("pk").values_list("pk", "role", *STEP_POSITION):
         newest[tuple(key)] = pk
     return {pk for pk, key in keys.items() if newest.get(key, pk) > pk}
+
+
+def find_other_versions(
+    samples: SelectedSamples, artifacts: Iterable[Artifact], index: SelectedRowIndex, steps: Iterable[StepPosition]
+) -> set[str]:
+    """Returns the samples that only a newer version of the step than an outdated pin has. If each prompt has an
+    artifact, they may be of several versions, so no sample is ignored."""
+    newer = samples.keys() - index.hidden
+    if not newer or any(artifact.role == PER_PROMPT_ROLE for artifact in artifacts):
+        return set()
+    return newer - load_superseded_samples(steps)
+
+
+def load_superseded_samples(steps: Iterable[StepPosition]) -> set[str]:
+    """Returns the ids in the superseded dumps of these steps, also of samples that a newer dump has too."""
+    ids: set[str] = set()
+    for step in steps:
+        position = dict(zip(STEP_POSITION, step, strict=True))
+        dumps = Dump.objects.filter(**position, state=Dump.State.SUPERSEDED, segment__isnull=False)
+        for dump in dumps.select_related("segment"):
+            try:
+                ids.update(name for table in scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist())
+            except FileNotFoundError as error:  # it was just moved into another segment
+                message = _("Cannot read the sample texts of this run. Try again, or re-index the run.")
+                raise StorageUnavailableError(message) from error
+    return ids
 
 
 def get_format(artifact: Artifact) -> str:
@@ -221,7 +268,7 @@ def build_exclusion(
     on_selected: str,
     ignored: Collection[str],
 ) -> PinExclusion:
-    """Returns what the plan selects of a pin with these selected samples. Those that are `ignored`, of an older version
+    """Returns what the plan selects of a pin with these selected samples. Those that are `ignored`, of another version
     of the step than the pin, count only if a file of the pin has them."""
     shown = samples.keys() - set(ignored)
     by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}

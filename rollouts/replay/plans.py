@@ -163,9 +163,7 @@ def lock_plan(project: Project, name: str) -> ReplayPlan:
 
 def check_entries(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
     """Returns {target step: pin id}. Raises InvalidInputError and NotFoundError."""
-    if len(entries) > MAX_ENTRIES:
-        message = _("A plan can have at most {limit} entries.")
-        raise InvalidInputError(message.format(limit=f"{MAX_ENTRIES:,}"), "entries")
+    check_entry_count(len(entries))
     targets: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
@@ -186,6 +184,13 @@ def check_entries(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[
             raise InvalidInputError(message.format(step=step), "target_step")
         targets[step] = pin.pk
     return targets
+
+
+def check_entry_count(count: int) -> None:
+    """Raises InvalidInputError."""
+    if count > MAX_ENTRIES:
+        message = _("A plan can have at most {limit} entries.")
+        raise InvalidInputError(message.format(limit=f"{MAX_ENTRIES:,}"), "entries")
 
 
 def find_first_steps(ids: Collection[int]) -> dict[int, int]:
@@ -257,6 +262,7 @@ def serialize_revision(revision: Revision) -> dict[str, Any]:
 def create_revision(
     plan: ReplayPlan, number: int, by: User, settings: dict[str, Any], targets: Mapping[int, int]
 ) -> Revision:
+    check_entry_count(len(targets))
     check_selected_action(settings.get("on_selected", "keep"), list(targets.values()))
     revision = Revision.objects.create(plan=plan, number=number, user=by, **settings)
     ordered = sorted(targets.items())

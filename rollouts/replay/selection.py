@@ -12,10 +12,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rolloutdeck.protocol import KEY_SEPARATOR, compute_response_key
-from rollouts.guidance import RuleVersion, Selection, has_text, load_guidance, select_rows
+from rolloutdeck.protocol import KEY_SEPARATOR
+from rollouts.guidance import (
+    TEXTS_AT_ONCE,
+    RuleVersion,
+    Selection,
+    build_response_keys,
+    has_text,
+    load_guidance,
+    select_rows,
+)
 from rollouts.models import STEP_POSITION, Artifact, Label, Pin, Project, Sample, Step, get_step_position
-from rollouts.samples import load_texts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,7 +31,7 @@ FLAGGED_RULE: Final = "flagged bad"  # stands where the keys of rules do
 RULE_ACTIONS: Final = ("mask", "drop")  # of the rules that act on replays
 MAX_KEYS_PER_QUERY: Final = 900
 CHUNK_ROWS: Final = 2000
-SAMPLE_COLUMNS: Final = ("pk", "step", "prompt_key", "facets", "dump", "ordinal")
+SAMPLE_COLUMNS: Final = ("pk", "step", "prompt_key", "facets", "dump", "ordinal", "visible")
 MAX_TEXTS: Final = 20_000  # responses of pinned steps that are compared with those of rules
 
 StepPosition = tuple[Any, ...]
@@ -102,11 +109,14 @@ def select_by_rules(version: RuleVersion, selection: Selection, positions: Colle
         if sample.prompt_key in compared and has_text(sample):
             with_texts.append((sample, position))
     found.is_complete &= len(with_texts) <= MAX_TEXTS
-    texts = load_texts([sample for sample, _ in with_texts[:MAX_TEXTS]]) if with_texts else {}
-    for sample, position in with_texts:
-        if sample.pk in texts:
-            key = f"{sample.prompt_key}{KEY_SEPARATOR}{compute_response_key(texts[sample.pk][1])}"
-            add_rules(found.samples[position], sample.pk, version, responses.get(key, ()))
+    with_texts.sort(key=lambda row: not row[0].visible)  # hidden ones are left out first
+    del with_texts[MAX_TEXTS:]
+    with_texts.sort(key=lambda row: (row[0].dump_id, row[0].ordinal))  # a chunk needs few files
+    for first in range(0, len(with_texts), TEXTS_AT_ONCE):
+        chunk = with_texts[first : first + TEXTS_AT_ONCE]
+        keys = build_response_keys([sample for sample, _ in chunk])
+        for sample, position in chunk:
+            add_rules(found.samples[position], sample.pk, version, responses.get(keys.get(sample.pk, ""), ()))
     return found
 
 
@@ -128,12 +138,12 @@ def add_rules(samples: SelectedSamples, sample: str, version: RuleVersion, indic
 def iter_samples(
     name: str, keys: Sequence[str], positions: Collection[StepPosition]
 ) -> Iterator[tuple[Sample, StepPosition]]:
-    """Yields the visible samples of these steps whose field `name` has one of these keys. They have the columns that
-    their texts are read by."""
+    """Yields the samples of these steps whose field `name` has one of these keys, with the columns that their texts are
+    read by. Hidden ones too: an older version of a step may be pinned."""
     steps = load_step_ids(positions) if keys else {}
     ids = list(steps)
     for first in range(0, len(ids), MAX_KEYS_PER_QUERY):
-        samples = Sample.objects.visible().filter(step__in=ids[first : first + MAX_KEYS_PER_QUERY])
+        samples = Sample.objects.filter(step__in=ids[first : first + MAX_KEYS_PER_QUERY])
         for start in range(0, len(keys), MAX_KEYS_PER_QUERY):
             found = samples.filter(**{f"{name}__in": keys[start : start + MAX_KEYS_PER_QUERY]})
             for sample in found.only(*SAMPLE_COLUMNS).iterator(chunk_size=CHUNK_ROWS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from rollouts import samples
 from rollouts.errors import InvalidInputError
 from rollouts.models import Rescore, Run, Sample, Step
-from rollouts.query import InvalidQueryError, QueryResult, find_samples
+from rollouts.query import QueryResult, find_samples
 from rollouts.samples import RescoreResult
 
 MAX_SECONDS: Final = 5.0  # of one page, so that a search over steps that are done ends
@@ -107,23 +107,32 @@ class PageReader:
     def read_step(self, step: Step, place: Cursor | None) -> Cursor | None:
         """Reads until the page is full, and returns where it ends; None at the end of the step."""
         matches = self.find_matches(step)
-        if matches is None:
-            return None
         results = samples.load_results(step, self.rescore)
         while True:
             rows = matches.samples.order_by("dump_id", "ordinal", "pk")
             if place:
                 rows = rows.filter(Q(dump_id__gt=place[1]) | Q(dump_id=place[1], ordinal__gt=place[2]))
             page = list(samples.prefetch_step_relations(rows)[:BODIES_AT_ONCE])
-            pending = [row for row in page if not self.count_result(results.get(row.pk))]
-            taken = pending[: self.limit - self.taken]
-            self.add(taken)
-            last = taken[-1] if len(taken) < len(pending) else page[-1] if page else None
+            last = self.take_pending(page, results)
             if last and self.is_full:
                 return step.pk, last.dump_id, last.ordinal
             if len(page) < BODIES_AT_ONCE:
                 return None
             place = (step.pk, page[-1].dump_id, page[-1].ordinal)
+
+    def take_pending(self, page: Sequence[Sample], results: Mapping[str, RescoreResult]) -> Sample | None:
+        """Adds the pending samples that there is room for, and counts the results before the next one. Returns the last
+        sample that was looked at."""
+        taken: list[Sample] = []
+        last = None
+        for row in page:
+            if not self.count_result(results.get(row.pk)):
+                if self.taken + len(taken) >= self.limit:
+                    break
+                taken.append(row)
+            last = row
+        self.add(taken)
+        return last
 
     def add(self, rows: Sequence[Sample]) -> None:
         """Adds the texts, without token arrays and labels. A sample without a body is left out."""
@@ -135,12 +144,10 @@ class PageReader:
                 self.chars += len(full["prompt"] or "") + len(full["response"] or "") + len(repr(full["extras"]))
         self.taken += len(rows)
 
-    def find_matches(self, step: Step) -> QueryResult | None:
+    def find_matches(self, step: Step) -> QueryResult:
+        """A key that no sample of the step has is false there."""
         own = {"split": step.split, "step": step.step, "step_kind": step.step_kind, "attempt": step.attempt.key}
-        try:
-            return find_samples(**{**self.scope, **own}, q=self.q, ordering="order")
-        except InvalidQueryError:  # no sample of this step has the key
-            return None
+        return find_samples(**{**self.scope, **own}, q=self.q, ordering="order", may_lack_keys=True)
 
     def count_result(self, result: RescoreResult | None) -> bool:
         """Counts the result of a sample, and returns whether it has one that counts."""

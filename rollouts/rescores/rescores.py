@@ -125,11 +125,14 @@ def check_columns(run: Run, name: str) -> None:
 
 @transaction.atomic
 def delete_rescore(rescore: Rescore, by: User) -> None:
-    """Deletes the results too. What is left of it in rows of samples has a key that is never used again."""
-    count = rescore.results
+    """Deletes the results too. What is left of it in rows of samples has a key that is never used again. Waits
+    for an upload of results, so that none is left over."""
+    row = Rescore.objects.select_for_update().filter(pk=rescore.pk).first()
+    if row is None:  # deleted meanwhile
+        return
     record_audit_entry(
         by, "rescore.delete", rescore.name, project=rescore.run.project, run=rescore.run.uid, text=rescore.source,
-        results=count,
+        results=row.results,
     )  # fmt: skip
-    Rescore.objects.filter(pk=rescore.pk).delete()
+    row.delete()
     notify_run_changed(rescore.run)

@@ -94,18 +94,23 @@ def save_results(rescore: Rescore, results: Mapping[str, RescoreResult]) -> int:
     rows = Sample.objects.filter(pk__in=list(results), step__run=rescore.run_id).values_list("pk", "step")
     for sample, step in rows:
         by_step[step][sample] = results[sample]
-    for step in sorted(by_step):
-        save_step_results(rescore, step, by_step[step])
-    return sum(map(len, by_step.values()))
+    return sum(save_step_results(rescore, step, by_step[step]) for step in sorted(by_step))
 
 
 @transaction.atomic
-def save_step_results(rescore: Rescore, step_id: int, results: Mapping[str, RescoreResult]) -> None:
-    """Locks the step's row first, as all who write rows of samples."""
+def save_step_results(rescore: Rescore, step_id: int, results: Mapping[str, RescoreResult]) -> int:
+    """Locks the step's row first, as all who write rows of samples. Samples that were removed until then are left out:
+    a judge wrote about their text. Returns how many results were stored."""
     step = Step.objects.select_for_update(no_key=True, of=("self",)).select_related("run").filter(pk=step_id).first()
     row = Rescore.objects.select_for_update(no_key=True).filter(pk=rescore.pk).first()
-    if step is None or row is None:
+    if row is None:
         raise NotFoundError(_("The re-score {name} was deleted.").format(name=rescore.name), "rescore")
+    if step is None:
+        return 0
+    present = Sample.objects.filter(step=step, pk__in=list(results)).values_list("pk", flat=True)
+    results = {sample: results[sample] for sample in present}
+    if not results:
+        return 0
     row.parts = add_parts(row.parts, results)
     count, errors = samples.store_results(step, row, results)
     Rescore.objects.filter(pk=row.pk).update(
@@ -113,6 +118,7 @@ def save_step_results(rescore: Rescore, step_id: int, results: Mapping[str, Resc
     )
     Step.objects.filter(pk=step.pk).update(version=F("version") + 1, updated_at=timezone.now())
     notify_run_changed(step.run, split=step.split, step=step.step, sparse=True)
+    return len(results)
 
 
 def add_parts(known: list[str], results: Mapping[str, RescoreResult]) -> list[str]:

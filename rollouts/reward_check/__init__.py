@@ -10,6 +10,7 @@ from rollouts.reward_check.check import RewardReport, build_report, compare_repo
 from rollouts.reward_check.labelled import (
     LabelledRun,
     RewardQuestion,
+    decide_answers,
     format_answer,
     list_good_values,
     list_reward_questions,
@@ -20,6 +21,6 @@ from rollouts.reward_check.selection import Selection, format_steps, parse_selec
 
 __all__ = [
     "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "build_second_report",
-    "compare_rates", "compare_reports", "format_answer", "format_steps", "list_good_values", "list_reward_questions",
-    "load_labelled_run", "parse_reward_question", "parse_selection", "snapshot_rates",
+    "compare_rates", "compare_reports", "decide_answers", "format_answer", "format_steps", "list_good_values",
+    "list_reward_questions", "load_labelled_run", "parse_reward_question", "parse_selection", "snapshot_rates",
 ]  # fmt: skip

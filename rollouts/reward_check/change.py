@@ -149,11 +149,14 @@ def find_split(run: Run) -> str:
     return "eval" if not steps.filter(split="train").exists() and steps.exists() else "train"
 
 
-def snapshot_rates(selection: Selection, first: RewardReport | None = None) -> dict[str, Any]:
-    """Returns a comparison as a finding stores it. `first`: the report of the first side, if the caller has it."""
+def snapshot_rates(
+    selection: Selection, first: RewardReport | None = None, second: RewardReport | None = None
+) -> dict[str, Any]:
+    """Returns a comparison as a finding stores it. `first` and `second`: the reports of both sides, if the caller has
+    them."""
     if first is None:
         first = build_report(load_labelled_run(selection.run, selection.asked, selection.steps), selection.threshold)
-    rates = compare_rates(selection, first, build_second_report(selection, first))
+    rates = compare_rates(selection, first, second or build_second_report(selection, first))
     sides = (selection, selection.second)
     runs = {side.run.uid: side.run.name for side in sides}
     return {

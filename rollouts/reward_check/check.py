@@ -21,12 +21,14 @@ DEFAULT_THRESHOLD: Final = 0.5
 @dataclass(frozen=True, slots=True)
 class RewardReport:
     """`best` is the threshold that separates good from bad best, None if none does. `parts` and `sources` have a check
-    for each part of the reward, with a threshold of its own, and for each data source."""
+    for each part of the reward, with a threshold of its own, and for each data source. `outdated`: see
+    `QuestionLabels`."""
 
     check: RewardCheck
     best: float | None
     parts: dict[str, RewardCheck]
     sources: dict[str, RewardCheck]
+    outdated: int
 
 
 def build_report(labelled: LabelledRun, threshold: float | None = None) -> RewardReport:
@@ -41,6 +43,7 @@ def build_report(labelled: LabelledRun, threshold: float | None = None) -> Rewar
         best,
         check_parts(labelled),
         check_sources(labelled, threshold),
+        labelled.outdated,
     )
 
 

@@ -9,13 +9,14 @@ from math import isfinite, nan
 from typing import Any, Final
 
 import numpy as np
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts import agreement
 from rollouts.agreement import Answer, LabelledSamples
 from rollouts.errors import InvalidInputError
-from rollouts.labels import Question, load_rubric
-from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, Run, Sample
+from rollouts.labels import REVIEW_QUESTION, Question, load_rubric
+from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, QueueSlot, Run, Sample
 
 KINDS: Final = ("choice", "yes-no", "rating")
 
@@ -32,11 +33,13 @@ class RewardQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
-    """`rows` are the samples in the order of `samples`, `answers` what counts for each."""
+    """`rows` are the samples in the order of `samples`, `answers` what counts for each. `outdated`: see
+    `QuestionLabels`."""
 
     samples: LabelledSamples
     rows: list[Sample]
     answers: dict[str, str]
+    outdated: int
 
 
 def list_reward_questions(project: Project) -> list[Question]:
@@ -103,8 +106,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class QuestionLabels:
-    """What people answered to one question about a run: `rows` are the current samples with an answer, `draws` those of
-    each sample in the order of the queues, `drawn` the number of drawn items of each stratum."""
+    """What people answered to one question about a run: `rows` are the current samples with an answer or a decision,
+    `draws` those of each sample in the order of the queues, `drawn` the number of drawn items of each stratum.
+    `outdated` answers to these samples do not count: the question was another one in an earlier version of the
+    rubric."""
 
     question: Question
     rows: list[Sample]
@@ -112,11 +117,12 @@ class QuestionLabels:
     decisions: dict[Hashable, Any]
     draws: dict[str, list[Draw]]
     drawn: Counter[str]
+    outdated: int
 
     def decide(self) -> dict[str, str]:
         """Returns what counts for each sample, as text: a lead's decision, else the answer of most people. A sample
         without a majority is left out."""
-        values = agreement.decide_values(self.answers, self.question.kind, self.decisions)
+        values = decide_answers(self.question, self.answers, self.decisions)
         return {str(sample): format_answer(value) for sample, value in values.items()}
 
     def decide_options(self) -> dict[str, dict[str, bool]]:
@@ -156,25 +162,49 @@ class QuestionLabels:
         return rows, samples
 
 
+def decide_answers(
+    question: Question, answers: Iterable[Answer], decisions: Mapping[Hashable, Any]
+) -> dict[Hashable, Any]:
+    """Returns what counts for each item. What this version of the question does not accept is no answer."""
+    said = [answer for answer in answers if question.accepts(answer.value)]
+    decided = {item: value for item, value in decisions.items() if question.accepts(value)}
+    return agreement.decide_values(said, question.kind, decided)
+
+
 def load_labelled_run(run: Run, asked: RewardQuestion, steps: StepRange | None = None) -> LabelledRun:
     """Returns the current samples with a human label that counts, of all steps or of this range."""
     labels = load_question_labels(run, asked.question, steps)
     said = labels.decide()
     rows, samples = labels.select({sample: answer in asked.good for sample, answer in said.items()})
-    return LabelledRun(samples, rows, said)
+    return LabelledRun(samples, rows, said, labels.outdated)
 
 
 def load_question_labels(run: Run, question: Question, steps: StepRange | None = None) -> QuestionLabels:
     name = question.key
     labels = Label.objects.active().filter(run=run, name=name, source="human")
-    answers = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
+    said = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
+    answers = said + load_empty_answers(run, name) if question.kind == "choices" else said
     decided = ItemDecision.objects.filter(item__run=run, name=name).order_by("at", "pk")  # the later one counts
     decisions: dict[Hashable, Any] = dict(decided.values_list("item__sample", "value"))
-    rows = Sample.objects.current_and_visible().filter(step__run=run, pk__in=labels.values("sample"))
+    ids = {answer.item for answer in answers} | decisions.keys()
+    rows = Sample.objects.current_and_visible().filter(Q(pk__among=list(ids)), step__run=run)
     if steps is not None:
         rows = rows.filter(step__step__range=steps)
     found = list(rows.select_related("step").order_by("step__step", "pk"))
-    return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps))
+    shown = {row.pk for row in found}
+    outdated = sum(answer.item in shown and not question.accepts(answer.value) for answer in said)
+    return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps), outdated)
+
+
+def load_empty_answers(run: Run, name: str) -> list[Answer]:
+    """Returns the answers of people who completed an item and chose none of several choices: no label is stored for
+    them."""
+    slots = QueueSlot.objects.filter(item__run=run, queue__unit=Queue.Unit.SAMPLE, user__isnull=False)
+    completed = filter_asking(slots.filter(done_at__isnull=False), name)
+    said = Q(name=name) | Q(name=REVIEW_QUESTION.key, answer=f" {agreement.CANNOT_JUDGE} ")
+    labels = Label.objects.active().filter(said, run=run, source="human")
+    people = set(completed.values_list("item__sample", "user__username")) - set(labels.values_list("sample", "author"))
+    return [Answer(sample, person, []) for sample, person in sorted(people)]
 
 
 def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, list[Draw]], Counter[str]]:
@@ -183,17 +213,28 @@ def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, 
     items = items.exclude(probability=None)
     if steps is not None:
         items = items.filter(step__step__range=steps)
+    items = filter_asking(items, name)
     drawn: Counter[str] = Counter()
     draws: dict[str, list[Draw]] = {}
-    fields = ("sample", "queue_id", "stratum", "step_id", "probability", "queue__q", "queue__questions")
-    for sample, queue, stratum, step, probability, q, questions in items.order_by("queue_id").values_list(*fields):
-        if questions and name not in questions:
-            continue
+    fields = ("sample", "queue_id", "stratum", "step_id", "probability", "queue__q")
+    for sample, queue, stratum, step, probability, q in items.order_by("queue_id").values_list(*fields):
         key = f"{queue}/{stratum}"
         drawn[key] += 1
         if probability:
             draws.setdefault(sample, []).append(Draw(queue, key, (q, step), probability))
     return draws, drawn
+
+
+def filter_asking(rows: QuerySet[Any], name: str) -> QuerySet[Any]:
+    """Returns the items or slots of the queues that ask the question."""
+    queues = Queue.objects.filter(pk__in=rows.values("queue")).select_related("rubric")
+    return rows.filter(queue__in=[queue.pk for queue in queues if asks_question(queue, name)])
+
+
+def asks_question(queue: Queue, name: str) -> bool:
+    """A queue asks the questions of the rubric that it was created with. Without one it asks for a review only."""
+    rows = queue.rubric.questions if queue.rubric else []
+    return name in (queue.questions or [row["key"] for row in rows])
 
 
 def format_answer(value: Any) -> str:

@@ -87,11 +87,16 @@ def build_report_context(request: HttpRequest, selection: reward_check.Selection
         "report": report,
         "check": report.check,
         "has_labels": bool(labelled.rows),
+        "outdated": report.outdated,
         "parts": report.parts.items(),
         "sources": report.sources.items(),
     }
     context |= list_samples(run, labelled, report.check, asked)
-    return context | build_change_context(selection, report)
+    if selection.is_comparison:
+        second = reward_check.build_second_report(selection, report)
+        context |= build_change_context(selection, report, second)
+        context["outdated"] += second.outdated
+    return context
 
 
 def list_samples(
@@ -123,11 +128,11 @@ def build_queue_link(run: Run, **settings: Any) -> str:
     return f"{reverse('queue-new')}?{urlencode({'run': run.uid, **settings})}"
 
 
-def build_change_context(selection: reward_check.Selection, report: reward_check.RewardReport) -> dict[str, Any]:
+def build_change_context(
+    selection: reward_check.Selection, first: reward_check.RewardReport, second: reward_check.RewardReport
+) -> dict[str, Any]:
     """The rates of the other run or the other steps, with the same threshold."""
-    if not selection.is_comparison:
-        return {}
-    snapshot = reward_check.snapshot_rates(selection, report)
+    snapshot = reward_check.snapshot_rates(selection, first, second)
     return {
         "comparison": findings.present_rates(snapshot, selection.run.project),
         "finding_query": urlencode({"run": selection.run.uid, "rates": 1, **findings.build_rates_query(snapshot)}),

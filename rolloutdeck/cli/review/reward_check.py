@@ -58,6 +58,8 @@ def print_check(found: Mapping[str, Any]) -> None:
     labelled = format_count(found["labelled"], "labelled sample")
     print(f"{clean(found['question'])} = {good}, score >= {found['threshold']:g}: {labelled} drawn at random,")
     print(f"weighted to about {found['population']:,.0f}; {found['hand_picked']:,} more chosen by hand")
+    if outdated := found.get("outdated_answers"):  # an older server does not say it
+        print(f"{format_count(outdated, 'answer')} left out: not possible in the question as it is now")
     print(f"{'':<14}{'people: right':>22}{'people: wrong':>22}")
     for row, names in CELLS.items():
         print(f"{row:<14}" + "".join(f"{format_cell(found[name]):>22}" for name in names))

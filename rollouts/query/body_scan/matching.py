@@ -76,10 +76,12 @@ class TimeBudget:
 
 def scan_bodies(scope: QueryScope, node: QueryNode, time_budget: TimeBudget | None = None) -> list[str]:
     """Returns the ids of the samples of which any body matches `node`. Some may be outside the scope. Raises
-    InvalidQueryError for a key that no body has, and StorageUnavailableError."""
+    InvalidQueryError for a key that no body has, unless the scope allows it, and StorageUnavailableError."""
     for _try in range(MAX_TRIES):
         try:
-            return add_duplicate_sources(scope, scan_parts(list_body_parts(scope), node, time_budget))
+            parts = list_body_parts(scope)
+            ids = scan_parts(parts, node, time_budget, may_lack_keys=scope.may_lack_keys)
+            return add_duplicate_sources(scope, ids)
         except (FileNotFoundError, StorageUnavailableError):
             continue
     raise StorageUnavailableError(_("Cannot read the sample texts of this run. Try again, or re-index the run."))
@@ -97,7 +99,9 @@ def add_duplicate_sources(scope: QueryScope, ids: list[str]) -> list[str]:
     return list(matches) if len(matches) > len(ids) else ids
 
 
-def scan_parts(parts: Sequence[BodyFilePart], node: QueryNode, time_budget: TimeBudget | None) -> list[str]:
+def scan_parts(
+    parts: Sequence[BodyFilePart], node: QueryNode, time_budget: TimeBudget | None, *, may_lack_keys: bool
+) -> list[str]:
     matches: list[PartMatches] = []
     left, may_share, started = list(parts), True, monotonic()
     while left and not (matches and time_budget and time_budget.is_over(left)):
@@ -112,7 +116,7 @@ def scan_parts(parts: Sequence[BodyFilePart], node: QueryNode, time_budget: Time
         batch = take_parts(left)
         matches += find_matches(batch, node)
         left = left[len(batch) :]
-    if parts and not left:
+    if parts and not left and not may_lack_keys:
         check_logged_keys(node, set().union(*(keys for _ids, keys in matches)))
     return [pk for ids, _keys in matches for pk in ids]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,10 @@ from rollouts.labels.answers import Answer
 from rollouts.models import AuditEntry, Project, Run, Sample
 from rollouts.query import TimeBudget
 from rollouts.queues import create_queue
+from rollouts.rescores import create_rescore
+from rollouts.samples import load_texts
 from tests.rollouts.flags.test_bulk import filled, samples
+from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 MASK = {"key": "bad", "query": "is:flagged", "action": "mask"}
@@ -130,15 +134,79 @@ def test_a_search_that_ends_at_a_limit_is_incomplete_and_repeated_a_minute_later
     assert found.is_complete and found.selected
 
 
+def test_responses_are_read_a_few_at_a_time_and_none_after_the_deadline(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+
+    def count_texts(rows: list[Sample]) -> dict[str, tuple[str, str]]:
+        loaded.append(len(rows))
+        return load_texts(rows)
+
+    monkeypatch.setattr(selection, "load_texts", count_texts)
+    monkeypatch.setattr(selection, "TEXTS_AT_ONCE", 1)
+    version = save_guidance(project, owner, [PENALTY], "")
+    assert len(select_rows(project, version, owner).responses) == 2 and loaded == [1, 1]
+    monkeypatch.setattr(selection, "SEARCH_SECONDS", -10.0)
+    result = select_rows(project, save_guidance(project, owner, [{**PENALTY, "query": "score<0.3"}], ""), owner)
+    (cut,) = result.rules
+    assert (cut.selected, cut.is_complete, cut.is_cut) == (0, False, True) and loaded == [1, 1]
+    assert len(result.samples) == 2, "a replay selects them by their ids"
+
+
 def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(
     run: Run, project: Project, owner: User
 ) -> None:
-    version = save_guidance(project, owner, [{**MASK, "query": "nowhere=1"}], "")
-    (rule,) = select_rows(project, version, owner).rules
-    assert (rule.selected, "nowhere" in rule.problem) == (0, True)
+    builders.run(project, "without samples")
+    rules = [{**MASK, "query": "nowhere=1"}, {**MASK, "key": "other", "query": "-nowhere=1"}]
+    version = save_guidance(project, owner, rules, "")
+    found = select_rows(project, version, owner).rules
+    assert [(rule.selected, "nowhere" in rule.problem) for rule in found] == [(0, True)] * 2
+    rule = found[0]
     with translation.override("zh-hans"):
-        (translated,) = select_rows(project, version, owner).rules
+        translated = select_rows(project, version, owner).rules[0]
     assert "nowhere" in translated.problem and translated.problem != rule.problem
+
+
+def test_a_run_that_lacks_a_key_answers_the_other_terms(run: Run, project: Project, owner: User) -> None:
+    older = builders.run(project, "older")
+    push(older, [{"prompt": name, "response": "r", "hack": hack} for name, hack in (("hacked", 1), ("honest", 0))])
+    first = samples(run)[0]
+    builders.flag(first, owner)
+    rules = [{**MASK, "query": "hack=1 or is:flagged"}, {**MASK, "key": "other", "query": "-hack=1"}]
+    result = select_rows(project, save_guidance(project, owner, rules, ""), owner)
+    selected, others = ({key for key, own in result.prompts.items() if position in own} for position in (0, 1))
+    assert selected == {prompt_of(first), compute_prompt_key("hacked")}
+    assert others == {compute_prompt_key("honest")}, "nobody knows which samples of the other run hacked"
+    assert [(rule.is_complete, rule.problem) for rule in result.rules] == [(True, ""), (False, "")]
+
+
+def test_a_search_that_is_cut_selects_nothing_by_a_negated_key(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(run, [{"prompt": "honest", "response": "r", "hack": 0}], step=3)
+
+    def find_samples(*args: Any, **kwargs: Any) -> Any:
+        return replace(query.find_samples(*args, **kwargs), cursor=1)
+
+    monkeypatch.setattr(selection, "find_samples", find_samples)
+    rules = [{**MASK, "query": "-hack=1"}, {**MASK, "key": "other", "query": "hack=0"}]
+    result = select_rows(project, save_guidance(project, owner, rules, ""), owner)
+    assert result.prompts == {compute_prompt_key("honest"): [1]}
+    assert [(rule.is_cut, rule.problem) for rule in result.rules] == [(True, "")] * 2
+
+
+def test_a_run_that_lacks_a_rescore_answers_the_other_terms(run: Run, project: Project, owner: User) -> None:
+    older = filled(builders.run(project, "older"))
+    create_rescore(older, owner, name="score.v2", kind="function", source="f", digest="1")
+    first, second = samples(older)[0], samples(run)[1]
+    for flagged in (first, second):
+        builders.flag(flagged, owner)
+    terms = ("disagrees:score.v2 or is:flagged", "disagrees:score.v2 is:flagged")
+    rules = [{**MASK, "key": f"rule{at}", "query": text} for at, text in enumerate(terms)]
+    result = select_rows(project, save_guidance(project, owner, rules, ""), owner)
+    assert result.prompts == {prompt_of(first): [0], prompt_of(second): [0]}
+    assert [(rule.is_complete, rule.problem) for rule in result.rules] == [(True, "")] * 2
 
 
 def test_labels_that_the_reader_may_not_read_do_not_count(run: Run, project: Project, owner: User, mate: User) -> None:

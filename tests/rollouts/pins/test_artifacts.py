@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import InvalidInputError
+from rollouts.errors import ConflictError, InvalidInputError
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings
@@ -140,6 +140,21 @@ def test_bytes_that_are_here_stay_when_their_node_loses_them(run: Run) -> None:
     Artifact.objects.update(state="ready")
     assert registered(run, 3, FILES, gone="the disk was emptied").state == "ready"
     assert artifacts.list_missing_hashes(artifact) == []
+
+
+def test_a_file_whose_artifact_is_forgotten_while_it_arrives_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = registered(run, 3, FILES)
+
+    def store_blob(*values: Any) -> Blob:
+        Artifact.objects.filter(pk=artifact.pk).update(state="gone", forgotten_at=timezone.now())
+        return blobs.store_blob(*values)
+
+    monkeypatch.setattr(artifacts, "store_blob", store_blob)
+    with pytest.raises(ConflictError, match="was forgotten"):
+        brought(artifact, FILES)
+    assert not Blob.objects.exists()
 
 
 def test_secrets_in_the_command_are_not_stored(run: Run) -> None:

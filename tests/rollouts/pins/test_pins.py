@@ -13,7 +13,7 @@ from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins, status
 from rollouts.replay import bindings, plans
 from tests.dashboard.support.api_client import dumped, line
-from tests.rollouts.support.artifacts import brought, meta, registered
+from tests.rollouts.support.artifacts import brought, build_manifest, meta, registered
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -152,6 +152,47 @@ def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run
     pins.remove_pin(row, owner)
     row.artifacts.remove(mine)
     assert pins.add_artifact_to_pins(mine) == []
+
+
+def test_a_repeated_report_adds_late_files_that_the_first_one_did_not(
+    run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The samples of the step may arrive after the files of its prompts."""
+    [first] = fed(run, 7)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = pinned(run, owner)
+    [late] = fed(run, 9)
+    assert list(row.artifacts.all()) == [first]
+    manifest = build_manifest({"meta.json": meta(9)}, 9, role="async_rollout", step_kind="feed_index")
+    received: list[int] = []
+    monkeypatch.setattr(pins, "notify_run_changed", lambda run, **what: received.append(what["step"]))
+    for _time in range(2):
+        assert pins.accept_artifact(run, "files", manifest) == (late, False)
+    assert list(row.artifacts.order_by("step")) == [first, late]
+    assert received == [9]
+
+
+def test_late_files_of_a_prompt_replace_those_that_are_gone(run: Run, owner: User) -> None:
+    [first] = fed(run, 7)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = pinned(run, owner)
+    values = {"role": "async_rollout", "step_kind": "feed_index"}
+    gone = registered(run, 9, {"a.json": b"1"}, gone="rewritten", **values)
+    [late] = fed(run, 9)
+    assert [pins.add_artifact_to_pins(item) for item in (gone, late)] == [[], [row]]
+    Artifact.objects.filter(pk=late.pk).update(state="gone")
+    newer = registered(run, 9, {"a.json": b"2"}, **values)
+    assert pins.add_artifact_to_pins(newer) == [row]
+    assert list(row.artifacts.order_by("step")) == [first, newer]
+
+
+def test_a_pinned_step_takes_no_late_files_of_another_attempt(run: Run, owner: User) -> None:
+    fed(run, 7)
+    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = pinned(run, owner)
+    values = {"role": "async_rollout", "step_kind": "feed_index"}
+    late = [registered(run, 9, {"a.json": name.encode()}, attempt=name, **values) for name in ("b", row.attempt.key)]
+    assert [pins.add_artifact_to_pins(item) for item in late] == [[], [row]]
 
 
 def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_removed_pin(

@@ -95,6 +95,18 @@ def test_a_revision_that_was_never_there_is_no_base_for_a_save(project: Project,
         saved(project, owner, 7)
 
 
+def test_a_plan_does_not_grow_beyond_what_can_be_saved(
+    project: Project, owner: User, source: Run, good: list[Pin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "MAX_ENTRIES", 2)
+    revision = saved(project, owner, 0, (good[0], 1), (good[1], 2))
+    with pytest.raises(InvalidInputError, match="at most 2 entries"):
+        plans.add_plan_entry(project, "default", owner, good[2], 3)
+    with pytest.raises(InvalidInputError, match="at most 2 entries"):
+        ranges.pin_range(source, 3, 3, owner)
+    assert plans.add_plan_entry(project, "default", owner, good[1], 2) == revision
+
+
 def test_a_step_replays_one_pin_of_this_project_that_stands(project: Project, owner: User, good: list[Pin]) -> None:
     with pytest.raises(InvalidInputError, match="Two entries have the target step 2"):
         saved(project, owner, 0, (good[0], 2), (good[1], 2))

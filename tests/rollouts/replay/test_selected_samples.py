@@ -24,12 +24,15 @@ TRL = {"format": "trl-rollout", "serialisation": "json", "rows": 8, "prompts": 2
 SCORES = (1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
 
 
-def kept(run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at} of {step}", call: int = 0) -> Pin:
-    """A pinned step of TRL: two prompts with four responses each, `p0`'s first one right, all of `p1`."""
+def kept(
+    run: Run, by: User, step: int = 1, files: int = 1, response: str = "{at} of {step}", call: int = 0, second: str = ""
+) -> Pin:
+    """A pinned step of TRL: two prompts with four responses each, `p0`'s first one right, all of `p1`. `second`: other
+    responses to `p1`."""
     rows = [
         {
             "prompt": f"p{at // 4}",
-            "response": response.format(at=at, step=step),
+            "response": (second if second and at >= 4 else response).format(at=at, step=step),
             "score": score,
             "group": str(at // 4),
             "index": at % 4,
@@ -121,6 +124,51 @@ def test_a_flag_on_an_older_version_of_a_step_selects_no_row_of_the_new_one(run:
     found = select(pin, owner, selected_by="flags")
     assert (found.flagged, found.not_found) == (1, 0)
     assert next(iter(found.artifacts.values())).records == {"rollout-0.json": (2,)}
+
+
+def test_what_is_selected_in_the_new_version_of_a_step_is_no_row_of_a_pin_of_the_older_one(
+    run: Run, project: Project, owner: User
+) -> None:
+    pin = kept(run, owner)
+    assert kept(run, owner, response="other {at} of {step}", call=7) == pin
+    builders.flag_row(Sample.objects.visible().get(group="0", index=2), owner)
+    assert exclusion.find_exclusions([pin], PlanSelector("mask", "flags", owner)) == {}
+    save_rules(project, owner, {})
+    found = select(pin, owner)
+    (rows,) = found.artifacts.values()
+    assert (found.flagged, found.not_found, rows.records) == (4, 0, {"rollout-0.json": (0, 1, 2, 3)})
+    assert not Sample.objects.visible().filter(pk__in=found.samples).exists(), "the rows of the older version"
+
+
+def test_a_sample_of_both_versions_of_a_step_is_a_row_of_a_pin_of_the_older_one(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    assert kept(run, owner, second="other {at} of {step}", call=7) == pin
+    for group in ("0", "1"):
+        builders.flag_row(Sample.objects.visible().get(group=group, index=2), owner)
+    found = select(pin, owner, selected_by="flags")
+    (rows,) = found.artifacts.values()
+    assert (found.flagged, found.not_found, rows.records) == (1, 0, {"rollout-0.json": (2,)})
+
+
+def test_hidden_samples_leave_room_for_the_texts_of_visible_ones(
+    run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = kept(run, owner)
+    assert kept(run, owner, response="same", call=7) == pin
+    pins.remove_pin(pin, owner)
+    pin = pins.pin_step(run, 1, owner)[0]
+    builders.flag_row(Sample.objects.visible().get(group="0", index=2), owner)
+    save_rules(project, owner, {"target": "response"})
+    monkeypatch.setattr("rollouts.replay.selection.MAX_TEXTS", 4)
+    found = select(pin, owner)
+    assert (found.flagged, found.is_complete) == (4, False)
+
+
+def test_a_newer_file_of_a_step_whose_samples_did_not_change_makes_no_pin_outdated(run: Run, owner: User) -> None:
+    pin = kept(run, owner)
+    builders.flag_row(sample(run, 2), owner)
+    registered(run, 1, {"rollout-0.json": b"{}"}, role="rollout", facts=TRL)
+    assert select(pin, owner, selected_by="flags").flagged == 1
 
 
 def test_a_flagged_row_of_a_pinned_file_is_described_after_the_step_got_other_groups(run: Run, owner: User) -> None:

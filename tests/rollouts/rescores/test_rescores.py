@@ -13,7 +13,8 @@ from rollouts.metrics.sample_curves import list_sample_curve_names
 from rollouts.models import AuditEntry, Project, Rescore, RescoreBlock, Run, Sample, Step
 from rollouts.query import complete_query, find_samples
 from rollouts.rescores.comparison import compute_correlation
-from rollouts.samples import RescoreResult, rescore_blocks
+from rollouts.rescores.results import save_step_results
+from rollouts.samples import RescoreResult, load_results, rescore_blocks
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -144,6 +145,47 @@ def test_pending_samples_come_in_pages_without_those_that_are_done(run: Run, own
     assert (len(page.samples), page.done, page.failed, page.cursor) == (6, 5, 1, None)
     again = rescores.find_pending_samples(rescore, scope, "", limit=50, retry=True)
     assert [sample["response"] for sample in again.samples if sample["step"] == 1] == ["r4 of 1"]
+
+
+def test_samples_of_steps_that_lack_a_key_are_pending_too(run: Run, owner: User) -> None:
+    push(run, [{"prompt": "p", "response": "without acc", "score": 0.0}], step=3)
+    rescore = start(run, owner)
+    page = rescores.find_pending_samples(rescore, {"run": run}, "-acc=1", limit=50)
+    assert len(page.samples) == 7 and page.samples[-1]["response"] == "without acc"
+    with pytest.raises(InvalidInputError, match="nowhere"):
+        rescores.find_pending_samples(rescore, {"run": run}, "-nowhere=1", limit=50)
+
+
+def test_a_result_is_counted_on_one_page(run: Run, owner: User) -> None:
+    rescore = start(run, owner)
+    samples = list(Sample.objects.filter(step__step=1).order_by("ordinal").values_list("pk", flat=True))
+    assert rescores.save_results(rescore, {samples[at]: RescoreResult(1.0) for at in (1, 3, 5)}) == 3
+    done = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = rescores.find_pending_samples(rescore, {"run": run, "step": 1}, "", limit=1, cursor=cursor)
+        done.append(page.done)
+        cursor = page.cursor
+    assert sum(done) == 3, done
+
+
+def test_results_of_samples_that_were_removed_meanwhile_are_not_stored(run: Run, owner: User) -> None:
+    rescore, step = start(run, owner), Step.objects.get(step=1)
+    gone, kept = Sample.objects.filter(step=step).order_by("ordinal").values_list("pk", flat=True)[:2]
+    Sample.objects.filter(pk=gone).delete()
+    results = {sample: RescoreResult(1.0, rationale="quotes the prompt") for sample in (gone, kept)}
+    assert save_step_results(rescore, step.pk, results) == 1
+    assert set(load_results(step, rescore)) == {kept}
+    assert save_step_results(rescore, step.pk, {gone: results[gone]}) == 0
+
+
+def test_a_rescore_is_deleted_once_with_all_results_that_it_has_then(run: Run, owner: User) -> None:
+    rescore = start(run, owner)
+    fill(rescore)
+    for _try in range(2):
+        rescores.delete_rescore(rescore, owner)
+    assert AuditEntry.objects.get(verb="rescore.delete").detail["results"] == 5
+    assert not RescoreBlock.objects.exists()
 
 
 def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(

@@ -32,7 +32,8 @@ class RunRewardCheck(ApiView):
 
     def get(self, request: Request, uid: str) -> Response:
         """Confusion of label and score, weighted by the chance of the draw, with 95 % intervals; by reward part and by
-        data source; suspected reward hacks and missed good answers; what changed in another run or other steps."""
+        data source; suspected reward hacks and missed good answers; what changed in another run or other steps.
+        `outdated_answers` do not fit the question as it is now, and do not count."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid)
         selection = parse_reward_selection(request, run, query)
@@ -42,12 +43,14 @@ class RunRewardCheck(ApiView):
             "question": selection.asked.question.key,
             "good_answers": sorted(selection.asked.good),
             "best_threshold": report.best,
+            "outdated_answers": report.outdated,
             **serialize_check(report.check),
             "parts": {name: serialize_check(check) for name, check in report.parts.items()},
             "sources": {name: serialize_check(check) for name, check in report.sources.items()},
         }
         if selection.is_comparison:
             second = reward_check.build_second_report(selection, report)
+            data["outdated_answers"] += second.outdated
             changes = reward_check.compare_reports(report, second)
             data["changes"] = {name: serialize_change(change) for name, change in changes.items()}
             rates = reward_check.compare_rates(selection, report, second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,9 +13,10 @@ from django.test import Client
 
 from rollouts import queues
 from rollouts.exports.signals import load_decisions
-from rollouts.labels import Answer, save_rubric, store_labels
+from rollouts.labels import Answer, load_rubric, save_rubric, store_labels
 from rollouts.models import EvidenceItem, Project, QueueItem, Run, Sample
 from rollouts.query import find_samples
+from rollouts.reward_check.labelled import load_question_labels
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -159,6 +161,60 @@ def test_hand_picked_samples_are_in_the_lists_and_in_no_estimate(project: Projec
     found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
     assert (found["labelled"], found["hand_picked"], len(found["missed_good"])) == (0, 40, 4)
     assert found["precision"]["value"] is None and found["precision"]["reason"] == "few-samples"
+
+
+def test_a_queue_that_does_not_ask_the_question_drew_none_of_its_labels(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    save_rubric(project, lead, [{**QUESTIONS[0], "key": "style"}])
+    queue = queues.create_queue(project, lead, {"name": "style", "runs": [run], "selection": "random", "count": 40})
+    save_rubric(project, lead, QUESTIONS)
+    store_labels(
+        run, lead, [Answer(sample, "correct", True) for sample in queue.items.values_list("sample", flat=True)]
+    )
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert (found["labelled"], found["hand_picked"]) == (0, 40)
+
+
+def test_answers_to_an_earlier_version_of_the_question_are_not_wrong(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    samples = list(Sample.objects.filter(step__run=run, score=1.0).order_by("pk").values_list("pk", flat=True)[:4])
+    options = [{"key": key, "title": key} for key in ("right", "wrong")]
+    save_rubric(project, lead, [{"key": "correct", "title": "Correct?", "kind": "choice", "options": options}])
+    store_labels(run, lead, [Answer(sample, "correct", "right") for sample in samples[:3]])
+    save_rubric(project, lead, QUESTIONS)
+    store_labels(run, lead, [Answer(samples[3], "correct", True)])
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert (found["hand_picked"], found["suspected_hacks"], found["outdated_answers"]) == (1, [], 3)
+    client = Client()
+    client.force_login(lead)
+    for steps in ("", "&steps=1&than=2"):
+        page = client.get(f"/runs/{run.uid}/reward-check/?threshold=0.5{steps}").content.decode()
+        assert "3 answers do not fit the question as it is now" in page
+
+
+def test_a_person_who_chose_none_of_several_choices_has_answered(project: Project, lead: User) -> None:
+    options = [{"key": key, "title": key} for key in ("rude", "long")]
+    style = {"key": "style", "title": "What is bad?", "kind": "choices", "options": options}
+    save_rubric(project, lead, [*QUESTIONS, style])
+    run = builders.run(project, "style")
+    push(run, [{"response": f"answer {n}"} for n in range(3)])
+    queue = queues.create_queue(project, lead, {"name": "style", "runs": [run]})
+    given: list[dict[str, Any]] = [
+        {"correct": True, "style": ["rude"]},
+        {"correct": True},
+        {"review": "cannot-judge"},
+    ]
+    items = list(queue.items.order_by("position"))
+    for item, answers in zip(items, given, strict=True):
+        queues.submit_answers(item, lead, {name: {"value": value} for name, value in answers.items()})
+    question = next(row for row in load_rubric(project).questions if row.key == "style")
+    labels = load_question_labels(run, question)
+    first, second, _last = (item.sample for item in items)
+    assert labels.decide_options() == {
+        "rude": {first: True, second: False},
+        "long": {first: False, second: False},
+    }
+    assert {row.pk for row in labels.rows} == {first, second}
 
 
 def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(project: Project, lead: User) -> None:

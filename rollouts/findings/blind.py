@@ -1,4 +1,4 @@
-"""What a reviewer of an open blind queue does not see in a finding: what others say about samples."""
+"""What a reviewer of an open blind queue does not see in a finding: what others say about samples, and re-scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.findings.charts import QUERY_PREFIX
 from rollouts.metrics import RESCORE_METRICS
 from rollouts.models import EvidenceItem, Queue
-from rollouts.query import parse_query
+from rollouts.query import RESCORE_PREFIX, Query, parse_query
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
@@ -28,8 +28,8 @@ def reviews_blind_queue(user: User | AnonymousUser, project: Project) -> bool:
 
 
 def show_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
-    """Returns the content of the item. If `is_blind`, rates, counts and curves of labels are `{"hidden": true}` with
-    their run and step, and samples have no flags."""
+    """Returns the content of the item. If `is_blind`, rates, counts and curves of labels and re-scores are
+    `{"hidden": true}` with their run and step, and samples have no flags."""
     snapshot = row.shown
     if not is_blind:
         return snapshot
@@ -46,7 +46,7 @@ def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
         case EvidenceItem.Kind.RATES:
             return True
         case EvidenceItem.Kind.QUERY:
-            return asks_labels(snapshot.get("q", ""))
+            return RESCORE_PREFIX in snapshot.get("ordering", "") or asks_labels(snapshot.get("q", ""))
         case EvidenceItem.Kind.CHART:
             if any(name.startswith(RESCORE_METRICS) for name in snapshot["names"]):
                 return True
@@ -57,14 +57,18 @@ def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
 
 def counts_labels(chart: str) -> bool:
     try:
-        queries = ChartQuery.parse(chart).parse_queries()
-        return any(query.asks_labels or query.may_ask_rescores for query in queries if query)
+        return any(may_tell(query) for query in ChartQuery.parse(chart).parse_queries() if query)
     except InvalidInputError:  # of a version whose queries were different
         return True
 
 
 def asks_labels(q: str) -> bool:
     try:
-        return parse_query(q).asks_labels
+        return may_tell(parse_query(q))
     except InvalidInputError:
         return True
+
+
+def may_tell(query: Query) -> bool:
+    """Whether the result may depend on labels or re-scores."""
+    return query.asks_labels or query.may_ask_rescores

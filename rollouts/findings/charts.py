@@ -50,7 +50,8 @@ def snapshot_charts(
     ]
     if not curves:
         message = _("{run} has no metric called {name}.")
-        raise NotFoundError(message.format(run=runs[0].name, name=charts[0][:80]), "names")
+        source = runs[0].name if runs else groups[0].name
+        raise NotFoundError(message.format(run=source, name=charts[0][:80]), "names")
     sources = [serialize_run(run) for run in runs] + [describe_group(group) for group in groups]
     return {
         "names": charts,

@@ -224,7 +224,8 @@ class LabelAction(models.Model):
     """An action of one user on the labels of one or more samples of a run, which can be undone.
 
     `before` is {"was": [[label id, its `updated_at` after the action, state before the action, its `updated_at` then,
-    state after]], "states": [...]}. States are positions in `states`; both values before are null for a new label.
+    state after, the user who had stored it if that was another one]], "states": [...]}. States are positions in
+    `states`; both values before are null for a new label.
     `rollouts/labels/states.py` reads it, and the form that earlier versions wrote.
     """
 

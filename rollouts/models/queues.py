@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 
-from rollouts.models.labels import BlindQueues, LabelAction, Rubric
+from rollouts.models.labels import OK_ANSWER, REVIEW_NAME, BlindQueues, Label, LabelAction, LabelQuerySet, Rubric
 from rollouts.models.projects import Membership, Project
 from rollouts.models.runs import Run
+from rollouts.models.samples import Sample
 from rollouts.models.steps import Step
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+CORRECTION_NAME: Final = "correction"  # of the label that any queue of samples may get
+COMPARISON_NAMES: Final = ("rank", "better-than", "equal-to")  # of the labels about the responses of a group
 
 
 class QueueQuerySet(models.QuerySet["Queue"]):
@@ -162,11 +166,23 @@ class QueueSlotQuerySet(models.QuerySet["QueueSlot"]):
 
     def free_for(self, user: User, now: datetime) -> QueueSlotQuerySet:
         """Available unanswered slots that nobody else holds now, of items that the user has neither answered nor
-        skipped."""
-        own = QueueSlot.objects.filter(item=OuterRef("item"), user=user.pk, done_at__isnull=False)
+        skipped. Of an item that they hold, only their own."""
+        own = QueueSlot.objects.filter(item=OuterRef("item"), user=user.pk).exclude(pk=OuterRef("pk"))
         skipped = QueueDraft.objects.filter(item=OuterRef("item"), user=user.pk, skipped_at__isnull=False)
         free = Q(user=None) | Q(user=user.pk) | Q(reserved_until__lt=now)
         return self.available().filter(free, ~Exists(own), ~Exists(skipped), done_at=None)
+
+    def reopen_undone(self, run: Run, user: User) -> int:
+        """Gives back the slots whose answer the user has undone outside the queue. Returns their number. After an
+        undone edit the answer before it is left, so the slot stays completed. A slot that is locked is left out: its
+        person is answering or undoing it, and waits for the labels that the caller holds."""
+        rows = self.filter(user=user, action__run=run, action__undone_at__isnull=False, done_at__isnull=False)
+        undone = rows.select_related("item__queue__rubric")
+        undone = undone.select_for_update(of=("self",), no_key=True, skip_locked=True)
+        empty = [slot.pk for slot in undone if not slot.find_labels(user).exists()]
+        return self.filter(pk__in=empty).update(
+            user=None, reserved_until=None, opened_at=None, done_at=None, seconds=None, action=None
+        )
 
 
 class QueueSlot(models.Model):
@@ -201,6 +217,20 @@ class QueueSlot(models.Model):
 
     def __str__(self) -> str:
         return f"slot {self.number} of {self.item_id}"
+
+    def find_labels(self, user: User) -> LabelQuerySet:
+        """Returns the answers to the questions of the queue that its person has given since they opened the item. What
+        they said before belongs to another queue or to no queue."""
+        item, queue = self.item, self.item.queue
+        labels: LabelQuerySet = Label.objects.active().filter(author=user.get_username(), source="human")
+        if self.opened_at:
+            labels = labels.filter(updated_at__gte=self.opened_at)
+        if item.group:
+            group = Sample.objects.filter(step=item.step_id, group=item.group).values("pk")
+            return labels.filter(sample__in=group, name__in=COMPARISON_NAMES)
+        asked = queue.questions or ([row["key"] for row in queue.rubric.questions] if queue.rubric else [REVIEW_NAME])
+        labels = labels.filter(sample=item.sample, name__in=[*asked, CORRECTION_NAME, REVIEW_NAME])
+        return labels if REVIEW_NAME in asked else labels.exclude(name=REVIEW_NAME, answer=OK_ANSWER)
 
 
 class QueueDraft(models.Model):

@@ -32,7 +32,14 @@ from rollouts.queues.create import (
     preview_queue,
 )
 from rollouts.queues.group_answers import GroupAnswers, JudgedPair, load_group_answers
-from rollouts.queues.groups import ORDER_KEY, OUTCOMES, PAIRS_KEY, format_pair, list_group_samples
+from rollouts.queues.groups import (
+    ORDER_KEY,
+    OUTCOMES,
+    PAIRS_KEY,
+    check_group_version,
+    format_pair,
+    list_group_samples,
+)
 from rollouts.queues.manage import close_queue, reopen_queue, update_queue
 from rollouts.queues.orders import save_order_draft, store_order
 from rollouts.queues.pairs import save_pairs_draft, store_pairs
@@ -66,13 +73,13 @@ from rollouts.queues.slots import (
 __all__ = [
     "GroupAnswers", "ItemAnswers", "ItemContent", "JudgedPair", "MAX_ITEMS", "MAX_PAIRS", "ORDER_KEY", "OUTCOMES",
     "OwnProgress", "PAIRS_KEY", "PersonProgress", "QuestionAgreement", "QueueAgreement", "QueueClosedError",
-    "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError", "claim_item", "claim_next",
-    "close_queue", "create_queue", "decide_answer", "extend_growing_queues", "extend_queue", "find_skipped",
-    "forecast_end", "format_pair", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples",
-    "list_open_queues", "list_questions", "load_answer_of", "load_answers", "load_entered_answers",
-    "load_entered_content", "load_group_answers", "load_item_content", "load_own_progress", "load_people_progress",
-    "load_progress", "load_queue_rubric", "measure_queue_agreement", "preview_queue", "renew_slot",
-    "reoffer_skipped_items", "reopen_queue", "resolve_order", "save_draft", "save_order_draft", "save_pairs_draft",
-    "skip_item", "store_order", "store_pairs", "submit_answers", "undo_submission", "update_queue",
-    "withdraw_decision",
+    "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError", "check_group_version",
+    "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues",
+    "extend_queue", "find_skipped", "forecast_end", "format_pair", "has_growing_queues", "has_items_to_answer",
+    "list_given", "list_group_samples", "list_open_queues", "list_questions", "load_answer_of", "load_answers",
+    "load_entered_answers", "load_entered_content", "load_group_answers", "load_item_content", "load_own_progress",
+    "load_people_progress", "load_progress", "load_queue_rubric", "measure_queue_agreement", "preview_queue",
+    "renew_slot", "reoffer_skipped_items", "reopen_queue", "resolve_order", "save_draft", "save_order_draft",
+    "save_pairs_draft", "skip_item", "store_order", "store_pairs", "submit_answers", "undo_submission",
+    "update_queue", "withdraw_decision",
 ]  # fmt: skip

@@ -130,9 +130,12 @@ def list_given(entry: ItemAnswers, question: Question) -> list[Answer]:
 
 def load_answer_of(item: QueueItem, name: str, author: str) -> Any:
     """Returns what this person answered. Raises NotFoundError."""
-    rows = Label.objects.active().filter(sample=item.sample, name=name, author=author, source="human")
-    label = rows.first()
-    if label is None:
-        message = _("{user} has not answered this question.")
-        raise NotFoundError(message.format(user=author[:40]), "author")
-    return label.value
+    rows = Label.objects.active().filter(sample=item.sample, author=author, source="human")
+    if label := rows.filter(name=name).first():
+        return label.value
+    asked = any(question.key == name and question.kind == "choices" for question in list_questions(item.queue))
+    has_completed = asked and item.slots.filter(user__username=author, done_at__isnull=False).exists()
+    if has_completed and not rows.filter(name=REVIEW_QUESTION.key, answer=f" {CANNOT_JUDGE} ").exists():
+        return []
+    message = _("{user} has not answered this question.")
+    raise NotFoundError(message.format(user=author[:40]), "author")

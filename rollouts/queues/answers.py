@@ -79,7 +79,8 @@ def decide_answer(
     question = next((question for question in list_questions(item.queue) if question.key == name), None)
     if question is None:
         raise InvalidInputError(f"This queue does not ask {name[:40]!r}.", "name")
-    parsed = question.parse_value(value).value
+    chooses_none = question.kind == "choices" and value == []  # an answer, though no label is stored for it
+    parsed = [] if chooses_none else question.parse_value(value).value
     with transaction.atomic():
         check_decision_seen(item, name, seen)
         defaults = {"value": parsed, "reason": reason[:MAX_REASON_CHARS], "user": by}

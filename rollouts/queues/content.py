@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import NotFoundError
 from rollouts.models import Queue, QueueItem, Sample
-from rollouts.queues.groups import ORDER_KEY, build_pairs, list_group_samples, shuffle_for
+from rollouts.queues.groups import ORDER_KEY, build_pairs, hash_responses, list_group_samples, shuffle_for
 from rollouts.queues.slots import load_entered_answers
 from rollouts.samples import (
     IMAGE_KEYS,
@@ -46,7 +46,8 @@ class ResponseContent:
 class ItemContent:
     """The prompt and the responses of an item. `context` says where it comes from and why it was drawn; it is empty
     in a blind queue. `pairs`: the numbers of the responses that are compared, the left one first. `images` are
-    those of all responses; in a blind queue those of the messages and of columns of images, without their paths."""
+    those of all responses; in a blind queue those of the messages and of columns of images, without their paths.
+    `version` is that of a group, see `check_group_version`."""
 
     prompt: str | None
     messages: list[dict[str, Any]] | None
@@ -55,6 +56,7 @@ class ItemContent:
     context: dict[str, Any] = field(default_factory=dict)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     images: list[SampleImage] = field(default_factory=list)
+    version: str = ""
 
 
 def load_item_content(item: QueueItem, user: User) -> ItemContent:
@@ -75,7 +77,8 @@ def load_item_content(item: QueueItem, user: User) -> ItemContent:
     first = bodies[samples[0].pk]
     context = {} if blind else build_context(item, samples[0], first)
     pairs = build_pairs(item, user, samples) if item.queue.asks_pairs else []
-    return ItemContent(first.prompt, first.messages, first.tools, responses, context, pairs, images)
+    version = hash_responses(user, item, samples) if item.queue.unit == Queue.Unit.GROUP else ""
+    return ItemContent(first.prompt, first.messages, first.tools, responses, context, pairs, images, version)
 
 
 def select_images(body: SampleBody, *, blind: bool) -> list[SampleImage]:
@@ -107,6 +110,7 @@ def build_response(
 
 
 def build_context(item: QueueItem, sample: Sample, body: SampleBody) -> dict[str, Any]:
+    """Without stratum and probability: known items have none, and reviewers must not recognise them."""
     return {
         "run": sample.step.run.uid,
         "run_name": sample.step.run.name,
@@ -116,8 +120,6 @@ def build_context(item: QueueItem, sample: Sample, body: SampleBody) -> dict[str
         "data_source": sample.data_source,
         "ground_truth": body.ground_truth,
         "reason": explain_item(item),
-        "stratum": item.stratum,
-        "probability": item.probability,
     }
 
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import transaction
@@ -38,6 +38,8 @@ MAX_NAME_CHARS: Final = 80
 MAX_USER_NAME_CHARS: Final = 150
 MAX_SEED: Final = 2**31 - 1
 INSERTED_ROWS: Final = 500
+MAX_DUMP_DELAY: Final = timedelta(minutes=15)  # after the end of a run its last dumps may still be on their way
+MAX_PAUSE: Final = timedelta(days=7)  # a run without an end and without any update for so long does not go on
 REVIEW_ROLES: Final = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
 
 
@@ -196,11 +198,11 @@ def draw_from_runs(queue: Queue, runs: Sequence[Run], by: User, limit: int) -> d
 
 
 def find_complete_steps(run: Run) -> list[int]:
-    """Returns the ids of the steps that get no more samples: while the run runs, all but the newest of each split and
-    step kind, whose numbers count different things."""
+    """Returns the ids of the steps that get no more samples: all but the newest of each split and step kind, whose
+    numbers count different things. Those too when nothing has arrived for a while; a silent run may go on."""
     rows = run.steps.current().filter(samples__gt=0).order_by("split", "step")
     steps = list(rows.values_list("pk", "split", "step_kind", "step"))
-    if run.status not in ("planned", "running"):
+    if timezone.now() - run.seen_at > (MAX_DUMP_DELAY if run.outcome else MAX_PAUSE):
         return [pk for pk, *_place in steps]
     newest = {(split, kind): step for _pk, split, kind, step in steps}
     return [pk for pk, split, kind, step in steps if step < newest[split, kind]]

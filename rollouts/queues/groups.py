@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
+from django.utils.translation import gettext as _
+
+from rollouts.errors import OutdatedError
 from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, RANK_QUESTION
 from rollouts.models import Label, LabelQuerySet, QueueItem, Sample
 
@@ -36,6 +39,32 @@ def hash_parts(*parts: object) -> bytes:
 def shuffle_for(user: User, item: QueueItem, samples: list[Sample]) -> list[Sample]:
     """Returns the responses of a group in an order of the person's own, always the same."""
     return samples if len(samples) < 2 else sorted(samples, key=lambda sample: hash_parts(user.pk, item.pk, sample.pk))
+
+
+def hash_responses(user: User, item: QueueItem, shuffled: Iterable[Sample]) -> str:
+    """Returns the version of the group as this person sees it: in another one the numbers mean other responses."""
+    return hash_parts(user.pk, item.pk, *(sample.pk for sample in shuffled)).hex()
+
+
+def compute_group_version(item: QueueItem, user: User) -> str:
+    return hash_responses(user, item, shuffle_for(user, item, list_group_samples(item)))
+
+
+def check_group_version(item: QueueItem, user: User, version: str) -> None:
+    """Raises OutdatedError if the person saw another version of the group. A script may send none."""
+    if version and version != compute_group_version(item, user):
+        message = _("The responses of this group have changed since you opened it. Look at them again.")
+        raise OutdatedError(message, "version")
+
+
+def drop_outdated_pairs(item: QueueItem, user: User, answers: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answers of a draft without pairs of another version of the group. Earlier releases stored none."""
+    if PAIRS_KEY not in answers:
+        return answers
+    pairs = dict(answers[PAIRS_KEY])
+    is_current = pairs.pop("version", "") in ("", compute_group_version(item, user))
+    kept = {name: answer for name, answer in answers.items() if name != PAIRS_KEY}
+    return {**kept, PAIRS_KEY: pairs} if is_current else kept
 
 
 def draw_pairs(item: QueueItem, samples: Iterable[str], count: int) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from rollouts.lib import parse_integer, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import Project, Queue
 from rollouts.projects import record_audit_entry
-from rollouts.queues.create import MAX_MINUTES, MAX_NAME_CHARS, parse_due, parse_people
+from rollouts.queues.create import MAX_MINUTES, MAX_NAME_CHARS, parse_due, parse_people, parse_texts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -47,9 +47,11 @@ def update_queue(queue: Queue, by: User, changes: Mapping[str, Any], *, seen: Ma
         minutes = parse_integer(changes["reservation_minutes"], "reservation_minutes", minimum=1, maximum=MAX_MINUTES)
         queue.reservation_minutes = minutes or queue.reservation_minutes
     if "reviewers" in changes or "roles" in changes:
-        before = {"reviewers": [user.get_username() for user in queue.reviewers.all()], "roles": queue.roles}
-        people, queue.roles = parse_people(queue.project, {**before, **changes})
-        queue.reviewers.set(people)
+        before = {user.get_username(): user for user in queue.reviewers.all()}
+        names = parse_texts(changes, "reviewers") if "reviewers" in changes else list(before)
+        new = [name for name in names if name not in before]  # who is in it stays, also without a role in the project
+        people, queue.roles = parse_people(queue.project, {"roles": queue.roles, **changes, "reviewers": new})
+        queue.reviewers.set([*people, *(user for name, user in before.items() if name in names)])
     queue.save(update_fields=COLUMNS)
     record_audit_entry(by, "queue.update", queue.name, project=queue.project, queue=queue.pk, changed=sorted(changes))
     notify_topics("queues")
@@ -64,12 +66,19 @@ def lock_queue(queue: Queue) -> None:
 
 def select_changes(queue: Queue, changes: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what differs from `seen`. Reviewers are those of the queue, with those that were added and without those
-    that were removed."""
+    that were removed. Raises ConflictError if that leaves nobody, though neither lead removed them all."""
     changed = {name: value for name, value in changes.items() if name not in seen or value != seen[name]}
     if "reviewers" in changed and "reviewers" in seen:
         before, after = set(seen["reviewers"]), set(changed["reviewers"])
         now = {user.get_username() for user in queue.reviewers.all()}
-        changed["reviewers"] = sorted(now - (before - after) | (after - before))
+        left = now - (before - after) | (after - before)
+        if now and after and not left and not queue.roles:
+            message = _(
+                "Another lead has removed the other reviewers. Load the page again: with nobody chosen everybody could "
+                "answer."
+            )
+            raise ConflictError(message, "reviewers")
+        changed["reviewers"] = sorted(left)
     return changed
 
 

@@ -8,6 +8,7 @@ stays as a draft.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,9 +29,17 @@ from rollouts.labels import (
 )
 from rollouts.lib import make_storable
 from rollouts.live import delay_notifications, notify_topics
-from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot
+from rollouts.models import OK_ANSWER, Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot
 from rollouts.queues.create import load_queue_rubric
-from rollouts.queues.groups import COMPARISON_KEYS, load_own_labels, load_stored_order, load_stored_pairs
+from rollouts.queues.groups import (
+    COMPARISON_KEYS,
+    PAIRS_KEY,
+    compute_group_version,
+    drop_outdated_pairs,
+    load_own_labels,
+    load_stored_order,
+    load_stored_pairs,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -170,6 +179,8 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
     else:
         known = EXTRA_KEYS | {question.key for question in list_questions(item.queue)}
     kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
+    if item.queue.asks_pairs and PAIRS_KEY in kept:
+        kept[PAIRS_KEY] = {**kept[PAIRS_KEY], "version": compute_group_version(item, user)}
     QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": make_storable(kept)})
     for slot in item.slots.unanswered().filter(user=user).select_related("queue"):
         renew_own(slot, user, timezone.now())
@@ -181,8 +192,11 @@ def load_entered_answers(item: QueueItem, user: User, is_done: bool | None = Non
     {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}. `is_done`: whether the user
     has answered the item, if the caller knows."""
     draft = QueueDraft.objects.filter(item=item, user=user).first()
-    if draft and draft.answers:
-        return dict(draft.answers)
+    answers = dict(draft.answers) if draft else {}
+    if item.queue.asks_pairs:
+        answers = drop_outdated_pairs(item, user, answers)
+    if answers:
+        return answers
     if is_done is None:
         is_done = item.slots.filter(user=user, done_at__isnull=False).exists()
     if not is_done:
@@ -216,18 +230,23 @@ def reoffer_skipped_items(queue: Queue, user: User) -> int:
 
 
 def submit_answers(
-    item: QueueItem, user: User, answers: Mapping[str, Mapping[str, Any]], *, seconds: float | None = None
+    item: QueueItem,
+    user: User,
+    answers: Mapping[str, Mapping[str, Any]],
+    *,
+    seconds: float | None = None,
+    was_shown: bool = True,
 ) -> LabelAction:
     """Stores the answers as labels and completes the slot, or replaces the answers of a completed one.
 
     `answers` is {question: {value, rationale, start, end}}; for a queue of groups see `orders.py` and `pairs.py`.
-    `seconds`: the time that the user had the item open, measured by the page. Raises InvalidInputError if an answer is
-    missing or not valid, SlotTakenError if another person has the slot now, and QueueClosedError. Then the answers are
-    a draft.
+    `seconds`: the time that the user had the item open, measured by the page. `was_shown` is that of
+    `find_removable_names`. Raises InvalidInputError if an answer is missing or not valid, SlotTakenError if another
+    person has the slot now, and QueueClosedError. Then the answers are a draft.
     """
     try:
         check_open(item.queue)
-        rows = build_answers(item, user, answers)
+        rows = build_answers(item, user, answers, was_shown=was_shown)
         return complete_item(item, user, rows, seconds)
     except InvalidInputError:
         save_draft(item, user, {name: dict(answer) for name, answer in answers.items()})
@@ -247,15 +266,21 @@ def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: 
         measured = (now - locked.opened_at).total_seconds() if locked.opened_at else None
         locked.seconds = locked.seconds or min(MAX_SECONDS, seconds if seconds is not None else measured or 0.0)
         locked.done_at, locked.reserved_until = now, None
-        locked.action = action if action.pk else locked.action
-        locked.save(update_fields=["done_at", "reserved_until", "seconds", "action"])
+        changed = ["done_at", "reserved_until", "seconds"]
+        if action.pk:  # else the action before stays, unless `store_labels` has just deleted it
+            locked.action = action
+            changed.append("action")
+        locked.save(update_fields=changed)
         QueueDraft.objects.filter(item=item, user=user).delete()
     notify_topics("queues", sparse=True)
     return action
 
 
-def build_answers(item: QueueItem, user: User, answers: Mapping[str, Mapping[str, Any]]) -> list[Answer]:
-    """Returns the labels to store. "Cannot judge" is an answer to all questions. Raises InvalidInputError."""
+def build_answers(
+    item: QueueItem, user: User, answers: Mapping[str, Mapping[str, Any]], *, was_shown: bool = True
+) -> list[Answer]:
+    """Returns the labels to store. "Cannot judge" is an answer to all questions: it replaces also what another queue
+    got. Raises InvalidInputError."""
     questions = {question.key: question for question in list_questions(item.queue)}
     given = {name: answer for name, answer in answers.items() if answer.get("value") not in (None, "", [])}
     known = [*questions, *sorted(EXTRA_KEYS)]
@@ -269,21 +294,29 @@ def build_answers(item: QueueItem, user: User, answers: Mapping[str, Mapping[str
         raise InvalidInputError(message.format(title=missing[0].title), missing[0].key)
     if not given:
         raise InvalidInputError(_("Answer at least one question, or skip the item."), next(iter(questions), ""))
+    removable = find_removable_names(item, user, was_shown=was_shown) | (set(questions) if cannot_judge else set())
     rows = []
     for name in known:
         answer = given.get(name)
         if answer is not None:
             details = {key: answer[key] for key in ("rationale", "start", "end") if answer.get(key) not in (None, "")}
             rows.append(Answer(item.sample, name, answer["value"], **details))
-        elif name != REVIEW_QUESTION.key or cannot_judge_so_far(item, user):
+        elif name in removable:
             rows.append(Answer(item.sample, name, None))  # an answer that was removed
     return rows
 
 
-def cannot_judge_so_far(item: QueueItem, user: User) -> bool:
-    """Whether the user has said "cannot judge" about the sample. Their OK stays next to other answers."""
-    own = load_own_labels([item.sample], user)
-    return own.filter(name=REVIEW_QUESTION.key, answer=f" {CANNOT_JUDGE} ").exists()
+def find_removable_names(item: QueueItem, user: User, *, was_shown: bool) -> set[str]:
+    """Returns the names of the labels of the user that are removed if they are not given.
+
+    A first answer removes nothing, since another queue may have asked the same about the sample. Later the page shows
+    what the user has said, also in another queue. Unless it `was_shown` to them, as when a first answer is sent again,
+    only what they said here is removed. Their OK stays next to other answers."""
+    own = item.slots.filter(user=user, done_at__isnull=False).first()
+    if own is None:
+        return set()
+    labels = load_own_labels([item.sample], user) if was_shown else own.find_labels(user)
+    return set(labels.exclude(name=REVIEW_QUESTION.key, answer=OK_ANSWER).values_list("name", flat=True))
 
 
 def undo_submission(queue: Queue, user: User) -> QueueItem:
@@ -304,13 +337,30 @@ def undo_submission(queue: Queue, user: User) -> QueueItem:
             raise ConflictError(_("This answer was just changed in another window. Load the page again."))
         if slot.action and slot.action.undone_at is None and is_newest_action(slot.action):
             undo_label_action(slot.item.run, user)
-        QueueDraft.objects.update_or_create(item=slot.item, user=user, defaults={"answers": entered})
+        withdraw_answers(slot, user)
+        save_draft(slot.item, user, entered)
     notify_topics("queues", sparse=True)
     item: QueueItem = slot.item
     return item
 
 
+def withdraw_answers(slot: QueueSlot, user: User) -> None:
+    """Withdraws what an undo has left of the answers: it takes back their last change only. If the user has answered
+    the sample or the group in another queue too, they stay: they are the answers of that queue as well."""
+    item = slot.item
+    same: dict[str, Any] = (
+        {"step": item.step_id, "group": item.group} if item.group else {"sample": item.sample, "group": ""}
+    )
+    shared = QueueSlot.objects.filter(user=user, done_at__isnull=False, item__in=QueueItem.objects.filter(**same))
+    if shared.exclude(pk=slot.pk).exists():
+        return
+    rows = [Answer(label.sample, label.name, None) for label in slot.find_labels(user)]
+    if rows:
+        with suppress(NotFoundError):  # of a sample that is gone; its labels are read by nobody
+            store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
+
+
 def is_newest_action(action: LabelAction) -> bool:
-    """Whether an undo of the user in this run undoes this action. Else their labels stay until they answer again."""
+    """Whether an undo of the user in this run undoes this action."""
     rows = LabelAction.objects.filter(run=action.run_id, user=action.user_id, undone_at=None)
     return rows.order_by("-created_at", "-pk").values_list("pk", flat=True).first() == action.pk

@@ -28,7 +28,10 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     left, right = str(page.locator(".pair").first.get_attribute("data-pair")).split("-")
     shown = [card.get_attribute("data-response") for card in page.locator(".order-card:visible").all()]
     assert shown == [left, right]
+    refused = {"message": "The responses have changed.", "code": "outdated"}
+    page.route("**/answers/", lambda route: route.fulfill(status=400, json=refused), times=1)
     page.keyboard.press("ArrowRight")
+    expect(page.locator("[data-answer-error]")).to_have_text("The responses have changed.")
     page.keyboard.press("=")
     page.keyboard.press("Backspace")
     page.keyboard.press("Backspace")
@@ -46,3 +49,4 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     page.keyboard.press("u")
     expect(page.locator(f"article[data-item='{item}']")).to_be_visible()
     assert read_answers(page) == ["left", "equal", "skip"]
+    visit.forgive()  # the refused draft

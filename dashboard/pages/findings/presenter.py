@@ -33,6 +33,7 @@ from rollouts.storage import read_image
 Kind = EvidenceItem.Kind
 MAX_MARKED_RANGES = 200
 MAX_EMBEDDED_BYTES = 2 << 20  # of an image in an exported file
+MAX_FILE_BYTES = 32 << 20  # of all its images: the file is built in memory
 KIND_NAMES = {
     Kind.SAMPLE: N_("Sample"),
     Kind.QUERY: N_("Query"),
@@ -44,7 +45,8 @@ KIND_NAMES = {
 @dataclass
 class PresentedItem:
     """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists.
-    `embedded`: the page leaves the server, so it contains its images and has no links."""
+    `embedded`: the page leaves the server, so it contains its images and has no links. `left_out`: the positions of
+    images that are too large for it."""
 
     row: EvidenceItem
     snapshot: dict[str, Any]
@@ -52,6 +54,7 @@ class PresentedItem:
     first: bool
     last: bool
     embedded: bool = False
+    left_out: frozenset[int] = frozenset()
 
     @property
     def kind_name(self) -> str:
@@ -94,16 +97,18 @@ class PresentedItem:
     @property
     def images(self) -> list[ShownImage]:
         images = [SampleImage(**image) for image in self.snapshot.get("images", [])]
-        return [self.embed_image(image) if self.embedded else self.link_image(image) for image in images]
+        if not self.embedded:
+            return [self.link_image(image) for image in images]
+        return [self.embed_image(image, fits=at not in self.left_out) for at, image in enumerate(images)]
 
     def link_image(self, image: SampleImage) -> ShownImage:
         url = reverse("finding-image", args=[self.row.pk, image.sha256]) if image.sha256 else ""
         return ShownImage(image, url)
 
-    def embed_image(self, image: SampleImage) -> ShownImage:
+    def embed_image(self, image: SampleImage, *, fits: bool) -> ShownImage:
         if not image.sha256:
             return ShownImage(image, "")
-        if image.bytes > MAX_EMBEDDED_BYTES:
+        if not fits:
             return ShownImage(replace(image, problem=_("The image is too large for this file.")), "")
         data = read_image(self.row.finding.project.image_owner, image.sha256)
         return ShownImage(image, encode_data_url(data or b"") or "")
@@ -188,7 +193,7 @@ def describe_chart(name: str) -> str:
         "score": _("mean score of {q}") if q else _("mean score"),
         "length": _("mean length of {q}") if q else _("mean length"),
     }
-    title = titles.get(measure, name).replace("{q}", q).replace("{among}", among)
+    title = titles.get(measure, name).replace("{q}", q).replace("{among}", among.replace("%7C", "|"))
     return title if split == "train" else f"{title} ({split})"
 
 
@@ -196,10 +201,26 @@ def build_evidence_items(finding: Finding, *, embedded: bool = False, is_blind: 
     rows = list(finding.exhibits.select_related("run", "user", "finding__project"))
     last = len(rows) - 1
     shown = [(row, show_evidence(row, is_blind=is_blind)) for row in rows]
+    left_out = find_large_images(snapshot for _row, snapshot in shown)
     return [
-        PresentedItem(row, snapshot, build_source_path(row, snapshot), at == 0, at == last, embedded)
+        PresentedItem(row, snapshot, build_source_path(row, snapshot), at == 0, at == last, embedded, left_out[at])
         for at, (row, snapshot) in enumerate(shown)
     ]
+
+
+def find_large_images(snapshots: Iterable[dict[str, Any]]) -> list[frozenset[int]]:
+    """The positions of the images of each snapshot that one file cannot contain, alone or with those before them."""
+    found: list[frozenset[int]] = []
+    total = 0
+    for snapshot in snapshots:
+        large: set[int] = set()
+        for at, image in enumerate(snapshot.get("images", [])):
+            if image["bytes"] > min(MAX_EMBEDDED_BYTES, MAX_FILE_BYTES - total):
+                large.add(at)
+            else:
+                total += image["bytes"]
+        found.append(frozenset(large))
+    return found
 
 
 def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
@@ -226,9 +247,12 @@ def describe_sample(snapshot: dict[str, Any]) -> list[str]:
     """The facts of a sample that are shown next to its score."""
     tokens, advantage = snapshot.get("tokens"), snapshot.get("advantage")
     length = _("{count} chars") if tokens is None else _("{count} tok")
-    inferred = _("looks truncated") if "trunc?" in snapshot.get("facets", []) else ""
+    facets = snapshot.get("facets", [])
+    is_unknown = tokens is None and "no-text" in facets
+    count = "–" if is_unknown else f"{snapshot.get('chars', 0) if tokens is None else tokens:,}"
+    inferred = _("looks truncated") if "trunc?" in facets else ""
     facts = [
-        length.format(count=f"{snapshot.get('chars', 0) if tokens is None else tokens:,}"),
+        length.format(count=count),
         _("truncated") if snapshot.get("truncated") else inferred,
         "" if advantage is None else _("adv {advantage}").format(advantage=format_signed_number(advantage)),
         _("n {index}").format(index=snapshot["index"]) if snapshot.get("index") is not None else "",

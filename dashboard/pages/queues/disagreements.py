@@ -152,15 +152,15 @@ def compare_question(
     for at, answer in enumerate(queues.list_given(entry, question), 1):
         label = labels.get((question.key, answer.person))
         text = "–" if answer.value is None else format_value(question, answer.value)
-        differs = question.key in differing
+        may_take = question.key in differing and (label is not None or answer.value == [])
         answers.append(
             PersonAnswer(
                 answer.person,
                 text,
                 label.rationale if label else "",
                 response[label.start : label.end][:MAX_MARK_CHARS] if label and label.start is not None else "",
-                item_view.get_digit(at) if question.key == first and label and differs else "",
-                differs and label is not None,
+                item_view.get_digit(at) if question.key == first and may_take else "",
+                may_take,
             )
         )
     given = {"value": decision.value} if decision else {}

@@ -100,8 +100,11 @@ def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict[str, Any]:
     progress = queues.load_progress([queue])[queue.pk]
-    members = queue.project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
-    chosen = {user.pk: user.get_username() for user in queue.reviewers.all()}
+    members = queue.project.memberships.filter(role__in=queues.REVIEW_ROLES)
+    names = list(members.values_list("user__username", flat=True))
+    chosen = {user.get_username(): user for user in queue.reviewers.all()}
+    former = [name for name in chosen if name not in names]  # else saving the form would remove them, perhaps the last
+    cannot_answer = {name for name in former if not queue.accepts(chosen[name])}  # an administrator needs no membership
     draft = {
         "name": queue.name,
         "due_at": timezone.localtime(queue.due_at).strftime("%Y-%m-%d %H:%M") if queue.due_at else "",
@@ -116,10 +119,10 @@ def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict
         "questions": queues.list_questions(queue),
         "people": queues.load_people_progress(queue),
         "ends_at": queues.forecast_end(queue, progress, timezone.now()),
-        "members": [(member.user.get_username(), member.user_id in chosen) for member in members],
+        "members": [(name, name in chosen, name in cannot_answer) for name in (*names, *former)],
         "may_answer": queue.accepts(common.get_signed_in_user(request)),
         "draft": draft,
-        "seen": {**draft, "reviewers": list(chosen.values())},
+        "seen": {**draft, "reviewers": list(chosen)},
         **more,
     }
 
@@ -157,7 +160,7 @@ def save_queue_form(request: HttpRequest, queue: Queue) -> HttpResponse:
     except InvalidInputError as error:
         queue.refresh_from_db()
         context = build_queue_context(request, queue, error=error, draft=draft, seen=seen)
-        context["members"] = [(name, name in reviewers) for name, _is_chosen in context["members"]]
+        context["members"] = [(name, name in reviewers, is_barred) for name, _chosen, is_barred in context["members"]]
         context["message"] = common.format_form_error(error, FIELD_LABELS)
         return render(request, "queues/queue.html", context, status=400)
     return common.respond_success(request, _("Queue saved."), "queue", queue.pk)
@@ -232,6 +235,8 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     row, user, form = permissions.queue_item_or_404(queue, item), common.get_signed_in_user(request), request.POST
     try:
         seconds = parse_seconds(form.get("seconds", ""))
+        if queue.unit == Queue.Unit.GROUP:
+            queues.check_group_version(row, user, form.get("version", ""))
         if queue.asks_pairs:
             pairs = item_view.parse_pairs(form)
             if form.get("draft"):
@@ -248,7 +253,8 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
             save_draft_form(row, user, form)
             return JsonResponse({"message": ""})
         else:
-            queues.submit_answers(row, user, parse_or_keep_answers(row, user, form), seconds=seconds)
+            answers = parse_or_keep_answers(row, user, form)
+            queues.submit_answers(row, user, answers, seconds=seconds, was_shown=bool(form.get("shown")))
     except RolloutError as error:
         if common.is_script_request(request):
             field = error.field if isinstance(error, InvalidInputError) else ""

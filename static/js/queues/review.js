@@ -12,6 +12,7 @@ import { isSaving, replaceAnswers, saveAnswers, waitForSaving } from "./saving.j
 const DRAFT_DELAY = 900, DRAFT_TIMEOUT = 30000; // ms; the delay after the last change
 const SLOT_TAKEN = "slot_taken"; // the codes of answers that the server keeps as a draft
 const QUEUE_CLOSED = "queue_closed";
+const OUTDATED = "outdated"; // the responses of the group have changed: not even a draft is kept
 const PAIR_KEYS = { ArrowLeft: "1", ArrowRight: "2" };
 const page = document.getElementById("queue-review");
 const panel = document.getElementById("item");
@@ -224,7 +225,10 @@ function saveDraft() {
   const data = readFields(sent);
   data.set("draft", "1");
   const signal = AbortSignal.timeout(DRAFT_TIMEOUT);
-  draft = postData(sent.action, data, signal).catch(() => {}); // the answers themselves are saved with Enter
+  draft = postData(sent.action, data, signal).catch((error) => {
+    // Enter sends everything again. Only if that would be refused too, the person must know it now.
+    if (error.code === OUTDATED && form() === sent) showError(error.message);
+  });
   return draft;
 }
 

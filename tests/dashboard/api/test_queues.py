@@ -61,6 +61,7 @@ def test_a_queue_from_its_creation_to_its_end(lead: ApiClient, ann: ApiClient, r
     assert [row["id"] for row in ann("GET", "queues/?state=mine").json()["results"]] == [queue]
     item = ann("POST", f"{here}next/", {}).json()["item"]
     assert (item["run"], item["step"], item["ground_truth"]) == (run.uid, 770077, "secret-truth")
+    assert not {"stratum", "probability"} & item.keys(), "they would tell which items are known"
     assert [question["key"] for question in item["questions"]] == ["correct", "quality"]
     answers = f"{here}items/{item['id']}/answers/"
     draft = {"answers": {"quality": {"value": 2}}, "draft": True}
@@ -74,7 +75,7 @@ def test_a_queue_from_its_creation_to_its_end(lead: ApiClient, ann: ApiClient, r
     assert ann("POST", f"{here}items/{second['item']['id']}/skip/", {}).status_code == 200
     assert ann("POST", f"{here}next/", {}).json()["item"] is None
     listed = lead("GET", f"{here}items/").json()["results"]
-    assert listed[0]["answers"] == {"correct": {"ann": False}}
+    assert listed[0]["answers"] == {"correct": {"ann": False}} and listed[0]["probability"] == 0.5
     decision = {"question": "correct", "value": True, "reason": "the answer is right"}
     assert lead("POST", f"{here}items/{item['id']}/decide/", decision).status_code == 200
     assert lead("GET", f"{here}items/").json()["results"][0]["decided"] == {"correct": True}
@@ -176,6 +177,19 @@ def test_the_responses_of_a_group_are_shuffled_for_each_person(
         rank = run.labels.get(sample=best, author=user.username, name="rank")
         assert rank.value == 1
     assert len(orders) > 1
+
+
+def test_numbers_of_another_version_of_a_group_are_refused(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    here = f"queues/{create(lead, run, unit='group')}/"
+    item = ann("POST", f"{here}next/", {}).json()["item"]
+    run.steps.get().rows.filter(index=3).update(group="")
+    path, order = f"{here}items/{item['id']}/answers/", [[1], [2], [3]]
+    for is_draft in (True, False):
+        refused = ann("PUT", path, {"order": order, "version": item["version"], "draft": is_draft})
+        assert refused.status_code == 412 and refused.json()["error"]["field"] == "version"
+    now = ann("POST", f"{here}next/", {}).json()["item"]
+    assert now["entered"] == {} and now["version"] != item["version"]
+    assert ann("PUT", path, {"order": order, "version": now["version"]}).status_code == 200
 
 
 @pytest.mark.parametrize(

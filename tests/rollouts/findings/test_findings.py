@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
-from rollouts.findings import findings, snapshots
+from rollouts.findings import findings, show_evidence, snapshots
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex_run
 from rollouts.maintenance import sweep
@@ -148,6 +149,23 @@ def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run,
     assert [row["score"] for row in rendered["rows"]] == [0.75, 0.5, 0.25]
     with pytest.raises(InvalidInputError):
         findings.add_query_evidence(finding, run, mate, q="score<")
+
+
+@pytest.mark.parametrize(
+    ("q", "ordering", "is_hidden"),
+    [
+        ("score>0.5", "-score", False),
+        ("score.v2>0.5", "score", True),
+        ("disagrees:score.v2", "score", True),
+        ("", "-rescore:score.v2", True),
+    ],
+)
+def test_what_rescores_say_is_hidden_from_a_reviewer_of_a_blind_queue(q: str, ordering: str, is_hidden: bool) -> None:
+    snapshot = {"run": {"uid": "u", "name": "grpo"}, "q": q, "ordering": ordering, "total": 3, "counts": {}}
+    row = EvidenceItem(kind=EvidenceItem.Kind.QUERY, held=json.dumps(snapshot))
+    shown = show_evidence(row, is_blind=True)
+    assert (shown.get("hidden", False), "total" in shown) == (is_hidden, not is_hidden)
+    assert show_evidence(row, is_blind=False)["total"] == 3
 
 
 def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:

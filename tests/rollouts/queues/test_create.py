@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rollouts import queues
 from rollouts.errors import ConflictError, InvalidInputError
@@ -23,6 +25,11 @@ def list_items(queue: Queue) -> list[QueueItem]:
 def get_scores(queue: Queue) -> list[float | None]:
     scores = dict(Sample.objects.values_list("pk", "score"))
     return [scores[item.sample] for item in list_items(queue)]
+
+
+def leave(run: Run, hours: int, **changes: object) -> None:
+    """Nothing has arrived for so many hours."""
+    Run.objects.filter(pk=run.pk).update(seen_at=timezone.now() - timedelta(hours=hours), **changes)
 
 
 def test_all_matches_are_items_in_the_order_of_the_run_each_with_its_slots(run: Run, lead: User) -> None:
@@ -88,7 +95,12 @@ def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: U
     assert queues.extend_growing_queues() == 1
     assert [item.step.step for item in list_items(queue)] == [1, 2, 3]
     assert [item.position for item in list_items(queue)] == [0, 1, 2]
-    Run.objects.filter(pk=run.pk).update(outcome="finished")
+    leave(run, hours=6 * 24)
+    run.refresh_from_db()
+    assert run.status == "silent" and queues.extend_growing_queues() == 0, "it may go on"
+    leave(run, hours=0, outcome="finished")
+    assert queues.extend_growing_queues() == 0, "dumps of its last step may be on their way"
+    leave(run, hours=1)
     assert queues.extend_growing_queues() == 1
     queues.close_queue(queue, lead)
     push(run, [{"response": "y", "group": "c", "score": 0.0}], step=5)
@@ -117,7 +129,7 @@ def test_a_query_that_fails_does_not_stop_the_other_growing_queues(run: Run, lea
     failing = create(run, lead, grows=True)
     other = create(run, lead, name="other", grows=True)
     Queue.objects.filter(pk=failing.pk).update(q="reason:gone")  # a flag reason that was removed
-    Run.objects.filter(pk=run.pk).update(outcome="finished")
+    leave(run, hours=1, outcome="finished")
     assert queues.extend_growing_queues() == 8
     assert {item.step.step for item in list_items(other)} == {1, 2, 3}
 
@@ -194,3 +206,14 @@ def test_a_save_does_not_open_a_queue_that_was_closed_meanwhile(run: Run, lead: 
     queue.closed_at = None  # as another lead read it before
     queues.close_queue(queue, lead)
     assert Queue.objects.get(pk=queue.pk).closed_at == closed_at
+
+
+def test_two_leads_who_each_remove_a_reviewer_do_not_open_the_queue(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, reviewers=["ann", "bob"])
+    seen = {"reviewers": ["ann", "bob"]}
+    queues.update_queue(queue, lead, {"reviewers": ["bob"]}, seen=seen)
+    with pytest.raises(ConflictError, match="removed the other reviewers"):
+        queues.update_queue(queue, lead, {"reviewers": ["ann"]}, seen=seen)
+    assert list(queue.reviewers.all()) == [bob]
+    queues.update_queue(queue, lead, {"reviewers": []}, seen={"reviewers": ["bob"]})
+    assert not queue.reviewers.exists() and queue.accepts(ann)

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts import queues
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, OutdatedError
 from rollouts.indexing.renamed_samples import move_user_records
 from rollouts.models import Label, Queue, QueueDraft, QueueItem, Run, Sample
 from rollouts.queues.groups import draw_pairs, place_pair, shuffle_for
@@ -119,3 +119,15 @@ def test_answers_and_drafts_name_samples_by_their_new_ids(run: Run, lead: User, 
     moved = [renamed[pk] for pk in members]
     assert drafts[ordered.pk]["order"] == {"value": [moved[:1], moved[1:]], "rationale": "close"}
     assert drafts[pairs_draft.pk] == {}
+
+
+def test_pairs_of_a_group_that_has_changed_since_are_dropped(run: Run, lead: User, ann: User) -> None:
+    item = create_pairs(run, lead).items.get()
+    version = queues.load_item_content(item, ann).version
+    queues.save_pairs_draft(item, ann, say(item, ann, "left")["pairs"]["value"])
+    queues.check_group_version(item, ann, version)
+    Sample.objects.filter(pk=queues.list_group_samples(item)[-1].pk).update(group="elsewhere")
+    assert queues.load_entered_answers(item, ann) == {}
+    with pytest.raises(OutdatedError, match="have changed since you opened it"):
+        queues.check_group_version(item, ann, version)
+    queues.check_group_version(item, ann, "")  # a script that knows no versions

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from rollouts import queues
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.labels import Answer, store_labels
-from rollouts.models import Label, Project, Queue, QueueDraft, QueueSlot, Run, Sample
+from rollouts.labels import Answer, store_labels, undo_label_action
+from rollouts.models import Label, LabelAction, Project, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
 from tests.rollouts.queues.conftest import YES, create
 from tests.rollouts.support.query_rows import push
@@ -160,6 +160,33 @@ def test_an_answer_replaces_cannot_judge_and_keeps_an_own_ok(run: Run, lead: Use
     assert {label.name: label.value for label in labels.all()} == {"correct": False, "review": "ok"}
 
 
+def test_a_first_answer_removes_nothing_that_another_queue_got(run: Run, lead: User, ann: User) -> None:
+    first, second = (create(run, lead, name=name, q="step:1 source:zh n<2") for name in ("first", "second"))
+    labels = Label.objects.active().filter(author="ann")
+    more = {"quality": {"value": 4}, "correction": {"value": "better"}}
+    queues.submit_answers(take(first, ann).item, ann, {**YES, **more})
+    item = take(second, ann).item
+    queues.submit_answers(item, ann, {"correct": {"value": False}})
+    rows = labels.filter(sample=item.sample)
+    assert {label.name: label.value for label in rows} == {"correct": False, "quality": 4, "correction": "better"}
+    queues.submit_answers(take(first, ann).item, ann, {"review": {"value": "cannot-judge"}})
+    item = take(second, ann).item
+    for correct in (True, False):  # as a page sends a first answer again
+        queues.submit_answers(item, ann, {"correct": {"value": correct}}, was_shown=False)
+    rows = labels.filter(sample=item.sample)
+    assert {label.name: label.value for label in rows} == {"correct": False, "review": "cannot-judge"}
+    queues.submit_answers(item, ann, YES)
+    assert {label.name: label.value for label in rows.all()} == {"correct": True}, "what the page showed is taken back"
+
+
+def test_cannot_judge_replaces_the_answers_of_another_queue(run: Run, lead: User, ann: User) -> None:
+    first, second = (create(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
+    queues.submit_answers(take(first, ann).item, ann, {**YES, "correction": {"value": "better"}})
+    queues.submit_answers(take(second, ann).item, ann, {"review": {"value": "cannot-judge"}})
+    stored = {label.name: label.value for label in Label.objects.active()}
+    assert stored == {"correction": "better", "review": "cannot-judge"}
+
+
 def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> None:
     queue = create(run, lead)
     slot = answer(queue, ann)
@@ -175,8 +202,49 @@ def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> No
     assert queues.load_entered_answers(last.item, ann)["correct"]["value"] is True
     assert take(queue, ann).pk == last.pk
     queues.undo_submission(queue, ann)
+    assert not labels.filter(sample=slot.item.sample).exists(), "nothing is left of an answer that was edited"
     with pytest.raises(NotFoundError, match="Nothing to undo"):
         queues.undo_submission(queue, ann)
+
+
+def test_undo_in_one_queue_leaves_the_answers_of_another(run: Run, lead: User, ann: User) -> None:
+    first, second = (create(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
+    answer(first, ann)
+    slot = take(second, ann)
+    queues.submit_answers(slot.item, ann, {"correct": {"value": False}})
+    store_labels(run, ann, [Answer(slot.item.sample, "quality", 3)])  # undo takes back this one, not the answer
+    queues.undo_submission(second, ann)
+    assert {label.name: label.value for label in Label.objects.active()} == {"correct": False, "quality": 3}
+    assert [queues.load_progress([queue])[queue.pk].done for queue in (first, second)] == [1, 0]
+
+
+def test_an_answer_that_is_undone_elsewhere_gives_its_item_back(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, q="step:1 source:zh n:0", questions=["correct"])
+    sample = take(queue, ann).item.sample
+    store_labels(run, ann, [Answer(sample, "quality", 3), Answer(sample, "review", "ok")])  # which it does not ask
+    slot = answer(queue, ann)
+    queues.submit_answers(slot.item, ann, {"correct": {"value": False}})
+    labels = Label.objects.active().filter(name="correct")
+    undo_label_action(run, ann)
+    assert labels.get().value is True and queues.claim_next(queue, bob) is None
+    undo_label_action(run, ann)
+    assert not labels.exists() and queues.load_progress([queue])[queue.pk].done == 0
+    assert take(queue, bob).pk == slot.pk
+
+
+def test_the_same_answers_are_saved_again_on_another_day(run: Run, lead: User, ann: User) -> None:
+    slot = answer(create(run, lead), ann)
+    LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
+    queues.submit_answers(slot.item, ann, YES)
+    assert not LabelAction.objects.exists() and QueueSlot.objects.get(pk=slot.pk).done_at
+
+
+def test_who_holds_an_item_is_not_offered_its_other_slot(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead, q="step:1", num_reviewers_per_item=2)
+    slots = [take(queue, ann)]
+    while slot := queues.claim_next(queue, ann, after=slots[-1].position):
+        slots.append(slot)
+    assert [slot.position for slot in slots] == list(range(8))
 
 
 def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> None:
@@ -197,7 +265,7 @@ def test_items_of_a_run_in_the_trash_are_not_handed_out(run: Run, lead: User, an
     other = builders.run(run.project, "other")
     push(other, [{"response": "x", "score": 0.5}], step=1)
     queue = create(run, lead, runs=[run, other], q="step:1", grows=True)
-    Run.objects.update(outcome="finished")
+    Run.objects.update(outcome="finished", seen_at=timezone.now() - timedelta(hours=1))
     queues.extend_queue(queue)
     held = take(queue, ann)
     assert held.item.run == run and queues.load_own_progress(queue, bob).left == 8

@@ -67,6 +67,7 @@ class ItemAnswers(ApiView):
             "order": "For a group: numbers of the responses, best first, such as [[2], [1, 3]]; equal ones together.",
             "pairs": 'For pairs of a group: {"2-5": "left"} with left, right, equal or skip for each pair of the item.',
             "rationale": "With `order`: why.",
+            "version": "For a group: that of the item. Numbers of another version are refused, since they mean others.",
             "seconds": "How long you had the item open.",
             "draft": "true: keep the answers without completing the item.",
         }
@@ -77,6 +78,8 @@ class ItemAnswers(ApiView):
         data = self.parse_body()
         queue = permissions.answerable_queue_or_404(request, pk)
         row, seconds = permissions.queue_item_or_404(queue, item), parse_seconds(data)
+        if queue.unit == Queue.Unit.GROUP:
+            queues.check_group_version(row, self.user, data.text("version", 40))
         if queue.asks_pairs:
             pairs, is_draft = parse_pairs(data), data.boolean("draft")
             if is_draft:
@@ -233,6 +236,7 @@ def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
             for row in content.responses
         ],
         **({"pairs": [queues.format_pair(*pair) for pair in content.pairs]} if item.queue.asks_pairs else {}),
+        **({"version": content.version} if content.version else {}),
         **content.context,
         "questions": [serialize_question(question) for question in queues.list_questions(item.queue)],
         "entered": queues.load_entered_content(slot),

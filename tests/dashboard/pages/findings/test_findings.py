@@ -17,6 +17,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import EvidenceItem, Finding, Membership, Project, Run, Sample
 from rollouts.runs import actions
+from rollouts.samples import TEXT_PROPERTY_BITS
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -275,6 +276,17 @@ def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
     assert "Loops\n\n**mostly** late\n\ngrpo · train step 1" in rendered
     pane = unescape(page(reader, f"/samples/{shown.pk}/"))
     assert 'data-chat="grpo · train step 1 · score 0.25 · expected 1 · 17 chars"' in pane
+
+
+def test_the_length_of_a_response_whose_text_was_not_recorded_is_not_0(
+    run: Run, reader: Client, finding: Finding, mate: User
+) -> None:
+    Sample.objects.filter(step__run=run, ordinal=1).update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
+    findings.add_sample_evidence(finding, sample(run, 1), mate)
+    findings.add_query_evidence(finding, run, mate, split="train", step=1, q="no:text")
+    rendered = squeeze(page(reader, f"/findings/{finding.pk}/"))
+    assert "– chars" in rendered and "0 chars" not in rendered
+    assert '<td class="num" data-label="length">–</td>' in rendered
 
 
 def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
+from rollouts.errors import NotFoundError
 from rollouts.labels import save_rubric
 from rollouts.models import ItemDecision, Label, Project, Queue, Run
 from tests.dashboard.support.api_client import ApiClient
@@ -129,6 +130,28 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     assert send("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).status_code == 404
     refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", {"question": "correct"}, follow=True)
     assert "Take the answer of a person, or choose one." in refused.content.decode()
+
+
+def test_none_of_several_choices_can_be_taken_and_decided(run: Run, lead: User, people: list[User]) -> None:
+    queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run], "num_reviewers_per_item": 2})
+    item = queue.items.get(position=0)
+    for user, chosen in zip(people, (["hack"], list[str]()), strict=True):
+        queues.submit_answers(item, user, {"correct": {"value": True}, "wrong": {"value": chosen}})
+    client, here = sign_in(lead), f"/queues/{queue.pk}/agreement/"
+    html = client.get(f"{here}?item={item.pk}").content.decode()
+    assert 'name="take" value="ann" data-key="1"' in html and 'name="take" value="bob" data-key="2"' in html
+    client.post(f"/queues/{queue.pk}/items/{item.pk}/decide/", {"question": "wrong", "take": "bob"})
+    assert ItemDecision.objects.get().value == []
+    assert "✓ none" in client.get(f"{here}?show=decided").content.decode()
+    send = ApiClient.with_token(lead, "annotate")
+    for value in (["loop"], list[str]()):
+        decision = {"question": "wrong", "value": value}
+        assert send("POST", f"queues/{queue.pk}/items/{item.pk}/decide/", decision).json()["value"] == value
+    other = queue.items.get(position=1)
+    queues.submit_answers(other, people[1], {"review": {"value": "cannot-judge"}})
+    for name, author in (("wrong", "bob"), ("wrong", "ann"), ("correct", "ann")):
+        with pytest.raises(NotFoundError, match="has not answered"):
+            queues.load_answer_of(other, name, author)
 
 
 def test_a_queue_without_second_answers_says_so_and_annotators_are_refused(

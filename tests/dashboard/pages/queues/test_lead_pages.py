@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
-from rollouts.models import Queue, Run
+from rollouts.models import Membership, Queue, Run
 from tests.dashboard.pages.queues.conftest import create, open_item
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -68,6 +68,26 @@ def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: 
     client.post(update, {**shown, "do": "save", "due_at": "", "seen_due_at": ""})
     queue.refresh_from_db()
     assert queue.due_at is not None and queue.due_at.day == 3, "what nobody edited stays"
+
+
+def test_a_reviewer_who_left_the_project_stays_until_a_lead_removes_them(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead, reviewers=["ann"])
+    Membership.objects.filter(user__username="ann").delete()
+    builders.member(run.project, "bob", "annotator")
+    client = Client()
+    client.force_login(lead)
+    update, html = f"/queues/{queue.pk}/update/", client.get(f"/queues/{queue.pk}/").content.decode()
+    shown = read_fields(html)
+    assert shown["reviewers"] == ["ann"] and html.count("(may no longer answer)") == 1
+    User.objects.filter(username="ann").update(is_superuser=True)
+    html = client.get(f"/queues/{queue.pk}/").content.decode()
+    assert read_fields(html)["reviewers"] == ["ann"] and "(may no longer answer)" not in html, "an administrator may"
+    client.post(update, {**shown, "do": "save", "due_at": "2026-12-02 18:00"})
+    queues.update_queue(queue, lead, {"roles": ["maintainer"]})
+    queue.refresh_from_db()
+    assert queue.reviewers.get().username == "ann" and queue.due_at is not None and queue.roles == ["maintainer"]
+    client.post(update, {**shown, "do": "save", "reviewers": ["bob"]})
+    assert queue.reviewers.get().username == "bob"
 
 
 def read_fields(html: str) -> dict[str, list[str]]:

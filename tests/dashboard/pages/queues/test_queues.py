@@ -199,6 +199,35 @@ def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, 
     assert "text 0" in html and "Hidden in blind mode" in html
 
 
+def test_places_of_a_group_that_has_changed_are_refused(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead, unit="group")
+    item, html = open_item(ann, queue)
+    run.steps.get().rows.filter(index=2).update(group="")
+    field, path = re.compile(r'name="version" value="(\w+)"'), f"/queues/{queue.pk}/items/{item}/answers/"
+    form = {"place.1": "1", "place.2": "2"}
+    refused = ann.post(path, {**form, "version": field.findall(html)}, follow=True).content.decode()
+    assert "have changed since you opened it" in refused and not Label.objects.exists()
+    ann.post(path, {**form, "version": field.findall(refused)})
+    assert Label.objects.filter(name="rank").count() == 2
+
+
+def test_answers_that_are_sent_again_keep_what_the_page_did_not_show(run: Run, lead: User, ann: Client) -> None:
+    first, second = (create(run, lead, name=name) for name in ("first", "second"))
+    item, _html = open_item(ann, first)
+    form = {"q.correct": "true", "has_correction": "1", "correction": "better"}
+    ann.post(f"/queues/{first.pk}/items/{item}/answers/", form)
+    corrections = Label.objects.active().filter(name="correction")
+    item, html = open_item(ann, second)
+    path = f"/queues/{second.pk}/items/{item}/answers/"
+    for _time in range(2):  # the response of the first one was lost
+        ann.post(path, {"q.correct": "false"})
+    assert corrections.exists() and 'name="shown"' not in html
+    _item, html = open_item(ann, second, f"?item={item}")
+    assert "better</textarea>" in html
+    ann.post(path, {"q.correct": "false", "shown": re.findall(r'name="shown" value="(\w+)"', html)})
+    assert not corrections.exists()
+
+
 def list_places(html: str) -> list[str]:
     """The places of the responses of a group, in the order of their numbers."""
     return re.findall(r'name="place.\d" form="answers-form"\s+value="(.*?)"', html)

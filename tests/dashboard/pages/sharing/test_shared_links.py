@@ -368,5 +368,8 @@ def test_several_charts_of_runs_and_groups_are_shared_with_scale_and_zoom(
     for wrong in ({"runs": foreign.uid}, {"zoom": "5..2"}, {"metric": "query:share|train||"}):
         response = client.post("/share/", {**params, **wrong})
         assert response.status_code == 400, wrong
+    empty = builders.run(project, "empty", tags=["new"])
+    response = client.post("/share/", {"run": empty.uid, "metric": query, "groups": "tag:new"})
+    assert response.status_code == 400 and "new has no metric" in response.content.decode(), "a group without steps"
     choices = client.get(f"/share/?run={run.uid}").content.decode()
     assert "multiple" in choices and '<option value="loss">' in choices

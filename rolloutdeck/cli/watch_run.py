@@ -13,6 +13,7 @@ from rolloutdeck.lib import find_home_folder, read_path_type
 from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
 
 PruneMode = Literal["never", "dry-run", "delete"]
+MAX_FAILED_FILES = 3  # in one turn; the other files are tried in the next ones
 
 
 class RunFollower:
@@ -46,9 +47,11 @@ class RunFollower:
         self.is_open = self.has_waited = self.has_warned = False
         self.reported_signature: int | None = None
         self.sent_sources: set[str] = set()
+        self.failed_sources: dict[str, float] = {}  # when their last upload failed: they are sent after the others
         self.refused_count = 0  # parts that the server will never accept
         self.action_required = ""  # the message of the last ActionRequiredError
         self.read_error = ""  # the message of the last OSError
+        self.unread_files: list[str] = []  # a message for each requested file that can't be read
         self.has_failed = False  # the server did not answer in the last turn
         self.failures = 0  # such turns since the last turn in which it did
         self.heartbeat_at = self.saved_at = self.due = 0.0
@@ -87,22 +90,67 @@ class RunFollower:
         sent: list[watch.FilePart] = []
         refused_before = self.refused_count
         try:
-            for candidate in self.follower.find_changed():
-                self._send_file(candidate, sent)
+            failure = self._send_files(sent)
         finally:
             if sent or self.refused_count > refused_before:
                 self._save()
             if sent:
                 print_message(f"{self.target.name}: sent {_summarize_parts(sent)}.")
-        artifacts = self.collector.collect()
+        artifacts = self._collect_artifacts()
         self._send_heartbeat()
         pruned = self.pruner.prune() if self.pruner else 0
+        if failure:
+            raise failure
         return len(sent) + artifacts + pruned
+
+    def _collect_artifacts(self) -> int:
+        """Registers steps and sends requested files. Returns their number.
+
+        A file that can't be read is printed once, and tried again after the others: no dump and no other file waits
+        for it.
+        """
+        try:
+            count = self.collector.collect()
+        except OSError as error:
+            message = f"{error.filename or self.base}: {error.strerror or error}."
+            if message not in self.unread_files:
+                self.unread_files.append(message)
+                print_message(f"{self.target.name}: {message} Trying again.")
+            return 0
+        self.unread_files.clear()
+        return count
+
+    def _send_files(self, sent: list[watch.FilePart]) -> watch.RetryLaterError | None:
+        """Sends the files that changed. Returns an error if some failed and the others were sent nevertheless.
+
+        A proxy may refuse some files for ever. Raises RetryLaterError if all files would fail.
+        """
+        failures: list[watch.RetryLaterError] = []
+        candidates = self.follower.find_changed()
+        for candidate in sorted(candidates, key=lambda changed: self.failed_sources.get(changed.file.source, 0.0)):
+            source, responses = candidate.file.source, self.target.response_count
+            try:
+                self._send_file(candidate, sent)
+            except watch.ActionRequiredError:
+                raise
+            except watch.RetryLaterError as error:
+                self.failed_sources[source] = time.monotonic()
+                failures.append(error)
+                is_answered = self.target.response_count > responses and not error.pause
+                if not is_answered:
+                    raise
+                if len(failures) >= MAX_FAILED_FILES:
+                    break
+            else:
+                self.failed_sources.pop(source, None)
+        return failures[0] if failures else None
 
     @property
     def pending_count(self) -> int:
-        """The number of files and steps that may be complete soon, of requested files, and of files to be deleted."""
-        return self.follower.pending + self.collector.pending + (self.pruner.pending if self.pruner else 0)
+        """The number of files and steps that may be complete soon, of requested files that can be read, and of files to
+        be deleted."""
+        requested = max(0, self.collector.pending - len(self.unread_files))
+        return self.follower.pending + requested + (self.pruner.pending if self.pruner else 0)
 
     def _step_folders(self) -> list[Path]:
         """Returns the folders that may contain replayable steps: the base of a tree's run, else the given folders."""

@@ -104,7 +104,8 @@ class Guidance:
         response = server.request("GET", path, headers=headers, timeout=REQUEST_SECONDS)
         if response.is_from_server and response.status == 304:
             return ""
-        if response.status == 404 and not self.rules.version:  # the project is created with the run, or has no rules
+        # The project is created with the run, or has no rules. A 404 of a proxy says neither.
+        if response.is_from_server and response.status == 404 and not self.rules.version:
             return ""
         if not response.is_success:
             return response.error_message

@@ -48,6 +48,11 @@ def detect_rank(environ: Mapping[str, str], rank: int | None = None, world_size:
     return _read_rank(environ, number, size)
 
 
+def detect_parent_rank(environ: Mapping[str, str]) -> Rank | None:
+    """Returns the rank of the process that created this child of multiprocessing; None if a rank is its own."""
+    return _read_rank(environ) if _has_inherited_rank(environ) else None
+
+
 def _read_rank(environ: Mapping[str, str], number: int | None = None, size: int | None = None) -> Rank | None:
     rank_name, size_name = _find_rank_variables(environ)
     number = _parse_count(environ.get(rank_name)) if number is None else number

@@ -39,7 +39,10 @@ class SourceChangedError(Exception):
 
 @dataclass
 class MetricsItem:
-    """Metrics as given; their `values` are converted to numbers in the writer's thread."""
+    """Metrics as given; their `values` are converted to numbers in the writer's thread.
+
+    `size` is counted once: the trainer may change nested values later, which must not raise in the writer's thread.
+    """
 
     attempt: str
     points: list[dict[str, Any]]
@@ -47,10 +50,10 @@ class MetricsItem:
     label: str = "metric points"
     query: dict[str, Any] = field(default_factory=dict)
     invalid_count: int = 0
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return 200 + sum(64 * _count_values(point["values"]) for point in self.points)
+    def __post_init__(self) -> None:
+        self.size = 200 + sum(64 * _count_values(point["values"]) for point in self.points)
 
     @property
     def count(self) -> int:
@@ -140,7 +143,7 @@ class SamplesItem:
             is_plain = is_plain and (row.get(tokens) is not None if tokens else _is_plain_text(row.get(response)))
             try:
                 lines.append(serializer.serialize_row(row if is_plain else _mark_objects(row, (prompt, response))))
-            except (TypeError, ValueError, RecursionError):
+            except Exception:  # objects of other libraries may raise anything; only their own row is lost
                 self.invalid_count += 1
                 continue
             if not is_plain and self._has_problem(number, lines[-1]):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rolloutdeck.client.serialize import convert_dataclass
 from rolloutdeck.errors import CallError
 from rolloutdeck.protocol import RESPONSE_PARTS, guess_columns
 
@@ -137,7 +138,7 @@ def _copy_row(row: Any) -> Any:
     if isinstance(row, Mapping):
         return dict(row)
     if hasattr(row, "__dataclass_fields__") and not isinstance(row, type):
-        return dict(vars(row)) if hasattr(row, "__dict__") else {name: getattr(row, name) for name in row.__slots__}
+        return convert_dataclass(row)
     if hasattr(row, "_asdict"):  # a named tuple
         return dict(row._asdict())
     if hasattr(row, "model_dump") and not isinstance(row, type):  # pydantic
@@ -200,5 +201,5 @@ def _estimate_value_size(value: Any, depth: int) -> int:
         return sum(_estimate_row_size(message, depth - 1) for message in value if isinstance(message, Mapping))
     try:
         return 8 * len(value)
-    except TypeError:
+    except Exception:  # objects of other libraries may raise anything
         return 12

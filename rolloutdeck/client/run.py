@@ -280,12 +280,18 @@ class Run(RunProcess):
         return {name: value for name, value in query.items() if value not in (None, "")}
 
     def _find_producer(self) -> str:
-        """Returns the given name, else one for the rank or the child process: their equal rows are two samples."""
+        """Returns the given name, else one for the rank and the child process: their equal rows are two samples."""
         if self._producer is not None:
             return self._producer
-        if self._rank:
-            return f"rank{self._rank.number}" if self._rank.world_size > 1 else ""
-        return launch.get_child_name()
+        rank, is_forked = self._rank or self._parent_rank, self._pid != self._creator_pid
+        names = [f"rank{rank.number}"] if rank and rank.world_size > 1 else []
+        if is_forked or not self._rank:  # else it is the main process of its rank
+            name = launch.get_child_name()
+            # Without a launcher, a program may go on only in the process that it forked.
+            if is_forked and rank and name == self._inherited_name:  # multiprocessing did not start it
+                name = f"{name}-pid{self._pid}" if name else f"pid{self._pid}"
+            names.append(name)
+        return "-".join(filter(None, names))
 
     def _parse_step(self, step: Any) -> int:
         number = parse_step(step)

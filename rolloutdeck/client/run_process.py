@@ -47,6 +47,7 @@ class RunProcess:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
         self.attempt, self.url, self.finished = process_attempt.attempt, "", False
         self.exit_timeout, self._creator_pid, self._rank = exit_timeout, os.getpid(), rank
+        self._parent_rank = None if rank else launch.detect_parent_rank(os.environ)
         self._shown_name = self.name  # the server may append a number
         self.ends_here = True
         self._settings, self._spool_root, self._producer = settings, spool_root, producer
@@ -64,6 +65,7 @@ class RunProcess:
         """
         spool_bytes, queue_bytes = self._limits
         self._pid = os.getpid()
+        self._inherited_name = launch.get_child_name()  # of the parent, if multiprocessing is forking this process
         own = spool.Spool(self._spool_root, self.uid, self.attempt, self._settings.url, spool_bytes)
         self._threads = RunThreads(
             own, self._header, self._once_logger, queue_bytes, self._on_run_opened, get_step=lambda: self._step

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from rolloutdeck.client import process_identity
@@ -27,7 +28,7 @@ def convert_for_json(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        return vars(value)
+        return convert_dataclass(value)
     if hasattr(value, "model_dump") and not isinstance(value, type):  # pydantic, such as the messages of OpenAI
         return value.model_dump()
     if hasattr(value, "tolist"):
@@ -35,6 +36,13 @@ def convert_for_json(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     return str(value)
+
+
+def convert_dataclass(value: Any) -> dict[str, Any]:
+    """Returns the attributes of a dataclass, and the fields that are slots of it or of its base classes."""
+    values = dict(getattr(value, "__dict__", {}))
+    slots = (field.name for field in fields(value) if field.name not in values)
+    return {**values, **{name: getattr(value, name) for name in slots if hasattr(value, name)}}
 
 
 def has_json_form(value: Any) -> bool:
@@ -62,13 +70,13 @@ class RowSerializer:
         r"""Returns one row as a JSON line.
 
         NaN and Infinity are written bare: a NaN score differs from a score that was never recorded, and the native
-        format reads both. Unpaired surrogates are written as `\ud800`. Raises TypeError, ValueError or RecursionError
-        if the row has no JSON form (for example, it contains itself).
+        format reads both. Unpaired surrogates are written as `\ud800`. Raises an exception of any kind if the row has
+        no JSON form: it may contain itself, or an object whose own method fails.
         """
         self._added = []
         try:
             return self._encode(row)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:
             self.forget_last_row()
             raise
 

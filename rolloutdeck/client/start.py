@@ -63,7 +63,7 @@ def init(
     `project` and `name` default to ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN. A run with an existing name is continued
     only with `resume="allow"`, or if `checkpoint_dir` has the run file of that run. `rank` and `world_size` of several
     processes that were started together default to those that the launcher set in the environment. `producer`
-    distinguishes processes that generate for the same step, by default by rank or name. `spool_bytes` limits data on
+    distinguishes processes that generate for the same step, by default by rank and name. `spool_bytes` limits data on
     disk, `queue_bytes` the data in memory, and `exit_timeout` (seconds) how long the end of the process waits for the
     network. `context=False`, or ROLLOUTDECK_CONTEXT=off, sends no command, code version, host or package versions;
     ROLLOUTDECK_CONTEXT=patch also sends the uncommitted changes. If the run is already open in this process, returns

@@ -18,8 +18,9 @@ MAX_PROBLEMS = 50  # different reasons
 INDEX_SECONDS = 5.0  # how long the end of a run waits for the index
 POLL_SECONDS = 0.1
 MIN_REQUEST_SECONDS = 0.2
+REMOVED_TEXT = "a text was removed"  # a reason that counts texts: their rows and files are sent without them
 # Of the reasons that start with FILES_LABEL, these count what is no file of `log_file`.
-NO_LOST_FILES = ("files: rejected by the server", "files: a text was removed")
+NO_LOST_FILES = ("files: rejected by the server", f"{spool.FILES_LABEL}{REMOVED_TEXT}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class RunStatus:
     waiting: not uploaded yet. They are in the spool.
     dropped: never written to the spool, by reason.
     failed_calls: calls of any method that were ignored or cut short.
-    lost: other data that was not written, such as files and metric points, by kind and reason.
+    lost: other data that was not written, such as files, metric points and removed texts, by kind and reason.
     files: given to `log_file`.
     files_sent: uploaded. `files_waiting` are in the spool; the others are in `lost`.
     files_failed: the server can't read them.
@@ -172,10 +173,15 @@ def _add_files(
 
 def _split_dropped(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], int]:
     """Returns rows by reason, other lost data by kind and reason, and the number of failed calls."""
-    dropped, lost, failed_calls = {}, {}, 0
+    dropped: dict[str, int] = {}
+    lost: dict[str, int] = {}
+    failed_calls = 0
     for reason, count in list(counts.items()):
-        label = reason.partition(": ")[0]
-        if reason.startswith(spool.SAMPLES_LABEL):
+        label, _, cause = reason.partition(": ")
+        if cause.startswith(REMOVED_TEXT):
+            cause = "texts: removed" + cause.removeprefix(REMOVED_TEXT)
+            lost[cause] = lost.get(cause, 0) + count
+        elif reason.startswith(spool.SAMPLES_LABEL):
             dropped[reason.removeprefix(spool.SAMPLES_LABEL)] = count
         elif label.endswith("()"):
             failed_calls += count

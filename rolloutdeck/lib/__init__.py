@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
     from rolloutdeck.lib.path_type import get_path_type, read_path_type
-    from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
+    from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow, read_safe_stat
     from rolloutdeck.lib.version import read_version
 
 __all__ = [
@@ -43,7 +43,8 @@ __all__ = [
     "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
     "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
     "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server", "log_or_print",
-    "logger", "read_path_type", "read_version", "record_local_server", "remove_local_server", "write_private_file",
+    "logger", "read_path_type", "read_safe_stat", "read_version", "record_local_server", "remove_local_server",
+    "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -59,6 +60,6 @@ __getattr__ = lazy_names(__name__, {
     ),
     "log": ("OnceLogger", "log_or_print", "logger"),
     "path_type": ("get_path_type", "read_path_type"),
-    "symlinks": ("detect_created_owner", "find_folder_owner", "is_safe_to_follow"),
+    "symlinks": ("detect_created_owner", "find_folder_owner", "is_safe_to_follow", "read_safe_stat"),
     "version": ("read_version",),
 })  # fmt: skip

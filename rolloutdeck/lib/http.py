@@ -198,11 +198,13 @@ class ServerClient:
             raise ValueError("not an http:// or https:// address" if self.url else "ROLLOUTDECK_URL is not set")
         target = parts.path.rstrip("/") + (path if path.startswith("/") else f"/{API_PATH}{path}")
         if parts.scheme == "http":
-            return PlainConnection(parts.hostname, parts.port, timeout=timeout), target
+            port = parts.port or PlainConnection.default_port  # without one, an IPv6 address would be split at its ":"
+            return PlainConnection(parts.hostname, port, timeout=timeout), target
         import ssl
 
         context = ssl.create_default_context(cafile=self.ca_bundle or None)
-        return EncryptedConnection(parts.hostname, parts.port, timeout=timeout, context=context), target
+        port = parts.port or EncryptedConnection.default_port
+        return EncryptedConnection(parts.hostname, port, timeout=timeout, context=context), target
 
     def _build_headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         result = {protocol.WIRE_HEADER: str(protocol.WIRE_VERSION), "Accept": "application/json"}

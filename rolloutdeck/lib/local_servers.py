@@ -57,7 +57,10 @@ def list_running_servers(home: Path | None = None) -> list[LocalServer]:
 
 
 def record_local_server(url: str, token: str, data: Path) -> list[LocalServer]:
-    """Records the server of this process and makes it the default. Returns the user's other running servers."""
+    """Records the server of this process and makes it the default. Returns the user's other running servers.
+
+    Raises OSError if the home folder does not exist or is not writable.
+    """
     others = [server for server in list_running_servers() if server.get("url") != url]
     text = json.dumps({"url": url, "token": token, "data": str(data)})
     home = find_home_folder()
@@ -78,7 +81,10 @@ def remove_local_server(url: str) -> LocalServer:
     others = list_running_servers()
     if not others or load_local_server().get("url") != url:
         return {}
-    write_private_file(find_home_folder() / "local.json", json.dumps(others[-1]))
+    try:
+        write_private_file(find_home_folder() / "local.json", json.dumps(others[-1]))
+    except OSError:  # for example a full disk
+        return {}
     return others[-1]
 
 

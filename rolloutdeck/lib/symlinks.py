@@ -17,10 +17,20 @@ from pathlib import Path
 def is_safe_to_follow(path: Path) -> bool:
     """Whether `path` exists and is no link, or a link of root, this user or the owner of its target."""
     try:
-        link = path.lstat()
-        return not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.getuid(), path.stat().st_uid)
+        return read_safe_stat(path) is not None
     except OSError:
         return False
+
+
+def read_safe_stat(path: Path) -> os.stat_result | None:
+    """Returns the stat of what `path` leads to; None if it is not safe to follow. Raises OSError.
+
+    Whoever opens `path` later compares with this stat, since the path may have become a link meanwhile.
+    """
+    link, target = path.lstat(), path.stat()
+    is_link = stat.S_ISLNK(link.st_mode)
+    is_safe = link.st_uid in (0, os.getuid(), target.st_uid) if is_link else os.path.samestat(link, target)
+    return target if is_safe else None
 
 
 def find_folder_owner(folder: Path) -> int | None:

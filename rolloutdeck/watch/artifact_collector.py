@@ -62,7 +62,9 @@ class ArtifactCollector:
         on_message: Callable[[str], None],
     ) -> None:
         self.get_folders, self.target, self.options, self.on_message = get_folders, target, options, on_message
-        self.upload_queue = ArtifactUploadQueue(state_file, lambda message: on_message(f"{message}."))
+        self.upload_queue = ArtifactUploadQueue(
+            state_file, lambda message: on_message(f"{message}."), retries_reading=True
+        )
         self.incomplete_count = 0
         self.skipped_stamps: dict[Path, Stamps] = {}
         self._last_messages: dict[Path, str] = {}
@@ -95,7 +97,8 @@ class ArtifactCollector:
     def collect(self) -> int:
         """Registers new steps and uploads requested files. Returns the number of steps and files.
 
-        A rejection by the server is printed and does not block the rest. Raises RetryLaterError or ActionRequiredError.
+        A rejection by the server is printed and does not block the rest. Raises RetryLaterError or ActionRequiredError,
+        and OSError if a requested file can't be read now.
         """
         if self.options.tokenizer:
             self._add_tokenizer(self.options.tokenizer)
@@ -187,10 +190,17 @@ class ArtifactCollector:
         self._print_once(location.path, f"{location.path} is skipped: {reason}")
 
     def _upload_requested(self) -> int:
-        """Uploads requested files, part by part, for a limited time. Raises RetryLaterError or ActionRequiredError."""
+        """Uploads requested files, part by part, for a limited time.
+
+        Raises RetryLaterError or ActionRequiredError, and OSError if a file can't be read now.
+        """
         sent_before, end = len(self.upload_queue.sent), time.monotonic() + UPLOAD_SECONDS
-        while time.monotonic() < end and upload_requested_part(self.upload_queue, self.target):
-            pass
+        read_error: OSError | None = None
+        try:
+            while time.monotonic() < end and upload_requested_part(self.upload_queue, self.target):
+                pass
+        except OSError as error:  # raised below: the next turn begins with the other files
+            read_error = error
         while self.upload_queue.missing_artifacts:
             self._report_missing(*self.upload_queue.missing_artifacts[0])
             self.upload_queue.missing_artifacts.popleft()
@@ -198,6 +208,8 @@ class ArtifactCollector:
         if sent:
             names = sorted({f"step {upload.artifact.step}" for upload in sent})
             self.on_message(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
+        if read_error:
+            raise read_error
         return len(sent)
 
     def _report_missing(self, artifact: LocalArtifact, reason: str) -> None:
@@ -224,7 +236,7 @@ class ArtifactCollector:
 def upload_requested_part(upload_queue: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
     """Sends one request of a requested file. Returns its response; None if the queue is empty.
 
-    Raises RetryLaterError or ActionRequiredError.
+    Raises RetryLaterError or ActionRequiredError, and what `upload_next` raises.
     """
     response = upload_queue.upload_next(target.request_run)
     if response is not None and not response.is_success and not client.is_permanent_rejection(response):

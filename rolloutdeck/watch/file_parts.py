@@ -18,7 +18,8 @@ Stamp = tuple[int, int, int]  # size, mtime in ns, inode
 class FilePart:
     """Bytes of a file to send: the full file, or complete lines from `offset` on.
 
-    Without `body` the file is streamed.
+    Without `body` the file is streamed. `ends` are the digests of a growing file up to the end of these lines, see
+    `hash_file_ends`.
     """
 
     file: DumpFile
@@ -30,6 +31,7 @@ class FilePart:
     offset: int | None = None
     generation: int = 0
     last_step: int | None = None
+    ends: tuple[str, str] = ("", "")
 
     def query(self) -> dict[str, object]:
         """Returns the upload's query parameters; None for those that do not apply."""

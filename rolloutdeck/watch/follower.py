@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.lib import get_path_type, is_safe_to_follow
+from rolloutdeck.lib import get_path_type, read_safe_stat
 from rolloutdeck.trainer_api import FileKind, list_kinds
 from rolloutdeck.watch import file_endings
-from rolloutdeck.watch.compression import remove_compression_ending
+from rolloutdeck.watch.compression import read_plain_size, remove_compression_ending, remove_compression_suffix
 from rolloutdeck.watch.file_parts import FilePart, Stamp, build_file_stamp
 from rolloutdeck.watch.scan import (
     MAX_SOURCE_LENGTH,
@@ -69,7 +69,9 @@ class Follower:
         self._known_kinds: dict[Path, tuple[Stamp, FileKind | None]] = {}
         self._stable_since: dict[str, tuple[Stamp, float]] = {}
         self._truncated: dict[str, Stamp] = {}
+        self._copies: dict[Path, Stamp] = {}  # compressed files of which all lines were sent before
         self._skipped_links: set[Path] = set()  # links that are unsafe to follow
+        self._unreadable_folders: set[str] = set()  # folders that were reported because they can't be read
         self._files_without_step: set[Path] = set()  # files that were reported because they need a step
         self.known_hashes: dict[tuple[str, Stamp], str] = {}  # of complete files, while a recovery is repeated
         self.pending = 0  # files that may soon be complete, at the last scan; not those that stay truncated
@@ -79,6 +81,7 @@ class Follower:
         """Returns the files that changed since they were sent and can be read now, in the order of their writing."""
         entries = self._list_candidates()
         closed_files = _find_closed_files(entries)
+        paths = {path for path, *_ in entries}
         self.signature = hash(tuple((entry[0], entry[1]) for entry in entries))
         self.pending, changed = 0, []
         for path, stamp, kind in entries:
@@ -86,8 +89,8 @@ class Follower:
             sent = self.state.files.get(source)
             if (sent and sent.stamp == stamp) or not stamp[0] or len(source) > MAX_SOURCE_LENGTH:
                 continue
-            uncompressed = remove_compression_ending(source)
-            if uncompressed != source and uncompressed in self.state.files:  # sent before it was compressed
+            plain = self._find_sent_plain(source)
+            if plain and (remove_compression_suffix(path) in paths or self._is_sent_copy(path, stamp, plain)):
                 continue
             is_stable, is_closed = self._is_unchanged(source, stamp), path in closed_files
             if not kind.grows and not self._is_ready(source, stamp, is_closed, is_stable):
@@ -98,10 +101,32 @@ class Follower:
         changed.sort(key=_build_writing_order)
         return changed
 
+    def _find_sent_plain(self, source: str) -> SentFile | None:
+        """Returns what was sent of the file that was compressed to `source`; None for other files."""
+        uncompressed = remove_compression_ending(source)
+        return self.state.files.get(uncompressed) if uncompressed != source else None
+
+    def _is_sent_copy(self, path: Path, stamp: Stamp, plain: SentFile) -> bool:
+        """Whether a compressed file has nothing new. A growing file may have grown after it was read for the last time,
+        but not if the copy is as long, or has its modification time, as those of gzip and zstd."""
+        is_growing = bool(plain.head)
+        has_same_time = plain.stamp[1] == stamp[1] and plain.stamp[0] == plain.offset
+        if not is_growing or has_same_time or self._copies.get(path) == stamp:
+            return True
+        with suppress(OSError):
+            if read_plain_size(path) == plain.offset:
+                self._copies[path] = stamp
+        return self._copies.get(path) == stamp
+
     def find_complete_files(self) -> list[DumpFile]:
         """Returns all complete files, sent or not, in the order of their writing."""
         entries = [entry for entry in self._list_candidates() if not entry[2].grows and entry[1][0]]
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
+        return [self._build_dump_file(path, build_source(path, self.base), kind) for path, _, kind in entries]
+
+    def find_growing_files(self) -> list[DumpFile]:
+        """Returns all files that rows are appended to, sent or not."""
+        entries = [entry for entry in self._list_candidates() if entry[2].grows and entry[1][0]]
         return [self._build_dump_file(path, build_source(path, self.base), kind) for path, _, kind in entries]
 
     def _list_candidates(self) -> list[tuple[Path, Stamp, FileKind]]:
@@ -112,13 +137,13 @@ class Follower:
 
     def _list_files(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
         for root in self.roots:
-            paths = find_files(root.path) if root.deep else _list_files_in(root.path)
+            paths = find_files(root.path, self._print_unreadable) if root.deep else _list_files_in(root.path)
             for path in paths:
-                if not is_safe_to_follow(path):
-                    self._print_skipped(path)
-                    continue
                 try:
-                    stamp = build_file_stamp(path.stat())
+                    if (stat := read_safe_stat(path)) is None:
+                        self._print_skipped(path)
+                        continue
+                    stamp = build_file_stamp(stat)
                     kind = self._detect_kind(path, stamp)
                 except OSError:  # gone meanwhile, or not readable yet
                     continue
@@ -131,6 +156,12 @@ class Follower:
         if path not in self._skipped_links and path.is_symlink():
             self._skipped_links.add(path)
             self.on_message(f"{path} is skipped: it is a link to a file of another user.")
+
+    def _print_unreadable(self, error: OSError) -> None:
+        folder = str(error.filename)
+        if folder not in self._unreadable_folders:
+            self._unreadable_folders.add(folder)
+            self.on_message(f"{folder} can't be read: {error.strerror}.")
 
     def _print_missing_step(self, path: Path, stamp: Stamp) -> None:
         """Prints once why a file is skipped whose step is unknown, unless it was sent when the step was known."""
@@ -189,7 +220,9 @@ class Follower:
         Raises OSError if the file can't be read. A file that changes meanwhile yields nothing and is found again.
         """
         with candidate.file.path.open("rb") as opened:
-            if candidate.file.kind.grows:
+            if os.fstat(opened.fileno()).st_ino != candidate.stamp[2]:  # replaced, maybe by a link that was not checked
+                self.pending += 1
+            elif candidate.file.kind.grows:
                 yield from self._read_new_lines(opened, candidate.file)
             else:
                 yield from self._read_complete_file(opened, candidate)
@@ -209,6 +242,9 @@ class Follower:
         sent = self.state.files.get(file.source)
         if sent and sent.sha256 == sha256:  # same bytes, new modification time
             sent.stamp = stamp
+            return
+        if plain := self._find_sent_plain(file.source):  # its last lines may be new; the server merges the others
+            yield FilePart(file, plain.attempt, sha256, stamp[0], stamp, body)
             return
         if stamp[1] < self.state.attempt_start:  # written by the previous attempt
             yield FilePart(file, self.state.previous_attempt, sha256, stamp[0], stamp, body)
@@ -242,8 +278,10 @@ class Follower:
             is_new_file = False
             last_step = file.kind.line_step(lines[:-1].rpartition(b"\n")[2])
             sha256 = hashlib.sha256(lines).hexdigest()
-            yield FilePart(file, self.state.attempt, sha256, len(lines), stamp, lines, offset, generation, last_step)
-            offset += len(lines)
+            ends = file_endings.hash_file_ends(opened, offset + len(lines))
+            attempt, size = self.state.attempt, len(lines)
+            yield FilePart(file, attempt, sha256, size, stamp, lines, offset, generation, last_step, ends)
+            offset += size
 
     def _remember_stamp(self, file: DumpFile, stamp: Stamp, offset: int, is_new_file: bool) -> None:
         """Stores the stamp of a growing file without a new complete line, so that it is not read until it changes."""
@@ -259,8 +297,7 @@ class Follower:
             sent_file.offset, sent_file.generation = part.offset + part.size, part.generation
             # The real stamp is stored by the scan that finds no further line.
             sent_file.stamp = (sent_file.offset, 0, part.stamp[2])
-            with dump_file.path.open("rb") as file:
-                sent_file.head, sent_file.tail = file_endings.hash_file_ends(file, sent_file.offset)
+            sent_file.head, sent_file.tail = part.ends
         self.state.files[dump_file.source] = sent_file
         self._stable_since.pop(dump_file.source, None)
         self._truncated.pop(dump_file.source, None)

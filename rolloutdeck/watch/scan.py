@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
@@ -29,6 +29,7 @@ DAMAGED_PARQUET_FILES = "Parquet files that are damaged or incomplete"
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 UNREAD_ZSTD_FILES = "zstd files of unknown content (set it with --format)"
 EXTRA_TABLES = "tables next to a trainer's files (import them with --format table)"
+UNREADABLE_FOLDERS = "folders that can't be read"
 
 EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test", "dev"})
 TRAIN_WORDS = frozenset({"rollout", "rollouts", "train", "training"})
@@ -65,16 +66,22 @@ def build_source(path: Path, base: Path) -> str:
     return source.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def find_files(path: Path) -> Iterator[Path]:
+def find_files(path: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
     """Yields `path` if it is a file, else all files below it in a stable order, without hidden files and folders.
 
-    Hidden folders that a trainer writes are searched.
+    Hidden folders that a trainer writes are searched. `on_error` receives the error of a folder that can't be read,
+    unless it is gone or is a pipe.
     """
     if get_path_type(path) == "file":
         yield path
         return
+
+    def report_error(error: OSError) -> None:
+        if on_error and not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            on_error(error)
+
     searched = trainer_api.list_hidden_folders()
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in os.walk(path, onerror=report_error):
         folders[:] = sorted(name for name in folders if not name.startswith(".") or name in searched)
         for name in sorted(names):
             if not name.startswith("."):
@@ -157,8 +164,13 @@ def _match_split(words: set[str]) -> str:
     return "train" if words & TRAIN_WORDS else ""
 
 
-def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
-    """Returns all dump files below `paths`, by step. Raises UsageError if a path is missing or a dump can't be read."""
+def scan_folders(
+    paths: Sequence[Path], options: ScanOptions, on_error: Callable[[OSError], None] = lambda error: None
+) -> ScanResult:
+    """Returns all dump files below `paths`, by step. Raises UsageError if a path is missing or a dump can't be read.
+
+    A folder that can't be read is skipped, and `on_error` receives its error.
+    """
     absolute = [get_absolute_path(path) for path in paths]
     for path in absolute:
         if not path.exists():
@@ -167,7 +179,15 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
     kinds = trainer_api.list_kinds(options.format)
     by_folder: dict[Path, list[ReadFile]] = {}
     claimed = set() if options.format else _add_loadable_steps(absolute, base, result)
-    for path in dict.fromkeys(file for start in absolute for file in find_files(start)):
+
+    def skip_folder(error: OSError) -> None:
+        source = build_source(Path(error.filename or base), base)
+        skipped = result.skipped.setdefault(UNREADABLE_FOLDERS, [])
+        if source not in skipped:  # one of the paths may be below another
+            skipped.append(source)
+        on_error(error)
+
+    for path in dict.fromkeys(file for start in absolute for file in find_files(start, skip_folder)):
         if path in claimed:
             continue
         source = build_source(path, base)

@@ -21,6 +21,7 @@ from rolloutdeck.lib import FileSlice, ServerResponse
 from rolloutdeck.protocol import MAX_PART_BYTES
 
 MAX_MISMATCH_RETRIES = 3  # of a file that arrives with another hash
+MISSING_FILE_ERRORS = (FileNotFoundError, NotADirectoryError)  # others may pass, as when a file server restarts
 
 RequestFunction = Callable[..., ServerResponse]  # request(method, path below the run's URL, query=, body=, headers=)
 
@@ -46,10 +47,10 @@ class UploadRequest:
         return int(self.artifact.files[self.name]["bytes"])
 
     def is_unchanged(self) -> bool:
-        """Whether the file still has the stamp that it had when it was hashed."""
+        """Whether the file still has the stamp that it had when it was hashed. Raises OSError if this is unknown."""
         try:
             return read_file_stamp(self.path) == tuple(self.artifact.stamps[self.name])
-        except OSError:
+        except MISSING_FILE_ERRORS:
             return False
 
 
@@ -81,12 +82,19 @@ class ArtifactUploadQueue:
     """The artifacts of this process and the files of them that wait for upload.
 
     `state_file` stores the artifacts for later processes, one JSON line per artifact; None stores nothing. Two threads
-    may use the queue: one adds requested files, the other uploads.
+    may use the queue: one adds requested files, the other uploads. `retries_reading`: a file that exists and can't be
+    read stays in the queue.
     """
 
-    def __init__(self, state_file: Path | None = None, on_message: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        state_file: Path | None = None,
+        on_message: Callable[[str], None] = lambda _: None,
+        *,
+        retries_reading: bool = False,
+    ) -> None:
         self.state_file: Path | None = None
-        self._on_message = on_message
+        self._on_message, self._retries_reading = on_message, retries_reading
         self.artifacts: dict[str, LocalArtifact] = {}
         self.sent: list[UploadRequest] = []
         # Artifacts and reasons. The owner of the queue reports them to the server.
@@ -134,7 +142,8 @@ class ArtifactUploadQueue:
 
         A file is finished when the server confirms it with a receipt or rejects it permanently. After any other
         response the next call tries again, from the offset that the server reports. Other bytes than those of the file
-        are a permanent rejection only after some tries. Raises what `request` raises.
+        are a permanent rejection only after some tries. Raises what `request` raises; with `retries_reading` also the
+        OSError of a file that can't be read now, which is then the last one of the queue.
         """
         while upload := self._next_available():
             self._current_requests = self._current_requests or _send_file(request, upload)
@@ -142,7 +151,7 @@ class ArtifactUploadQueue:
                 response = next(self._current_requests)
                 break
             except OSError as error:
-                self._drop_missing(upload, f"{upload.path} can't be read ({error.strerror or error})")
+                self._drop_unreadable(upload, error)
             except BaseException:
                 self._current_requests = None
                 raise
@@ -174,9 +183,13 @@ class ArtifactUploadQueue:
         while self._pending:
             with self._lock:
                 upload = self._pending[0]
-            if self._current_requests or upload.is_unchanged():
-                return upload
-            self._drop_missing(upload, f"{upload.path} is gone or has changed since it was registered")
+            try:
+                if self._current_requests or upload.is_unchanged():
+                    return upload
+            except OSError as error:
+                self._drop_unreadable(upload, error)
+            else:
+                self._drop_missing(upload, f"{upload.path} is gone or has changed since it was registered")
         return None
 
     def _enqueue(self, uploads: Iterable[UploadRequest]) -> None:
@@ -188,6 +201,15 @@ class ArtifactUploadQueue:
         self._current_requests = None
         with self._lock:
             self._pending.popleft()
+
+    def _drop_unreadable(self, upload: UploadRequest, error: OSError) -> None:
+        """Drops the first file of the queue. If the error may pass, raises it instead, and the file is tried last."""
+        if self._retries_reading and not isinstance(error, MISSING_FILE_ERRORS):
+            self._current_requests = None
+            with self._lock:
+                self._pending.rotate(-1)
+            raise error
+        self._drop_missing(upload, f"{upload.path} can't be read ({error.strerror or error})")
 
     def _drop_missing(self, upload: UploadRequest, reason: str) -> None:
         if not any(artifact is upload.artifact for artifact, _ in self.missing_artifacts):

@@ -31,8 +31,8 @@ class UploadOutcome:
     - `sent`: the server has the file.
     - `rejected`: the server will never accept it.
     - `action_required`: the user must act first (token, project).
-    - `later`: this file failed, retry it.
-    - `unreachable`: no response, or none from a Rolloutdeck server.
+    - `later`: this file failed, retry it. Or a proxy answered instead of the server: it may refuse only this file.
+    - `unreachable`: no response.
     - `taken_over`: another process has the file.
 
     `pause` is in seconds, if the server asked for one. `is_token_refused`: the server refuses the token. `data` is the
@@ -113,9 +113,12 @@ def _register_artifact(client: RunClient, header: SpoolHeader, manifest: Mapping
 def _upload_missing_files(
     request: artifact_uploads.RequestFunction, local_artifact: artifact.LocalArtifact, data: Any
 ) -> UploadOutcome | None:
-    """Uploads the files that the server lacks. Returns None when it has all; the spool file stays until then."""
+    """Uploads the files that the server lacks. Returns None when it has all; the spool file stays until then.
+
+    Raises OSError if a file can't be read now.
+    """
     errors: list[str] = []
-    queue = artifact_uploads.ArtifactUploadQueue(on_message=errors.append)
+    queue = artifact_uploads.ArtifactUploadQueue(on_message=errors.append, retries_reading=True)
     queue.add(local_artifact, data.get("missing", ()) if isinstance(data, dict) else ())
     while response := queue.upload_next(request):
         if not response.is_success and not artifact_uploads.is_permanent_rejection(response):
@@ -127,7 +130,7 @@ def classify_response(response: ServerResponse) -> UploadOutcome:
     """Returns what a response without a receipt means for the file."""
     status, reason = response.status, response.error_message
     if not response.is_from_server:
-        return UploadOutcome("unreachable", reason, min(response.retry_after, MAX_SERVER_PAUSE))
+        return UploadOutcome("later", reason, min(response.retry_after, MAX_SERVER_PAUSE))
     if status in (400, 413, 415):
         return UploadOutcome("rejected", reason)
     if status in (408, 416, 429) or status >= 500:

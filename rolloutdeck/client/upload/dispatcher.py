@@ -248,6 +248,8 @@ class Dispatcher:
         if outcome.state == "later":
             for file in batch:
                 self._postpone_suspect(file.path, now)
+            if len(batch) > 1 and self._failures[batch[0].path] % SUSPECT_FAILURES == 0:
+                self._send_alone.add(batch[0].path)  # to find out which of them fails
         self._paused_until = now + self._backoff.next_pause(outcome.pause)
         self.failing_since = self.failing_since if self.last_error else now
         self.last_error, self.failed_at = outcome.reason, now
@@ -261,6 +263,7 @@ class Dispatcher:
         """
         self._failures[path] += 1
         if path in self._failing_alone:
+            self._send_alone.add(path)  # not with other metrics, which would fail with it
             self._due_at[path] = now + _compute_backoff(self._failures[path] - SUSPECT_FAILURES)
         elif self._failures[path] % SUSPECT_FAILURES == 0:
             self._skipped.add(path)

@@ -26,7 +26,8 @@ from rolloutdeck.protocol import HEARTBEAT_SECONDS, SpoolHeader
 
 RESCAN_SECONDS = 15.0  # between checks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
-MAX_ADOPTED_SPOOLS = 20
+MAX_ADOPTED_SPOOLS = 20  # that are being uploaded
+MAX_HELD_SPOOLS = 80  # adopted ones that wait for the user: each is tried once a minute
 UNRESPONSIVE_WARNING_SECONDS = 1.0  # of waiting for a server that accepts nothing, until a warning
 MAX_UNRESPONSIVE_SECONDS = 10.0  # until the wait ends: long enough for a server that restarts
 
@@ -50,7 +51,9 @@ class Sender:
         self.adopted: list[Path] = []
         self.server: ServerClient | None = None
         self.dispatcher = Dispatcher(once_logger, own, on_run_opened, self._on_artifact_registered)
-        self.artifact_queue = ArtifactUploadQueue(on_message=lambda text: once_logger.log_once(text, "%s", text))
+        self.artifact_queue = ArtifactUploadQueue(
+            on_message=lambda text: once_logger.log_once(text, "%s", text), retries_reading=True
+        )
         self.header: SpoolHeader = header or {}
         self._artifact_due, self._artifact_backoff = 0.0, Backoff()
         self._work_event, self._closed, self._is_ending = threading.Event(), False, False
@@ -134,6 +137,7 @@ class Sender:
         if now >= self._take_over_at:
             self._take_over_at = now + ADOPT_SECONDS
             try:
+                self._remove_empty_adopted()  # also while another one waits for the user
                 self._take_over_spools(self.server.url)
             except OSError as error:  # this process's own files must be uploaded nevertheless
                 logger.debug("The spools of other processes cannot be taken over: %s", error)
@@ -183,10 +187,16 @@ class Sender:
         if not has_work or now < self._artifact_due:
             return self._artifact_due - now if has_work else NEVER_DUE
         try:
-            response = self.artifact_queue.upload_next(RunClient(server, self.header).request)
-            self._report_missing(server)
+            try:
+                response = self.artifact_queue.upload_next(RunClient(server, self.header).request)
+            finally:  # also if the next file can't be read now
+                self._report_missing(server)
         except ServerUnreachableError as error:
             logger.debug("A requested file is uploaded later: %s", error)
+            response = None
+        except OSError as error:
+            message = "A requested file can't be read now and is uploaded later: %s"
+            self.once_logger.log_once(f"unreadable {error.filename}", message, error)
             response = None
         if response and response.is_from_server and response.status < 500 and response.status not in (401, 403, 429):
             self._artifact_backoff.reset()
@@ -200,13 +210,15 @@ class Sender:
         return [*same_run, *own, *(folder for folder in self.adopted if folder not in same_run)]
 
     def _take_over_spools(self, url: str) -> None:
-        """Takes over spools of ended processes of the same user.
+        """Takes over spools of ended processes of the same user, first those of this run.
 
         Other users' spools are not taken: a spool names files, which the sender reads with its own rights.
         """
         our_owner = find_folder_owner(self.own.folder) if self.own.folder else os.geteuid()
-        for folder in spool.find_spool_folders(self.own.root):
-            if len(self.adopted) >= MAX_ADOPTED_SPOOLS:
+        folders = spool.find_spool_folders(self.own.root)
+        for folder in sorted(folders, key=lambda folder: spool.parse_spool_run_uid(folder) != self.own.uid):
+            held = sum(adopted in self.dispatcher.action_required_reasons for adopted in self.adopted)
+            if held >= MAX_HELD_SPOOLS or len(self.adopted) - held >= MAX_ADOPTED_SPOOLS:
                 break
             if our_owner is None or find_folder_owner(folder) != our_owner:
                 continue

@@ -59,6 +59,17 @@ def test_a_project_that_is_not_there_yet_is_no_warning(
     assert "No new guidance rules" not in caplog.text
 
 
+def test_a_404_of_a_proxy_is_no_answer(
+    receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.has_project = receiver.is_ours = False
+    following = start().guidance()
+    until(lambda: "No new guidance rules" in caplog.text)
+    assert not following.wait(0)
+    receiver.has_project = receiver.is_ours = True
+    assert following.wait(30) and following.rules.version == 3
+
+
 @pytest.mark.parametrize("rules", [{}, {"version": 1, "baseline": "?", "rules": [], "prompts": {}, "responses": {}}])
 def test_an_answer_that_is_no_rules_leaves_the_last_known_ones(
     receiver: Guiding, start: Callable[..., Run], rules: dict[str, object]

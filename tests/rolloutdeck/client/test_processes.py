@@ -52,6 +52,41 @@ def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, s
     assert list(spool_root.iterdir()) == []
 
 
+FORKING_RANK = """
+import multiprocessing, os, rolloutdeck
+run = rolloutdeck.init(project="math", name="forked", exit_timeout=20)
+def work():
+    run.log_samples([{"response": "same"}], step=1)
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        work()
+        run._close(20)
+        os._exit(0)
+    os.waitpid(pid, 0)
+def work_and_fork():
+    work()
+    fork()
+work()
+process = multiprocessing.get_context("fork").Process(target=work_and_fork)
+process.start()
+process.join()
+fork()
+run.finish()
+"""
+
+
+def test_equal_rows_of_a_rank_and_its_forked_children_have_different_producers(
+    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert child(FORKING_RANK).wait(60) == 0
+    first, second, third, fourth = sorted(query["producer"] for _, query, _ in at_receiver.dumps)
+    assert (first, second) == ("rank1", "rank1-ForkProcess-1")
+    assert third.startswith("rank1-ForkProcess-1-pid") and fourth.startswith("rank1-pid")
+
+
 FORKED_FOR_A_PLAN = """
 import os, time, rolloutdeck
 run = rolloutdeck.init(project="math", name="forked")

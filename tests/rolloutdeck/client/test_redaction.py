@@ -64,6 +64,9 @@ def test_a_text_whose_redaction_fails_is_removed_and_counted(
         ("[name]?", REMOVED), ("[name]?", "4")
     ]  # fmt: skip
     assert run._threads.spool.dropped == {FAILED: 1}
+    status = run.status()
+    assert (status.sent, status.dropped) == (2, {})  # both rows were sent
+    assert "1 text: removed, because ROLLOUTDECK_REDACT failed" in str(status)
 
 
 @pytest.mark.parametrize("name", ["no_such_module:f", "json:no_such_function", "json", "json:__doc__"])

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,42 @@ def test_a_row_that_contains_itself_is_counted_and_the_others_arrive(start: Star
     run.finish()
     assert sent_rows(at_receiver) == ROWS
     assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._threads.spool.name: {"samples: no JSON form": 2}}
+
+
+class BrokenTensor:
+    def tolist(self) -> list[float]:
+        raise RuntimeError("a library's own mistake")
+
+
+def test_a_row_with_an_object_that_raises_costs_only_itself(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    run.log_samples([ROWS[0], {**ROWS[0], "extra": BrokenTensor()}, ROWS[1]], step=1)
+    run.finish()
+    assert sent_rows(at_receiver) == ROWS
+    assert run._threads.spool.dropped == {"samples: no JSON form": 1}
+
+
+@dataclass(slots=True)
+class Verdict:
+    correct: bool
+
+
+@dataclass(slots=True)
+class PromptRow:
+    prompt: str
+
+
+@dataclass(slots=True)
+class SlotsRow(PromptRow):
+    response: str
+    verdict: Verdict
+
+
+def test_dataclasses_with_slots_keep_inherited_and_nested_fields(start: Start, at_receiver: Receiver) -> None:
+    run = start()
+    run.log_samples([SlotsRow("1+1=", "2", Verdict(correct=True))], step=1)
+    run.finish()
+    assert sent_rows(at_receiver) == [{"prompt": "1+1=", "response": "2", "verdict": {"correct": True}}]
 
 
 def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.client import process_identity, spool
+from rolloutdeck.client import launch, process_identity, spool
 from rolloutdeck.client.run import Run
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
@@ -80,6 +80,19 @@ def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_nex
     monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
     right = process_identity.detect_attempt(dict(torchrun))
     assert len({result.attempt for result in (first, again, right, *machines)}) == 5
+
+
+def test_a_child_that_inherits_the_rank_of_its_parent_is_named_after_both(
+    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setattr(launch, "_has_inherited_rank", lambda environ: True)
+    monkeypatch.setattr(launch, "get_child_name", lambda: "Process-1")
+    run = start()
+    run.log_samples([{"response": "same"}], step=1)
+    run.finish()
+    assert [query["producer"] for _, query, _ in at_receiver.dumps] == ["rank3-Process-1"]
 
 
 def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:

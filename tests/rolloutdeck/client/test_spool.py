@@ -184,6 +184,28 @@ def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path
     assert not own.dropped
 
 
+def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: Path) -> None:
+    from rolloutdeck.lib.log import OnceLogger
+
+    class Changing(dict[str, float]):
+        reads = 0
+
+        def values(self) -> Any:
+            self.reads += 1
+            if self.reads > 1:
+                raise RuntimeError("dictionary changed size during iteration")
+            return super().values()
+
+    own = spool.Spool(spool_root, "run-1", "a")
+    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    for step in (1, 2):
+        slow.enqueue(queue_items.MetricsItem("a", [{"values": {"train": Changing(loss=1.0)}, "step": step}]))
+    assert slow.flush(5) and slow._waiting_bytes == 0
+    [file] = own.list_files()
+    points = json.loads(file.path.read_bytes().partition(b"\n")[2])["points"]
+    assert [point["values"] for point in points] == [{"train/loss": 1.0}] * 2 and not own.dropped
+
+
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
     from rolloutdeck.client.rows import RowBatch
     from rolloutdeck.lib.log import OnceLogger

@@ -151,6 +151,27 @@ def test_a_folder_that_fails_stops_no_uploads_of_the_process_itself(
     assert at_receiver.bodies() == [b"run-1"]
 
 
+def test_a_spool_that_waits_for_the_user_stops_no_take_over_and_no_cleaning_of_others(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MAX_ADOPTED_SPOOLS", 1)
+    at_receiver.mode, at_receiver.only = "404", "run-1"
+    for uid in ("run-1", "run-2", "run-3"):
+        write_spool(spool_root, uid).close()
+    own = write_spool(spool_root, "run-3")
+    uploading = sender.Sender(own, connect_server, OnceLogger())
+
+    def list_adopted() -> list[str]:
+        uploading._send_next()
+        return [spool.parse_spool_run_uid(folder) for folder in uploading.adopted]
+
+    assert list_adopted() == ["run-3"]  # first those of its own run
+    until(lambda: list_adopted() == ["run-1"] and b"run-2" in at_receiver.bodies())
+    assert [spool.parse_spool_run_uid(folder) for folder in spool.find_spool_folders(spool_root)] == ["run-1", "run-3"]
+    uploading.close()
+    own.close()
+
+
 def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:
     at_receiver.mode = "500"
     running = child(ENDLESS)

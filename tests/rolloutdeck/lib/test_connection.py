@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -77,3 +78,17 @@ def test_an_invalid_name_is_one_clear_sentence() -> None:
     with pytest.raises(ServerUnreachableError) as failure:
         ServerClient("http://" + "a" * 70 + ".example").request("GET", "runs/")
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+def test_an_ipv6_address_needs_no_port(monkeypatch: pytest.MonkeyPatch, scheme: str, port: int) -> None:
+    found = []
+
+    def refuse(address: tuple[str, int], timeout: float) -> None:
+        found.append(address)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(ServerUnreachableError, match="Connection refused"):
+        ServerClient(f"{scheme}://[::1]").request("GET", "runs/")
+    assert found == [("::1", port)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.cli.common import connect
-from rolloutdeck.lib import Settings, list_running_servers, load_local_server, record_local_server, remove_local_server
+from rolloutdeck.lib import (
+    Settings,
+    list_running_servers,
+    load_local_server,
+    local_servers,
+    record_local_server,
+    remove_local_server,
+)
 
 
 @pytest.fixture
@@ -80,6 +88,21 @@ def test_a_stopped_server_without_another_stays_the_default(
     start(ports[0], 101, monkeypatch)
     assert remove_local_server(f"http://127.0.0.1:{ports[0]}") == {}
     assert load_local_server()["token"] == f"token-{ports[0]}" and list_running_servers() == []
+
+
+def test_a_server_stops_although_the_other_one_can_t_become_the_default(
+    home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, for example."""
+    start(ports[0], 101, monkeypatch)
+    start(ports[1], 102, monkeypatch)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(local_servers, "write_private_file", fail)
+    assert remove_local_server(f"http://127.0.0.1:{ports[1]}") == {}
+    assert [server["url"] for server in list_running_servers()] == [f"http://127.0.0.1:{ports[0]}"]
 
 
 def test_a_killed_server_and_one_of_another_machine_are_not_listed(

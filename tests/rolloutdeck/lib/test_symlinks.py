@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.lib.symlinks import is_safe_to_follow
+from rolloutdeck.lib.symlinks import is_safe_to_follow, read_safe_stat
 from rolloutdeck.trainer_api.registry import find_steps
 from rolloutdeck.watch import artifact_collector
 from rolloutdeck.watch.follower import Follower, WatchedFolder
@@ -40,6 +40,24 @@ def test_a_link_counts_where_its_maker_owns_what_it_leads_to(tmp_path: Path, mon
         monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
     assert [is_safe_to_follow(path) for path in (mine, own, theirs, tmp_path / "gone")] == [True, True, False, False]
     assert not is_safe_to_follow(link(tmp_path / "nowhere", tmp_path / "gone"))
+
+
+def test_a_file_that_becomes_a_link_during_its_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, private = tmp_path / "1.jsonl", tmp_path / "private.jsonl"
+    path.write_text(ROW)
+    private.write_text(ROW)
+    lstat = Path.lstat
+
+    def replace_after(checked: Path) -> os.stat_result:
+        result = lstat(checked)
+        path.unlink()
+        path.symlink_to(private)
+        return result
+
+    monkeypatch.setattr(Path, "lstat", replace_after)
+    assert read_safe_stat(path) is None
 
 
 @as_root

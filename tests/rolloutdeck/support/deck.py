@@ -94,8 +94,11 @@ class DeckHandler(Handler):
     def listed(self) -> list[dict[str, Any]]:
         return [
             {
+                "id": number,
+                "attempt": query["attempt"],
                 "source": query["source"],
                 "sha256": hashlib.sha256(body).hexdigest(),
+                "bytes": len(body),
                 "step": query.get("step"),
                 "format": query.get("format", ""),
                 "state": "failed" if query["source"] in self.receiver.failed else "indexed",
@@ -104,7 +107,7 @@ class DeckHandler(Handler):
                 "left_out": {},
                 "problems": [],
             }
-            for _, query, body in self.receiver.dumps
+            for number, (_, query, body) in enumerate(self.receiver.dumps, 1)
         ]
 
     def do_POST(self) -> None:

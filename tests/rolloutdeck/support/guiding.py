@@ -27,10 +27,10 @@ def build_rules(
 
 class Guiding(Receiver):
     """`rules` are what the server selects now; `delay` is how slow it answers, in seconds. `has_project`: else the
-    status is 404."""
+    status is 404. `is_ours`: else a proxy answers."""
 
     def __init__(self, rules: dict[str, Any]) -> None:
-        self.rules, self.delay, self.has_project = rules, 0.0, True
+        self.rules, self.delay, self.has_project, self.is_ours = rules, 0.0, True, True
         self.statuses: list[int] = []
         super().__init__()
 
@@ -49,7 +49,8 @@ class GuidingHandler(Handler):
         status = 304 if self.headers["If-None-Match"] == etag else 200 if self.receiver.has_project else 404
         self.receiver.statuses.append(status)
         self.send_response(status)
-        self.send_header("X-Rolloutdeck", self.receiver.version)
+        if self.receiver.is_ours:
+            self.send_header("X-Rolloutdeck", self.receiver.version)
         self.send_header("ETag", etag)
         if status == 200:
             self.send_header("Content-Length", str(len(body)))

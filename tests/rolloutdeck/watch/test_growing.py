@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch.compression import read_plain_size
 from rolloutdeck.watch.file_parts import FilePart
 from rolloutdeck.watch.follower import Follower, WatchedFolder
 from rolloutdeck.watch.state import WatchState
 from rolloutdeck.watch.types import ScanOptions
+from tests.rolloutdeck.watch.trainer import metric
 
 DUMPS = Path(__file__).parents[2] / "data"
 
@@ -48,6 +52,60 @@ def test_episodes_are_sent_line_by_line_with_the_step_of_their_folder(follower: 
     assert (first.offset, second.offset) == (0, len(lines[0]))
     query = second.query()
     assert (query["step"], query["split"], query["format"], query["columns"]) == (3, "train", "verifiers", None)
+
+
+@pytest.mark.parametrize("has_new_lines", [True, False])
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_growing_file_that_is_compressed_loses_no_lines(
+    follower: Follower, tmp_path: Path, has_new_lines: bool, ending: str
+) -> None:
+    lines = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "run/rollouts/step_3/train/all/traces.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(lines[0])
+    os.utime(path, (1000, 1000))
+    assert len(sent(follower)) == 1
+    compress = gzip.compress if ending == ".gz" else zstandard.compress
+    compressed, body = path.with_name(f"traces.jsonl{ending}"), compress(b"".join(lines[: 1 + has_new_lines]))
+    compressed.write_bytes(body)
+    assert sent(follower) == []  # the file itself is still there
+    path.unlink()
+    pieces = [(piece.body, piece.offset, piece.file.step, piece.attempt) for piece in sent(follower)]
+    assert pieces == ([(body, None, 3, "files")] if has_new_lines else [])
+    assert sent(follower) == []
+    compressed.write_bytes(compress(b"".join(lines)))
+    assert len(sent(follower)) == 1  # the copy itself has changed
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 300, 70_000])
+def test_a_compressed_file_says_its_size(tmp_path: Path, size: int) -> None:
+    plain = os.urandom(size)
+    for name, body in (("a.gz", gzip.compress(plain)), ("a.zst", zstandard.compress(plain))):
+        (tmp_path / name).write_bytes(body)
+        assert read_plain_size(tmp_path / name) == size
+    stream = zstandard.ZstdCompressor().compressobj()  # does not know the size when it writes the header
+    (tmp_path / "a.zst").write_bytes(stream.compress(plain) + stream.flush())
+    assert read_plain_size(tmp_path / "a.zst") is None
+
+
+def test_a_growing_file_that_becomes_a_link_after_its_check_is_not_read(follower: Follower, tmp_path: Path) -> None:
+    path, secret = tmp_path / "run/metrics.jsonl", tmp_path / "secret.jsonl"
+    path.write_text(metric(1))
+    secret.write_text(metric(2))
+    (candidate,) = follower.find_changed()
+    path.unlink()
+    path.symlink_to(secret)
+    assert list(follower.read_parts(candidate)) == [] and follower.pending == 1
+
+
+def test_lines_that_were_sent_are_recorded_even_if_their_file_is_gone(follower: Follower, tmp_path: Path) -> None:
+    path = tmp_path / "run/metrics.jsonl"
+    path.write_text(metric(1))
+    (candidate,) = follower.find_changed()
+    piece = next(follower.read_parts(candidate))
+    path.unlink()
+    follower.mark_sent(piece)
+    assert follower.state.files["metrics.jsonl"].offset == len(metric(1))
 
 
 def test_a_list_that_is_still_written_waits_for_its_end(follower: Follower, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
+from tests.rolloutdeck.watch.trainer import Trainer, Watching, metric, turns
 
 
 def test_a_restarted_watch_sends_nothing_twice(deck: Deck, watching: Watching, trainer: Trainer) -> None:
@@ -43,6 +43,44 @@ def test_a_lost_memory_after_a_restart_leaves_every_step_in_its_attempt(
     trainer.step(4, launch=2)
     turns(watching())
     assert deck.dumps[:-1] == before and deck.steps()[-1] == ("files-2", 4)
+
+
+def test_a_lost_memory_continues_a_growing_file_in_its_attempt_and_generation(
+    deck: Deck, watching: Watching, trainer: Trainer
+) -> None:
+    follow = watching()
+    trainer.metrics(1, 2, 3)
+    turns(follow)
+    trainer.metrics(2, launch=2, mode="w")
+    turns(follow)
+    trainer.metrics(3, launch=2)
+    turns(follow)
+    assert len(deck.metrics()) == 3
+    follow.state.path.unlink()
+    follow = watching()
+    assert turns(follow) == 0 and len(deck.metrics()) == 3
+    trainer.metrics(4, launch=2)
+    turns(follow)
+    assert deck.metrics()[3] == ("files-2", 1, len(metric(2, 2) + metric(3, 2)), metric(4, 2).encode())
+    follow.state.path.unlink()
+    trainer.metrics(5, launch=3, mode="w")  # bytes that the server does not have: a generation of their own
+    turns(watching())
+    assert deck.metrics()[4:] == [("files-2", 4, 0, metric(5, 3).encode())]
+
+
+def test_a_lost_memory_continues_the_newest_of_equal_generations(
+    deck: Deck, watching: Watching, trainer: Trainer
+) -> None:
+    follow = watching()
+    for launch in (1, 2, 1):
+        trainer.metrics(1, launch=launch, mode="w")
+        turns(follow)
+    follow.state.path.unlink()
+    trainer.metrics(2)
+    turns(watching())
+    generations = [(attempt, generation) for attempt, generation, *_ in deck.metrics()]
+    assert generations == [("files", 0), ("files", 1), ("files", 2), ("files", 2)]
+    assert deck.metrics()[-1][2:] == (len(metric(1)), metric(2).encode())
 
 
 def test_a_kill_between_the_server_and_the_memory_opens_no_further_attempt(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +38,29 @@ def test_a_real_run_is_found_with_split_step_and_format_in_the_order_of_steps() 
         ("eval", 0), ("train", 1), ("eval", 2), ("train", 2), ("train", 3), ("eval", 4), ("train", 4), ("eval", 5),
         ("train", 5),
     ]  # fmt: skip
+
+
+def test_a_folder_that_may_not_be_read_is_named_once_and_what_is_gone_or_a_pipe_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions do not stop root, who may run the tests."""
+    run, scandir = tmp_path / "run", os.scandir
+    codes = {run / "closed": errno.EACCES, run / "gone": errno.ENOENT}
+
+    def fail_for_some(path: Any = ".") -> Any:
+        if isinstance(path, (str, Path)) and (code := codes.get(Path(path))):
+            raise OSError(code, os.strerror(code), str(path))
+        return scandir(path)
+
+    for folder in codes:
+        folder.mkdir(parents=True)
+    write(run / "1.jsonl", sample(1))
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(os, "scandir", fail_for_some)
+    errors: list[OSError] = []
+    result = scan.scan_folders([run, run / "closed", tmp_path / "pipe"], ScanOptions(), errors.append)
+    assert result.skipped == {scan.UNREADABLE_FOLDERS: ["run/closed"]} and len(result.files) == 1
+    assert {error.errno for error in errors} == {errno.EACCES}
 
 
 def test_a_metrics_file_is_told_by_its_rows_even_when_its_name_is_a_number(tmp_path: Path) -> None:

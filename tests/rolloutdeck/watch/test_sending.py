@@ -15,6 +15,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.watch import WatchLoop
+from rolloutdeck.watch.artifact_collector import ArtifactCollector
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.tree_pattern import TreeRun
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
@@ -102,6 +103,63 @@ def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(
     trainer.step(2, launch=2)
     turns(follow)
     assert deck.steps()[-1] == ("files", 2)
+
+
+def test_a_file_that_a_proxy_refuses_keeps_no_other_waiting(deck: Deck, watching: Watching, trainer: Trainer) -> None:
+    follow = watching()
+    deck.mode, deck.only = "403 proxy", "launch 2"
+    trainer.step(1, launch=2)
+    for step in (2, 3):
+        trainer.step(step)
+    for _turn in range(3):
+        with pytest.raises(RetryLaterError, match="not from a Rolloutdeck server"):
+            follow.send_ready()
+    assert deck.steps() == [("files", 2), ("files", 3)]
+    deck.mode = "ok"
+    turns(follow)
+    assert deck.steps() == [("files", 2), ("files", 3), ("files", 1)]
+
+
+def test_a_requested_file_that_can_t_be_read_keeps_no_step_waiting(
+    deck: Deck,
+    watching: Watching,
+    trainer: Trainer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(collector: ArtifactCollector) -> int:
+        raise OSError(errno.EIO, "Input/output error", "gen_batch.dp")
+
+    monkeypatch.setattr(ArtifactCollector, "collect", fail)
+    loop = WatchLoop(poll=0.001)
+    loop.run_followers[None] = watching()
+    for step in (1, 2):
+        trainer.step(step)
+        assert until(loop.run_once, 5) == 1 and deck.steps()[-1] == ("files", step)
+    assert capsys.readouterr().err.count("grpo: gen_batch.dp: Input/output error. Trying again.\n") == 1
+
+
+def test_many_files_that_a_proxy_refuses_keep_no_other_and_no_heartbeat_waiting(
+    deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    follow = watching()
+
+    def fail_turn() -> None:
+        with pytest.raises(RetryLaterError, match="not from a Rolloutdeck server"):
+            follow.send_ready()
+
+    deck.mode, deck.only = "403 proxy", "launch"
+    for step in (1, 2, 3):
+        trainer.step(step, launch=2)
+    fail_turn()
+    trainer.step(4)
+    fail_turn()
+    fail_turn()  # step 4 is refused too
+    deck.only = "launch 2"
+    fail_turn()
+    assert deck.steps() == [("files", 4)]
+    assert [beat["attempt"] for beat in deck.posted("/heartbeat/")] == ["files"]
 
 
 def test_once_sends_a_file_again_that_changed_during_its_upload(
@@ -249,6 +307,32 @@ def test_a_folder_that_may_not_be_read_any_more_is_said_and_the_others_are_sent(
         with pytest.raises(PermissionError, match="other"):
             follow.send_ready()
     assert deck.steps() == [("files", 1), ("files", 2)]
+
+
+def test_a_subfolder_that_may_not_be_read_is_said_once_and_the_others_are_sent(
+    deck: Deck,
+    watching: Watching,
+    trainer: Trainer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    closed, scandir = trainer.folder / "val", os.scandir
+
+    def refuse_closed(path: Any = ".") -> Any:
+        if isinstance(path, (str, Path)) and Path(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse_closed)
+    follow = watching()
+    follow.roots.append(WatchedFolder(tmp_path / "later"))  # not there yet
+    trainer.step(1)
+    trainer.step(1, split="val")
+    turns(follow)
+    assert deck.steps() == [("files", 1)] and deck.steps("eval") == []
+    message = capsys.readouterr().err
+    assert message.count("can't be read") == 1 and f"{closed} can't be read: Permission denied.\n" in message
 
 
 def test_a_run_that_the_server_never_takes_does_not_slow_the_others(

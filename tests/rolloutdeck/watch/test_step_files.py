@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Callable
@@ -270,6 +271,31 @@ def test_watch_once_ends_when_all_is_told(node: Path) -> None:
 
 def watch_once(*words: object) -> int:
     return entry.main(["watch", *map(str, words), "--once", "--poll", "0.01"])
+
+
+def test_watch_once_sends_all_but_a_requested_file_that_can_t_be_read(
+    node: Path, owner: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreadable = step(node, 1) / "gen_batch.dp"
+    step(node, 2, V1)
+    assert watch_once(node) == 0
+    for number in (1, 2):
+        pinned(number, owner)
+    opened = Path.open
+
+    def fail_for_one(path: Path, *words: Any, **options: Any) -> Any:
+        if path == unreadable:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return opened(path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", fail_for_one)
+    (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
+    capsys.readouterr()
+    assert watch_once(node) == 2
+    message = capsys.readouterr().err
+    assert message.count(f"grpo: {unreadable}: Input/output error. Trying again.\n") == 1
+    assert Run.objects.get().dumps.filter(source="9.jsonl").exists()
+    assert list(Artifact.objects.order_by("step").values_list("step", "missing")) == [(1, 1), (2, 0)]
 
 
 def test_watch_once_fails_if_there_is_no_folder(node: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,7 +178,7 @@ def test_a_run_that_the_server_refuses_is_not_tried_again(
         sample(tmp_path / run)
     monkeypatch.setattr("rolloutdeck.cli.watch.DISCOVER_SECONDS", 0.0)
     deck.mode, deck.only = "400", '"name": "b"'
-    follow(command, f"{tmp_path}/{{run}}", "--project", "math")
+    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 1
     assert capsys.readouterr().err.count("math/b is skipped: No, because of a test.") == 1
     assert [name for _, name in opened(deck).values()] == ["a"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -93,6 +94,35 @@ def test_a_file_that_changed_during_its_upload_is_reported_as_missing(tmp_path: 
     upload(queue, server)
     assert server.requests == 1 and len(queue.missing_artifacts) == 1
     assert "is gone or has changed" in messages[0]
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_sent_after_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["a.bin", "b.bin"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    result = artifact.build_artifact(tmp_path, names, "rollout", 1)
+    server, messages = Server(), list[str]()
+    queue = ArtifactUploadQueue(on_message=messages.append, retries_reading=True)
+    queue.add(result, {file["sha256"] for file in result.files.values()})
+    real_open = Path.open
+
+    def fail(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "a.bin":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return real_open(path, *args, **options)
+
+    with monkeypatch.context() as stale:
+        stale.setattr(Path, "open", fail)
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            queue.upload_next(server.request)
+        assert queue.upload_next(server.request)
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            queue.upload_next(server.request)
+    upload(queue, server)
+    assert [sent.name for sent in queue.sent] == ["b.bin", "a.bin"]
+    assert not messages and not queue.missing_artifacts
 
 
 def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_path: Path) -> None:

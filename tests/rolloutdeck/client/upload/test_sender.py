@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import spool
+from rolloutdeck.client import artifact, spool
 from rolloutdeck.client.run import Run
+from rolloutdeck.client.threads import connect_server
 from rolloutdeck.client.upload import delivery, dispatcher, sender
 from rolloutdeck.client.upload.dispatcher import Dispatcher
 from rolloutdeck.client.upload.sync import sync_spools
@@ -136,14 +138,29 @@ def test_one_refused_metric_does_not_take_those_with_it_that_travelled_along(
     assert [list(point["values"]) for point in at_receiver.points()] == [["good"], ["fine"]]
 
 
+@pytest.mark.parametrize("mode", ["500", "403 proxy"])
 def test_a_file_that_always_fails_holds_up_neither_the_others_nor_the_server(
-    start: Start, at_receiver: Receiver
+    start: Start, at_receiver: Receiver, mode: str
 ) -> None:
-    at_receiver.mode, at_receiver.only = "500", "step 0"
+    at_receiver.mode, at_receiver.only = mode, "step 0"
     run = start()
     bodies = logged(run, range(30))
     until(lambda: at_receiver.bodies() == bodies[1:])
     assert len(at_receiver.tokens) < 2 * len(bodies)
+
+
+def test_metrics_that_a_proxy_refuses_hold_up_none_that_travel_with_them(
+    at_receiver: Receiver, spool_root: Path
+) -> None:
+    at_receiver.mode, at_receiver.only = "403 proxy", "bad"
+    own = spool.Spool(spool_root, "run-1", "first")
+    header: wire.SpoolHeader = {"project": "math", "uid": own.uid, "name": "grpo", "attempt": "first", "run": {}}
+    for name in ("bad", "good"):
+        body = json.dumps({"attempt": "first", "points": [{"step": 1, "values": {name: 1}}]}).encode()
+        own.write({**header, "kind": "metrics", "query": {}}, lambda body=body: [body])  # type: ignore[misc]
+    sending, server = Dispatcher(OnceLogger(), own), ServerClient(at_receiver.url)
+    until(lambda: sending.send_next(server, [own.folder or spool_root]) and at_receiver.points())
+    assert [point["values"] for point in at_receiver.points()] == [{"good": 1}]
 
 
 def test_a_run_ends_on_the_server_when_all_of_it_is_there(
@@ -332,6 +349,29 @@ def test_a_slice_is_read_from_its_start_to_its_end(tmp_path: Path) -> None:
     with (tmp_path / "file").open("rb") as file:
         piece = FileSlice(file, 2, 5)
         assert [piece.read(3), piece.read(3), piece.read()] == [b"234", b"56", b""]
+
+
+def test_a_requested_file_that_cannot_be_read_is_named_once(
+    at_receiver: Receiver,
+    spool_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "a.bin").write_text("a")
+    requested = artifact.build_artifact(tmp_path, ["a.bin"], "rollout", 1)
+    header: wire.SpoolHeader = {"project": "math", "uid": "run-1", "name": "grpo", "attempt": "first"}
+    uploading = sender.Sender(spool.Spool(spool_root, "run-1", "first"), connect_server, OnceLogger(), header=header)
+    uploading.artifact_queue.add(requested, {requested.files["a.bin"]["sha256"]})
+
+    def fail(path: Path, *args: Any, **options: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "open", fail)
+    for _try in range(2):
+        uploading._artifact_due = 0.0
+        assert uploading._upload_requested(ServerClient(at_receiver.url)) > 0
+    assert caplog.text.count("can't be read now") == 1 and str(tmp_path / "a.bin") in caplog.text
 
 
 def test_a_launch_that_found_no_server_says_how_long_ago_it_began(

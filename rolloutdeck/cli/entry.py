@@ -119,7 +119,8 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     better("--question", default="", metavar="KEY", help="with --signal label: a question of the rubric")
     better("--good", default="", metavar="A,B", help="with --signal label: answers that are good; default: the first")
     better("--threshold", default="", metavar="SCORE", help="kto: a response is good from this score on; default: 0.5")
-    better("--min-margin", default="", metavar="SCORE", help="pairs need a larger difference of scores; default: 0")
+    margin_help = "pairs need a larger difference of scores; default: 0, or any for preferences by label or rank"
+    better("--min-margin", default="", metavar="SCORE", help=margin_help)
     better("--pairs", choices=("best-worst", "all"), default="", help="of each group; default: best-worst")
     limits = parser.add_argument_group("what is written").add_argument
     limits("--max-per-prompt", default="", metavar="N", help="rows of one prompt at most")

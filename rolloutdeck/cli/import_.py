@@ -48,7 +48,8 @@ def main(args: argparse.Namespace) -> int:
     refuse_redaction(settings)
     scan_options, artifact_options = parse_file_args(args)
     project, name = require_run(args, settings)
-    scan = watch.scan_folders(args.paths, scan_options) if args.paths else watch.ScanResult()
+    unread: list[OSError] = []
+    scan = watch.scan_folders(args.paths, scan_options, unread.append) if args.paths else watch.ScanResult()
     if artifact_options.mode == "never" and scan.steps:
         scan.skipped["replayable steps, because of --artifacts never"] = [str(step.path) for step in scan.steps]
         scan.steps = []
@@ -72,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
         print_message(f"{source} is not imported: {format_sentence(message)}")
     if target.url:
         print_message(target.url)
-    return 1 if report.refused or report.steps_to_replay.problems else status
+    return 1 if report.refused or report.steps_to_replay.problems or unread else status
 
 
 def _build_table_hint(paths: Sequence[Path]) -> str:

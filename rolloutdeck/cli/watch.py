@@ -199,9 +199,11 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
         sent = loop.run_once()
         stop.raise_pending()
         if args.once and _is_done(loop, sent):
-            if read_error := next((run.read_error for run in loop.run_followers.values() if run.read_error), ""):
+            errors = [error for run in loop.run_followers.values() for error in (run.read_error, *run.unread_files)]
+            if read_error := next(filter(None, errors), ""):
                 raise UsageError(read_error)
-            return max(map(report_run, loop.run_followers.values()), default=0)
+            status = max(map(report_run, loop.run_followers.values()), default=0)
+            return 1 if loop.refused_runs else status
         messages = (follower.action_required for follower in loop.run_followers.values())
         action_required = next(filter(None, messages), "")
         if action_required and (args.once or (is_first and not args.tree)):  # retrying can't help before the user acts

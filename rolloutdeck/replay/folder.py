@@ -37,7 +37,7 @@ class ReplayFolder:
         self.staging = self.path / STAGING_FOLDER
         if self.path.is_dir():
             self._lock()
-        manifest = _read(self.path)
+        self._earlier = manifest = _read(self.path)
         self.files: dict[str, str] = dict(manifest.get("files", {}))
         self.folders = set(map(PurePosixPath, manifest.get("folders", ())))
         self.shared = set(map(PurePosixPath, manifest.get("shared", ())))
@@ -127,19 +127,33 @@ class ReplayFolder:
                 self._prune(path)
         self.folders, self.shared, self.coming = self.folders & self._placed, self.shared & self._placed, set()
         self._write({**manifest, "complete": True})
+        self._end()
+
+    def restore(self) -> None:
+        """Ends a pull that has written no step: the folder is as it was before `claim`."""
+        if self._earlier:
+            self._write_record(self._earlier)
+        else:
+            (self.path / PULL_MANIFEST).unlink(missing_ok=True)
+        self._end()
+
+    def _end(self) -> None:
         shutil.rmtree(self.staging, ignore_errors=True)
         if self._release is not None:
             self._release()
 
     def _lock(self) -> None:
-        """Locks the folder until this process ends or `finish` returns. Raises UsageError if another `pull` has it."""
+        """Locks the folder until this process ends, or `finish` or `restore` returns.
+
+        Raises UsageError if another `pull` has it.
+        """
         if self._release is not None:
             return
         handle = os.open(self.path, os.O_RDONLY)
         self._release = weakref.finalize(self, os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):  # SMB says EACCES
             message = f"Another `pull` is writing to {self.path}. Wait until it ends, or use another folder for --into."
             raise UsageError(message) from None
         except OSError:  # a file system without locks
@@ -182,7 +196,9 @@ class ReplayFolder:
     def _write(self, manifest: Mapping[str, Any]) -> None:
         listed = {"folders": sorted(map(str, self.folders)), "shared": sorted(map(str, self.shared))}
         coming = {"coming": sorted(self.coming)} if self.coming else {}
-        record = {"rolloutdeck": "pull", **manifest, **listed, **coming, "files": self.files}
+        self._write_record({"rolloutdeck": "pull", **manifest, **listed, **coming, "files": self.files})
+
+    def _write_record(self, record: Mapping[str, Any]) -> None:
         staged = self.staging / "manifest"
         with staged.open("w", encoding="utf-8") as file:
             json.dump(record, file, ensure_ascii=False, indent=1)

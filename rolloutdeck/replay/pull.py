@@ -46,7 +46,8 @@ class PlanPull:
     _prepared: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
 
     def run(self, placements: Sequence[Placement], manifest: Mapping[str, Any]) -> list[Placement]:
-        """Places the files and returns the placements that are complete: all but those of skipped entries.
+        """Places the files and returns the placements that are complete: all but those of skipped entries. If none is,
+        the folder stays as it was.
 
         Raises UsageError; downloaded files remain in the staging folder, and the next call continues with them.
         Raises what `on_skipped` raises.
@@ -57,6 +58,9 @@ class PlanPull:
         self._check_free_space(requested.values())
         blobs = {sha256: self._download_blob(file) for sha256, file in requested.items()}
         prepared = self._prepare_placements(placements, blobs)
+        if not prepared:
+            self.folder.restore()
+            return []
         write = self.folder.write_shared_files if self.requirements.shared else self.folder.write_step_folder
         for placement, parts in prepared:
             write(placement.folder, parts)

@@ -99,16 +99,29 @@ def _parse_yaml(path: Path, text: str) -> Any:
             f"{path} is YAML, which needs PyYAML. Run this where PyYAML is installed, for example in the trainer's "
             "environment, or give the configuration as JSON."
         ) from None
-    return _parse_with(path, "valid YAML", yaml.safe_load, text, yaml.YAMLError)
+    # PyYAML's own: a number of 5,000 digits is a ValueError, and `!!int` without one a LookupError
+    errors = (yaml.YAMLError, ValueError, LookupError)
+    return _parse_with(path, "valid YAML", partial(_load_yaml, yaml), text, errors)
+
+
+def _load_yaml(yaml: Any, text: str) -> Any:
+    """Like `yaml.safe_load`, but dates stay texts: JSON has none, and PyYAML fails for a day that does not exist."""
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_constructor("tag:yaml.org,2002:timestamp", loader.construct_yaml_str)
+    return yaml.load(text, loader)
 
 
 def _parse_with(
-    path: Path, expected: str, parse: Callable[[str], Any], text: str, error_type: type[Exception] = ValueError
+    path: Path,
+    expected: str,
+    parse: Callable[[str], Any],
+    text: str,
+    errors: tuple[type[Exception], ...] = (ValueError,),
 ) -> Any:
-    """Returns `parse(text)`. Raises UsageError instead of `error_type`."""
+    """Returns `parse(text)`. Raises UsageError instead of these errors."""
     try:
         return parse(text)
-    except error_type as error:
+    except errors as error:
         raise UsageError(f"{path} is not {expected}: {' '.join(str(error).split())}.") from error
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from rolloutdeck.lib import record_local_server, remove_local_server, write_private_file
+from rolloutdeck.lib import find_home_folder, record_local_server, remove_local_server, write_private_file
 from rolloutdeck.up import checks
 from rolloutdeck.up.console import ConsoleSession, print_line
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
@@ -43,7 +43,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main(args: argparse.Namespace) -> int:
     """Runs until Ctrl-C. Returns 0, 1 (a process did not start), 2 (a check failed) or 130 (a second Ctrl-C)."""
     stop = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: request_stop(stop)) for number in STOP_SIGNALS}
+    # `nohup` ignores SIGHUP, and the `&` of a script SIGINT: they stay ignored.
+    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, lambda *_: request_stop(stop)) for number in numbers}
     try:
         run(args, stop)
     except (StartRefusedError, StartFailedError) as error:
@@ -87,14 +89,18 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
 
 
 class ServerAddress:
-    """The host and port of the web process, the URL for users (`public`), and the URL on this machine (`local`)."""
+    """The host and port of the web process, the URL for users (`public`), and the URL on this machine (`local`).
+
+    `direct` is the URL of the web process itself, without a proxy. There, only the health check accepts every host.
+    """
 
     def __init__(self, host: str, port: int, public: str) -> None:
         self.host, self.port = host, port
-        reachable = host.strip("[]") if checks.is_loopback(host) else HOST if host in ("0.0.0.0", "::") else ""
-        bracketed = f"[{reachable}]" if ":" in reachable else reachable
-        self.public = public or f"http://{bracketed}:{port}"
-        self.local = f"http://{bracketed}:{port}" if reachable else self.public
+        name = HOST if host in ("0.0.0.0", "::") else host.strip("[]")
+        bracketed = f"[{name}]" if ":" in name else name
+        self.direct = f"http://{bracketed}:{port}"
+        self.public = public or self.direct
+        self.local = self.direct if checks.is_loopback(name) else self.public
 
 
 def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict[str, str]:
@@ -121,7 +127,9 @@ def serve(
     env = build_server_environment(paths, address)
     for numbers in Path(env["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db"):  # of processes that were killed
         numbers.unlink(missing_ok=True)
-    bootstrap = bootstrap_server(paths, env)
+    bootstrap = bootstrap_server(paths, env, stop)
+    if bootstrap is None:
+        return
     programs = build_product_programs(
         paths,
         address.host,
@@ -136,17 +144,13 @@ def serve(
     if args.demo and checks.has_torch():
         programs.append(build_demo_program(paths, address.local))
     supervisor = Supervisor(paths, programs, lock, env)
-    session = ConsoleSession(supervisor, address.local)
+    session = ConsoleSession(supervisor, address.direct)
     try:
         supervisor.start()
         session.wait_for_web(stop)
         if not stop.is_set():
-            others = record_local_server(address.local, bootstrap["token"], paths.data)
             print_line(f"Rolloutdeck is running at {address.public} (data in {paths.data}).")
-            for other in others:
-                print_line(f"You have another server at {other['url']} (data in {other['data']}).")
-            if others:
-                print_line("Commands and trainers use the new one unless you set --url or ROLLOUTDECK_URL.")
+            record_server(address, bootstrap["token"], paths)
             print_line(describe_sign_in(bootstrap, paths))
             start_extra_programs(args, supervisor)
             print_line("Ctrl-C stops everything.")
@@ -158,6 +162,21 @@ def serve(
     finally:
         supervisor.kill()
         shutil.rmtree(env["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
+
+
+def record_server(address: ServerAddress, token: str, paths: ServerPaths) -> None:
+    """Makes this server the default of the user's commands. Prints what that means for other servers of the user."""
+    try:
+        others = record_local_server(address.local, token, paths.data)
+    except OSError as error:  # an account without a home folder
+        print_line(f"{find_home_folder()} can't be written ({error.strerror}), so commands do not find this server.")
+        variables = f"ROLLOUTDECK_URL={address.local} ROLLOUTDECK_TOKEN_FILE={shlex.quote(str(paths.token))}"
+        print_line(f"Commands and trainers on this machine need: {variables}")
+        return
+    for other in others:
+        print_line(f"You have another server at {other['url']} (data in {other['data']}).")
+    if others:
+        print_line("Commands and trainers use the new one unless you set --url or ROLLOUTDECK_URL.")
 
 
 def describe_sign_in(bootstrap: BootstrapResult, paths: ServerPaths) -> str:
@@ -207,13 +226,18 @@ class BootstrapResult(TypedDict):
     link: str
 
 
-def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult:
-    """Runs the server's `bootstrap` command and saves the local token. Raises StartFailedError if it fails."""
+def bootstrap_server(paths: ServerPaths, env: dict[str, str], stop: threading.Event) -> BootstrapResult | None:
+    """Runs the server's `bootstrap` command and saves the local token. Raises StartFailedError if it fails.
+
+    Returns None if a stop was requested meanwhile: a terminal's Ctrl-C ends the command too.
+    """
     log = paths.logs / "first_start.log"
     argv = [sys.executable, str(paths.server / "manage.py"), "bootstrap"]
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     with open_log(log) as errors:
         process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
+    if stop.is_set():
+        return None
     if process.returncode:
         tail = describe_log_tail(log)
         for kind in ("ImproperlyConfigured: ", "CommandError: "):  # what the user can correct, in a sentence

@@ -165,6 +165,7 @@ def acquire_data_lock(paths: ServerPaths) -> int:
 
     The supervisor inherits the handle, so the lock exists until its last child has ended. Raises StartRefusedError if
     another `up` uses the data. Waits up to 25 s if one was killed and its children are still ending.
+    On a file system without locks nothing is locked.
     """
     handle = os.open(paths.run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
@@ -181,10 +182,11 @@ def acquire_data_lock(paths: ServerPaths) -> int:
 
 
 def _try_lock(handle: int) -> bool:
+    """Returns False if another process has the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:  # others: the file system has no locks
+        return not isinstance(error, (BlockingIOError, PermissionError))  # SMB says EACCES
     return True
 
 

@@ -50,10 +50,11 @@ def main(args: argparse.Namespace) -> int:
     def print_skipped(entry: replay.PlanEntry, reason: NotReplayableError) -> None:
         _print_safe(replay.describe_skipped_entry(plan, entry, reason))
 
+    earlier = f" {folder.path} still has the steps of the earlier pull." if folder.folders or folder.shared else ""
     pull = PlanPull(server, requirements, folder, _print_safe, print_skipped, _build_progress())
     placements = pull.run(placements, manifest)
     if not placements:
-        raise UsageError(f"No step of the plan {plan} can be replayed.")
+        raise UsageError(f"No step of the plan {plan} can be replayed.{earlier}")
     requirements.check_steps([placement.number for placement in placements])  # without those that could not be placed
     _load_run_plan(server, run, str(plan), requirements, bind=True)
     previewed = read_plan_response(load_plan(server, project, str(plan), run["id"]))  # as `rolloutdeck plan` shows it

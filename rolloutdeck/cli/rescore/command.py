@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Mapping
 from itertools import islice
@@ -63,8 +64,19 @@ def check_arguments(args: argparse.Namespace) -> None:
 def open_rescore(server: ServerClient, run: JsonObject, args: argparse.Namespace, info: FunctionInfo) -> dict[str, Any]:
     """Returns the re-score that continues, or a new one. Raises UsageError if the name has results of another
     version."""
-    body = {"run": run["id"], "name": args.name, "kind": "function", "source": info.name, "digest": info.digest}
+    digest = add_options_to_digest(info.digest, args)
+    body = {"run": run["id"], "name": args.name, "kind": "function", "source": info.name, "digest": digest}
     return send_rescore(server, body, args)
+
+
+def add_options_to_digest(digest: str, args: argparse.Namespace) -> str:
+    """Returns the version of the results: that of the function, and of the options that change its arguments.
+
+    Without such an option it is that of the function, as in earlier versions.
+    """
+    options = {name: value for name in ("data_source", "json_ground_truth") if (value := getattr(args, name))}
+    text = f"{digest}\n{json.dumps(options, sort_keys=True)}"
+    return hashlib.sha256(text.encode()).hexdigest() if options else digest
 
 
 def send_rescore(server: ServerClient, body: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -74,7 +86,8 @@ def send_rescore(server: ServerClient, body: dict[str, Any], args: argparse.Name
         return dict(send_request(server, "POST", "rescores/", body).json())
     except UsageError as error:
         if "another version" in str(error):
-            raise UsageError(f"{error} Use --name or --replace.") from error
+            hint = " The version includes --data-source and --json-ground-truth." if body["kind"] == "function" else ""
+            raise UsageError(f"{error} Use --name or --replace.{hint}") from error
         raise
 
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import random
+import re
 import ssl
 import threading
 import time
@@ -23,6 +24,7 @@ FATAL_STATUSES = (401, 402, 403, 404, 405)
 MAX_PAUSE_SECONDS = 60.0
 MAX_ANSWER_BYTES = 16 << 20
 MAX_MESSAGE_CHARS = 300
+SENDABLE_TEXT = re.compile(r"[!-~]*")  # what an HTTP client sends in an address and a header: ASCII without spaces
 
 
 class RefusedError(Exception):
@@ -106,6 +108,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not is_address(self.url):
             raise UsageError(f"--endpoint {self.url} is not an http:// or https:// address.")
+        if not SENDABLE_TEXT.fullmatch(self.url):
+            raise UsageError(f"--endpoint {self.url!r} has a space or a character that is not ASCII.")
         self._opener = urllib.request.build_opener(NoRedirects, PlainHandler, EncryptedHandler)
 
     def ask(
@@ -114,7 +118,8 @@ class Endpoint:
         """Returns the answer as `read_answer` does. `before` is called before each try, `refused` after one that was
         not taken.
 
-        Raises LostAnswerError, CallFailedError, RefusedError after the last try, and UsageError if no call can work.
+        Raises LostAnswerError, CallFailedError, RefusedError after the last try or when calls are stopped, and
+        UsageError if no call can work.
         """
         body = {"model": self.model, "messages": messages, "temperature": 0, **self.body}
         data = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
@@ -127,7 +132,8 @@ class Endpoint:
                 if number + 1 == self.tries or self.stopped.is_set():
                     raise
                 pause = min(MAX_PAUSE_SECONDS, 2.0**number) if error.pause is None else error.pause
-                self.stopped.wait(pause * random.uniform(0.75, 1.25))
+                if self.stopped.wait(pause * random.uniform(0.75, 1.25)):
+                    raise
         raise AssertionError("the last try raises")
 
     def _send(self, data: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +29,8 @@ except ImportError:  # Windows: two commands could use one journal
 
 
 class Journal:
-    """One file, used by one command at a time. Threads may share it. `judge` has the digest of what is asked, and of
-    whom, and for messages the model and the name of the results."""
+    """One file, used by one command at a time if the file system has locks. Threads may share it. `judge` has the
+    digest of what is asked, and of whom, and for messages the model and the name of the results."""
 
     def __init__(self, path: Path, judge: Mapping[str, str]) -> None:
         self.path, self.judge = path, judge
@@ -45,13 +46,15 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")  # noqa: PTH123
         except OSError as error:
-            raise UsageError(f"The journal {self.path} can't be written: {error.strerror or error}.") from error
+            raise build_write_error(f"The journal {self.path} can't be written", error) from error
         if fcntl:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except (BlockingIOError, PermissionError):  # SMB says EACCES
                 self._file.close()
                 raise UsageError(f"Another command uses the journal {self.path}. Wait until it ends.") from None
+            except OSError:  # a file system without locks
+                pass
         if not is_journal(self._file.readline()):
             self._file.close()
             raise UsageError(f"{self.path} is not the journal of a judge. Use another file.")
@@ -125,6 +128,21 @@ class Journal:
     def is_unanswered(self, sample: str) -> bool:
         """Returns whether the sample was sent and nothing is known of it."""
         return sample in self.sent and sample not in self._answers
+
+
+def check_folder_writable(folder: Path) -> None:
+    """Raises UsageError if no journal can be written in the folder. A full disk may still create an empty file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+            file.flush()
+    except OSError as error:
+        raise build_write_error(f"No journal can be written in {folder}", error) from error
+
+
+def build_write_error(problem: str, error: OSError) -> UsageError:
+    return UsageError(f"{problem}: {error.strerror or error}. Choose another file with --journal.")
 
 
 def is_journal(first: bytes) -> bool:

@@ -24,6 +24,7 @@ from urllib.parse import quote
 from rolloutdeck.cli.common import connect, format_count, print_message, send_request, split_rows
 from rolloutdeck.cli.rescore.command import finish, send_rescore
 from rolloutdeck.cli.rescore.endpoint import (
+    SENDABLE_TEXT,
     CallFailedError,
     Endpoint,
     LostAnswerError,
@@ -39,7 +40,7 @@ from rolloutdeck.cli.rescore.instructions import (
     build_rubric_instructions,
     hash_text,
 )
-from rolloutdeck.cli.rescore.journal import Journal
+from rolloutdeck.cli.rescore.journal import Journal, check_folder_writable
 from rolloutdeck.cli.rescore.report import Progress, clear_line
 from rolloutdeck.cli.rescore.transfer import (
     PendingSamples,
@@ -77,6 +78,8 @@ def main(args: argparse.Namespace) -> int:
     with SignalInterrupter(), ExitStack() as stack:
         # Before the re-score is opened: --replace deletes results, and the journal may be refused.
         journal = stack.enter_context(Journal(args.journal, owner)) if args.journal else None
+        if journal is None:
+            check_folder_writable(FOLDER.expanduser())
         rescore = send_rescore(server, body, args)
         journal = journal or stack.enter_context(Journal(find_journal(server, rescore), owner))
         path = f"rescores/{rescore['id']}/"
@@ -110,6 +113,9 @@ def build_endpoint(args: argparse.Namespace) -> Endpoint:
         raise UsageError("--body must be a JSON object.")
     body = {"max_tokens": args.max_tokens, **body}
     key = os.environ.get(args.key_env, "").strip()
+    if not SENDABLE_TEXT.fullmatch(key):  # the error of the HTTP client would show the key
+        odd = "a space, a line break or a character that is not ASCII"
+        raise UsageError(f"The key in {args.key_env} has {odd}. Copy it again.")
     return Endpoint(args.endpoint, args.model, key, args.timeout, args.tries, body)
 
 
@@ -233,6 +239,8 @@ class Judge:
         except UnreachableError as error:
             raise UsageError(f"The endpoint does not answer: {error}.") from error
         except RefusedError as error:
+            if self.endpoint.stopped.is_set():  # no result, so the next command sends it
+                raise
             return {"sample": name, "error": str(error)}
         except LostAnswerError as error:
             return {"sample": name, "error": f"{error}; --retry sends it again"}

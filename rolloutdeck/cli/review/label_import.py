@@ -12,6 +12,7 @@ import json
 import sys
 import time
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ MAX_ROW_BYTES = 8 << 20
 MAX_LISTED = 20
 TRIES = 6
 TIMEOUT_SECONDS = 120.0
+# Of a file that is not there, cut or damaged; of an encrypted ZIP file it is RuntimeError.
+READ_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
 WRITTEN_BY = "`rolloutdeck export --layout labels --format jsonl`"
 COUNTS = ("new", "changed", "unchanged")
 KINDS = {
@@ -48,6 +51,10 @@ KINDS = {
     "forbidden": "of other people",
     "older": "older than the stored label",
 }
+
+
+class LabelFileError(UsageError):
+    """The imported file can't be read, or not to its end."""
 
 
 @dataclass
@@ -155,9 +162,15 @@ def import_labels(args: argparse.Namespace) -> int:
         if args.unmatched:
             written = stack.enter_context(open_replacement(args.unmatched, is_input=is_input))
         problems, progress = Problems(written), Progress(size)
-        for part in split_parts(first, lines):
-            send_part(server, common, part, summary, problems, progress)
-            progress.add(sum(len(line.text) for line in part), summary)
+        try:
+            for part in split_parts(first, lines):
+                send_part(server, common, part, summary, problems, progress)
+                progress.add(sum(len(line.text) for line in part), summary)
+        except UsageError as error:
+            progress.clear()
+            if isinstance(error, LabelFileError) and summary.rows:
+                raise LabelFileError(f"{error} {format_count(summary.rows, 'row')} before are done.") from error
+            raise
         progress.clear()
         problems.end()
     if args.json:
@@ -205,33 +218,40 @@ def open_lines(path: Path, stack: contextlib.ExitStack) -> tuple[Iterator[Line],
     """Returns the lines of a file, of `-` (standard input), of a folder or ZIP file of an export, and their size in
     bytes, 0 if unknown. Raises UsageError."""
     if str(path) == "-":
-        return read_lines(sys.stdin.buffer), 0
+        return read_lines(path, sys.stdin.buffer), 0
     try:
         if path.is_dir():
             files = find_data_files(path)
             size = sum(file.stat().st_size for file in files)
-            return read_lines(line for file in files for line in stack.enter_context(file.open("rb"))), size
+            return read_lines(path, (line for file in files for line in stack.enter_context(file.open("rb")))), size
         if zipfile.is_zipfile(path):
             archive = stack.enter_context(zipfile.ZipFile(path))
             members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
             if not members:
                 raise UsageError(f"{path} has no .jsonl file. It must be one of {WRITTEN_BY}.")
             size = sum(member.file_size for member in members)
-            return read_lines(line for member in members for line in stack.enter_context(archive.open(member))), size
+            lines = (line for member in members for line in stack.enter_context(archive.open(member)))
+            return read_lines(path, lines), size
         if path.suffix == ".gz":
-            return read_lines(stack.enter_context(gzip.open(path, "rb"))), 0
-        return read_lines(stack.enter_context(path.open("rb"))), path.stat().st_size
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} can't be read: {getattr(error, 'strerror', '') or error}.") from error
+            return read_lines(path, stack.enter_context(gzip.open(path, "rb"))), 0
+        return read_lines(path, stack.enter_context(path.open("rb"))), path.stat().st_size
+    except READ_ERRORS as error:
+        raise build_read_error(path, error) from error
 
 
-def read_lines(lines: Iterable[bytes]) -> Iterator[Line]:
-    """Yields the lines that are not empty."""
-    for number, text in enumerate(lines, 1):
-        text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
-        if not text.strip():
-            continue
-        yield parse_line(number, text)
+def read_lines(path: Path, lines: Iterable[bytes]) -> Iterator[Line]:
+    """Yields the lines that are not empty. Raises UsageError if they can't be read to the end."""
+    try:
+        for number, text in enumerate(lines, 1):
+            text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
+            if text.strip():
+                yield parse_line(number, text)
+    except READ_ERRORS as error:
+        raise build_read_error(path, error) from error
+
+
+def build_read_error(path: Path, error: Exception) -> LabelFileError:
+    return LabelFileError(f"{path} can't be read: {getattr(error, 'strerror', '') or error}.")
 
 
 def parse_line(number: int, text: bytes) -> Line:

@@ -13,8 +13,6 @@ from rolloutdeck.cli.samples import find_run
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
-UNSET: tuple[Any, ...] = (None, "", [], False)
-
 
 def main(args: argparse.Namespace) -> int:
     settings, server = connect(args)
@@ -59,10 +57,10 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str, n
         "roles": args.role, "due_at": args.due, "is_blind": args.blind, "gold_count": args.gold,
         "dry_run": args.dry_run,
     }  # fmt: skip
-    body = {name: value for name, value in chosen.items() if value not in UNSET}
+    body = {name: value for name, value in chosen.items() if is_given(value)}
     response = send_request(server, "POST", "queues/", {"project": project, "name": args.name, "runs": runs, **body})
     result: dict[str, Any] = response.json()
-    if args.dry_run:
+    if args.dry_run and not args.json:
         print(f"Would draw {format_count(result['items'], 'item')} of {result['matched']:,} that match.")
         for part in result["strata"][:50]:
             print(f"  {clean(part['stratum'] or 'all')}: {part['drawn']:,} of {part['matched']:,}")
@@ -71,6 +69,11 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str, n
     if not args.json:
         print(f"Review it at {server.url}/queues/{result['id']}/review/")
     return 0
+
+
+def is_given(value: Any) -> bool:
+    """Whether the user gave the option, also with the number 0."""
+    return value is not None and value is not False and value not in ("", [])
 
 
 def find_queue(server: ServerClient, name: str, project: str = "") -> dict[str, Any]:

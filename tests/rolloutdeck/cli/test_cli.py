@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -142,6 +143,28 @@ def test_import_goes_on_past_a_file_that_is_gone(
     status, _, err = command("import", tmp_path, *HERE)
     assert status == 1 and "1.jsonl is not imported: It can't be read: No such file or directory." in err
     assert deck.steps() == [("files", 2)]
+
+
+def test_import_goes_on_past_a_folder_that_may_not_be_read_and_names_it(
+    deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions do not stop root, who may run the tests."""
+    scandir = os.scandir
+
+    def refuse_one(path: Any = ".") -> Any:
+        if isinstance(path, (str, Path)) and Path(path) == tmp_path / "run" / "val":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse_one)
+    for split in ("rollout", "val"):
+        (tmp_path / "run" / split).mkdir(parents=True)
+        (tmp_path / "run" / split / "1.jsonl").write_text('{"input": "q", "output": "a", "score": 1.0, "step": 1}\n')
+    status, _, err = command("import", tmp_path / "run", *HERE)
+    assert status == 1 and "Skipped 1: folders that can't be read (val)\n" in err
+    assert deck.steps() == [("files", 1)] and deck.steps("eval") == []
+    status, _, err = command("import", tmp_path / "run" / "val", *HERE)
+    assert status == 2 and "Skipped 1: folders that can't be read (val)\n" in err and "Nothing to import" in err
 
 
 def test_import_with_a_token_that_may_not_read_sends_and_says_so(deck: Deck, command: Command) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import zstandard
 
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Step
@@ -62,7 +63,7 @@ def test_a_chunk_that_was_sent_while_it_grew_is_not_sent_again_compressed(
     follow = watching()
     turns(follow)
     full = trainer.write("traces/00000.jsonl.zst", "")
-    full.write_bytes(zstd(EPISODES.read_bytes()))
+    full.write_bytes(zstandard.compress(EPISODES.read_bytes()))  # a file that says its size
     (trainer.folder / "traces/00000.jsonl").unlink()
     turns(follow)
     assert deck.bodies() == [EPISODES.read_bytes()]

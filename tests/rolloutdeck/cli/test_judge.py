@@ -20,7 +20,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.cli.rescore import transfer
+from rolloutdeck.cli.rescore import judge, transfer
 from rolloutdeck.cli.rescore.instructions import TemplateInstructions, build_rubric_instructions, read_object
 from rolloutdeck.lib import ServerClient, ServerResponse, ServerUnreachableError
 from rollouts.labels import save_rubric
@@ -263,6 +263,22 @@ def test_a_journal_without_a_call_belongs_to_the_next_judge(run: Run, endpoint: 
     for body in ('{"seed": 2}', '{"seed": 3}'):  # the server refuses the name
         assert main([*words, "--journal", str(node / "calls.jsonl"), "--body", body]) == 2
     assert main([*words, "--journal", str(node / "calls.jsonl"), "--name", "score.other"]) == 0
+
+
+def test_results_are_not_replaced_if_the_journal_can_t_be_written(
+    run: Run,
+    endpoint: Endpoint,
+    node: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(build_words(endpoint, "--rubric", "--limit", "2")) == 0
+    (node / "file").touch()
+    monkeypatch.setattr(judge, "FOLDER", node / "file" / "judge")
+    assert main(build_words(endpoint, "--rubric", "quality", "--replace")) == 2
+    shown = capsys.readouterr().err
+    assert f"No journal can be written in {node}/file/judge: " in shown and "with --journal." in shown
+    assert Rescore.objects.get().results == endpoint.calls.total() == 2
 
 
 class FailingServer:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import threading
+from argparse import Namespace
 from collections.abc import Iterator
 
 import pytest
 
-from rolloutdeck.cli.rescore.endpoint import Endpoint, LostAnswerError, UnreachableError
+from rolloutdeck.cli.rescore.endpoint import Endpoint, LostAnswerError, RefusedError, UnreachableError
+from rolloutdeck.cli.rescore.judge import build_endpoint
 from rolloutdeck.errors import UsageError
 
 
@@ -92,10 +95,47 @@ def test_a_call_without_an_answer_may_have_arrived(listener: socket.socket) -> N
         ask(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
 
 
-@pytest.mark.parametrize("url", ["http://judge:abc/v1", "http:///v1", "https://[::1/v1", "ftp://judge/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://judge:abc/v1",
+        "http:///v1",
+        "https://[::1/v1",
+        "ftp://judge/v1",
+        "http://judge/v1 ",
+        "http://judge/ä/v1",
+        "http://judge\n/v1",
+    ],
+)
 def test_an_address_that_is_none_is_said_before_the_first_call(url: str) -> None:
     with pytest.raises(UsageError, match="--endpoint"):
         Endpoint(url, "tiny-judge", "", 1.0, 1, {})
+
+
+@pytest.mark.parametrize("key", ["s3cret\ns3cret", "s3cret s3cret", "s3cret–", "s3cret\u200b"])
+def test_a_key_that_can_t_be_sent_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(UsageError, match="The key in JUDGE_KEY has a space") as refused:
+        build_endpoint(Namespace(body="", max_tokens=1, key_env="JUDGE_KEY"))
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_call_that_waits_for_its_next_try_is_not_sent_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class StoppedWhileWaiting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return True
+
+    def refuse(endpoint: Endpoint, data: bytes) -> None:
+        sent.append(data)
+        raise RefusedError("the endpoint answered 429")
+
+    sent: list[bytes] = []
+    monkeypatch.setattr(Endpoint, "_send", refuse)
+    endpoint = Endpoint("http://judge/v1", "tiny-judge", "", 1.0, 6, {}, StoppedWhileWaiting())
+    with pytest.raises(RefusedError):
+        endpoint.ask([], lambda: None, lambda: None)
+    assert len(sent) == 1
 
 
 def test_a_proxy_of_the_environment_is_used(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,29 @@ def test_an_import_that_fails_leaves_the_file_of_unmatched_rows_as_it_was(
     before = left.read_bytes()
     assert labels_import(left, "--unmatched", left)[0] == 2
     assert left.read_bytes() == before and [path.name for path in node.iterdir()] == ["left.jsonl"]
+
+
+def test_a_packed_file_that_is_cut_damaged_or_encrypted_is_refused_in_a_sentence(
+    node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_import, "ROWS_PER_REQUEST", 50)  # the damage is found at the end, in the second part
+    write_answers(node / "rows.jsonl", *["z" * 100] * 100)
+    text = (node / "rows.jsonl").read_bytes()
+    cut, damaged, encrypted = node / "cut.jsonl.gz", node / "damaged.zip", node / "encrypted.zip"
+    cut.write_bytes(gzip.compress(text)[:-20])
+    for path in (damaged, encrypted):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("data/labels.jsonl", text)
+    damaged.write_bytes(damaged.read_bytes().replace(b'"zzz', b'"yyy', 1))
+    data = bytearray(encrypted.read_bytes())
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(header) + flags] |= 1
+    encrypted.write_bytes(data)
+    bad_crc = "Bad CRC-32 for file 'data/labels.jsonl'. 50 rows before are done."
+    for path, says in ((cut, "ended before"), (damaged, bad_crc), (encrypted, "is encrypted")):
+        status, _, printed = labels_import(path)
+        assert status == 2 and f"{path} can't be read: " in printed and says in printed
+    assert not Label.objects.exists()
 
 
 def test_unmatched_does_not_replace_a_file_whose_rows_were_not_imported(node: Path, labels_import: Command) -> None:

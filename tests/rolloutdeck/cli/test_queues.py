@@ -36,6 +36,10 @@ def test_a_queue_is_created_shown_answered_and_closed(
     create = ("create", "first check", "--project", project.slug, "--run", "grpo", "--q", "score>0", "--reviewers", 2)
     drawn = queues(*create, "--selection", "random", "--count", 4, "--dry-run")
     assert drawn[0] == 0 and drawn[1].startswith("Would draw 4 items of 5 that match.")
+    drawn = queues(*create, "--selection", "random", "--count", 4, "--dry-run", "--json")
+    assert drawn[0] == 0 and json.loads(drawn[1])["items"] == 4
+    for option in ("--count", "--reviewers", "--minutes"):
+        assert queues(*create, option, 0)[0] == 2, "0 is not the default"
     assert Queue.objects.count() == 0
     status, printed, _ = queues(*create, "--selection", "random", "--count", 4)
     queue = Queue.objects.get()

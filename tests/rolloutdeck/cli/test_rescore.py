@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
+from rolloutdeck.cli.rescore.command import add_options_to_digest
 from rollouts.models import Project, Rescore, Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import load_results
@@ -106,6 +109,19 @@ def test_a_changed_module_of_the_same_folder_is_another_version(
     assert main(words) == 2 and capsys.readouterr().err.startswith("s.help has 2 results of another version")
     assert main([*words, "--replace"]) == 0
     assert find_samples(run, q="s.help=0").total == 2
+    assert main([*words, "--json-ground-truth"]) == 2, "the function gets other arguments"
+    err = capsys.readouterr().err
+    assert "s.help has 2 results of another version" in err and "includes --data-source and --json-ground-truth." in err
+
+
+def test_options_that_change_the_arguments_are_a_part_of_the_version() -> None:
+    digests = {
+        add_options_to_digest("0" * 64, Namespace(data_source=source, json_ground_truth=is_json))
+        for source, is_json in itertools.product(("", "gsm8k", "math"), (False, True))
+    }
+    assert len(digests) == 6 and {len(digest) for digest in digests} == {64}  # the server's limit
+    without = Namespace(data_source="", json_ground_truth=False)
+    assert add_options_to_digest("0" * 64, without) == "0" * 64, "as in earlier versions"
 
 
 @pytest.mark.parametrize(("name", "error"), [("answer_later", 2), ("score_batch", 2), ("by_source", 0)])

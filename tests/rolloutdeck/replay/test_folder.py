@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import stat
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rolloutdeck.errors import UsageError
+from rolloutdeck.errors import NotReplayableError, UsageError
+from rolloutdeck.lib import ServerClient
+from rolloutdeck.replay import Placement, PlanPull
 from rolloutdeck.replay import folder as replay_folder
 from rolloutdeck.replay.folder import PULL_MANIFEST, STAGING_FOLDER, ReplayFolder
+from rolloutdeck.replay.plan import PlanEntry, PlanFile
 
 TREE = PurePosixPath("e_p/GBS8_N4_in128_out256")
 
@@ -75,6 +82,42 @@ def test_another_pull_replaces_steps_and_takes_away_what_is_no_longer_in_the_pla
     assert set(json.loads((tmp_path / PULL_MANIFEST).read_text())["files"]) == {
         f"{TREE}/{step}/{name}" for step in (2, 5) for name in ("gen_batch.dp", "meta.json")
     }
+
+
+@pytest.mark.parametrize("earlier", [{}, {2: b"two"}])
+def test_a_pull_that_can_place_no_step_leaves_the_folder_as_it_was(tmp_path: Path, earlier: dict[int, bytes]) -> None:
+    """Every step is skipped, for example because of its flags, and the command fails."""
+    into, skipped = tmp_path / "into", list[int]()
+    file = PlanFile("meta.json", sha256(b"{}"), 2, "")
+    placements = [
+        Placement(TREE / str(step), step, step, PlanEntry(step, step), (file,), flagged_rows={file.name: (0,)})
+        for step in (2, 3)
+    ]
+
+    def download(server: ServerClient, address: str, path: Path, *_: Any) -> None:
+        path.write_bytes(b"{}")
+
+    def exclude(*_: Any) -> str:
+        raise NotReplayableError("no row is left")
+
+    def skip(entry: PlanEntry, reason: NotReplayableError) -> None:
+        skipped.append(entry.target_step)
+
+    requirements: Any = SimpleNamespace(shared=False, formats={}, write_without_flagged=exclude)
+    if earlier:
+        lay(into, earlier)
+    before = read_tree(into)
+    server = ServerClient("http://deck.example", "secret")
+    pull = PlanPull(server, requirements, ReplayFolder(into), print, skip, download=download)
+    assert pull.run(placements, {"plan": "default@2"}) == [] and skipped == [2, 3]
+    assert read_tree(into) == before
+    assert read_files(into) == {str(step): data for step, data in earlier.items()}
+    assert ReplayFolder(into).folders == {TREE / str(step) for step in earlier}
+
+
+def read_tree(into: Path) -> dict[str, bytes]:
+    """All files of the folder, also hidden ones."""
+    return {str(path.relative_to(into)): path.read_bytes() for path in into.rglob("*") if path.is_file()}
 
 
 def test_bytes_of_an_earlier_pull_are_used_again_unless_they_are_damaged(tmp_path: Path) -> None:
@@ -165,6 +208,23 @@ def test_of_two_pulls_that_find_no_folder_one_makes_it(tmp_path: Path) -> None:
     first.claim([TREE / "1"])
     with pytest.raises(UsageError, match="Another `pull` is writing"):
         second.claim([TREE / "1"])
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EWOULDBLOCK, errno.EACCES])
+def test_only_another_pull_refuses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Some network file systems have no locks."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    if code == errno.ENOLCK:
+        lay(tmp_path, {1: b"one"})
+        assert read_files(tmp_path) == {"1": b"one"}
+    else:
+        with pytest.raises(UsageError, match="Another `pull` is writing"):
+            ReplayFolder(tmp_path)
+        assert not any(tmp_path.iterdir())
 
 
 def test_a_pull_that_was_killed_before_it_had_marked_the_folder_is_begun_again(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
     assert (result["manager"], result["env.cls"], result["steps"]) == ("a.Traj", "a.Traj", 7)
 
 
+def test_yaml_dates_are_texts(tmp_path: Path) -> None:
+    result = read(tmp_path, "run.yaml", "day: 2026-11-29\nend: 2026-02-30 10:00:00\n2026-11-30: a\n")
+    assert result == {"day": "2026-11-29", "end": "2026-02-30 10:00:00", "2026-11-30": "a"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -92,6 +97,9 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
         ("deep.json", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', "deep.json is nested too deeply"),
         ("self.yaml", "a: &a\n  b: *a\n", "self.yaml is nested too deeply"),
         ("long.json", f'{{"a": {"9" * 5000}}}', "long.json is not valid JSON"),
+        ("long.yaml", f"a: {'9' * 5000}\n", "long.yaml is not valid YAML"),
+        ("int.yaml", "a: !!int x\n", "int.yaml is not valid YAML"),
+        ("int.yaml", "a: !!int\n", "int.yaml is not valid YAML"),
     ],
 )
 def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:

@@ -94,6 +94,9 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
     message = capsys.readouterr().err
     assert "Target step 1 (step 3 of grpo-1) is skipped: gen_batch.dp has 2 rows" in message
     assert "Step 2: step 2 of grpo-1, unknown: depends on " in message
+    plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), on_selected="exclude")
+    assert pull() == 2
+    assert f"replayed. {tmp_path}/into still has the steps of the earlier pull.\n" in capsys.readouterr().err
 
 
 def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(

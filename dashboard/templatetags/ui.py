@@ -37,6 +37,7 @@ register.filter("rule", get_rule_text)
 register.filter("estimate", common.format_estimate)
 register.filter("estimate_change", common.format_change)
 register.filter("share", common.format_share)
+register.filter("has_text", common.has_text)
 register.simple_tag(common.render_estimate_scale, name="estimate_scale")
 register.simple_tag(common.render_time, name="ago")
 register.simple_tag(common.render_score, name="score")
@@ -154,7 +155,8 @@ def sample_headline(sample: Sample) -> str:
     step = sample.step
     names = ("tokens", "chars", "truncated", "index", "data_source")
     expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
-    details = describe_sample({name: getattr(sample, name) for name in names})
+    facets = [] if common.has_text(sample) else ["no-text"]
+    details = describe_sample({"facets": facets, **{name: getattr(sample, name) for name in names}})
     parts = [
         step.run.name,
         _("{split} step {step}").format(split=step.split, step=step.step),

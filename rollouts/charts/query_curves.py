@@ -26,6 +26,7 @@ from rollouts.query import And, Query, parse_query, resolve_rescores
 MEASURES: Final = ("share", "count", "score", "length")
 MAX_QUERY_CHARS: Final = 500
 SEPARATOR: Final = "|"
+ESCAPED_SEPARATOR: Final = "%7C"  # in `among`; the query is the last part, so it needs none
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,21 @@ class ChartQuery:
 
     @classmethod
     def parse(cls, text: str) -> ChartQuery:
-        """From `measure|split|among|query`. Raises InvalidInputError, and InvalidQueryError for the queries."""
+        """From `measure|split|among|query`, where a `|` of `among` is written as `%7C`. Raises InvalidInputError, and
+        InvalidQueryError for the queries."""
         measure, split, among, q = (*text.split(SEPARATOR, 3), "", "", "")[:4]
         if measure not in MEASURES or split not in SPLITS:
             message = _("A chart of a query is `measure|split|among|query`, with a measure of {measures}.")
             raise InvalidInputError(message.format(measures=", ".join(MEASURES)), "queries")
-        query = cls(q.strip(), measure, split, among.strip() if measure == "share" else "")
+        among = among.replace(ESCAPED_SEPARATOR, SEPARATOR).strip() if measure == "share" else ""
+        query = cls(q.strip(), measure, split, among)
         query.parse_queries()
         return query
 
     @property
     def text(self) -> str:
-        return SEPARATOR.join((self.measure, self.split, self.among, self.q))
+        among = self.among.replace(SEPARATOR, ESCAPED_SEPARATOR)
+        return SEPARATOR.join((self.measure, self.split, among, self.q))
 
     def check_reader(self, reader: int, run: Run) -> None:
         """Raises InvalidInputError for a chart of labels or re-scores if the user reviews a blind queue: the points are
@@ -128,7 +132,7 @@ def load_query_curve(run: Run, query: ChartQuery, *, seconds: float, max_points:
     points = []
     for number, rows in group_by_number(reversed(steps)).items():
         parts = [found.counts[row.pk] for row in rows if row.pk in known]
-        if len(parts) == len(rows) and all(part.matched >= 0 for part in parts):
+        if len(parts) == len(rows) and any(part.matched >= 0 for part in parts):
             counts = add_counts(parts)
             points.append((number, counts.matched, measure(query, rows, counts, of)))
     kind = steps[0].step_kind if steps else STEP_KINDS[0]
@@ -144,10 +148,12 @@ def group_by_number(steps: Iterable[Step]) -> dict[int, list[Step]]:
 
 
 def add_counts(parts: Sequence[StepCounts]) -> StepCounts:
+    """An attempt without a logged key of the query has no matches, if another one of the step has the key."""
     return StepCounts(
-        matched=sum(part.matched for part in parts),
+        matched=sum(max(part.matched, 0) for part in parts),
         scored=sum(part.scored for part in parts),
         score_sum=sum(part.score_sum for part in parts),
+        with_text=sum(part.with_text for part in parts),
         chars_sum=sum(part.chars_sum for part in parts),
     )
 
@@ -164,14 +170,14 @@ def list_steps(run: Run, split: str) -> list[Step]:
 def measure(query: ChartQuery, steps: Sequence[Step], counts: StepCounts, among: StoredCounts | None) -> float | None:
     match query.measure:
         case "share":
-            totals = [among.counts[step.pk].matched if among else step.samples for step in steps]
-            return counts.matched / sum(totals) if min(totals) >= 0 and sum(totals) > 0 else None
+            total = sum(max(among.counts[step.pk].matched, 0) if among else step.samples for step in steps)
+            return counts.matched / total if total else None
         case "count":
             return float(counts.matched)
         case "score":
             return counts.score_sum / counts.scored if counts.scored else None
         case _:
-            return counts.chars_sum / counts.matched if counts.matched else None
+            return counts.chars_sum / counts.with_text if counts.with_text else None
 
 
 def build_result(

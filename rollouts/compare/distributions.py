@@ -22,10 +22,12 @@ TAIL_PERCENT = 99  # longer values are in the last bin, so that one of them does
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Values from `low` to below `high`; those that a query for `low` finds if they are equal. None for no limit."""
+    """Values from `low` to below `high`; those that a query for `low` finds if they are equal. None for no limit.
+    Near an edge, scores count as equal to it, as in a query; whole numbers do not."""
 
     low: float | None
     high: float | None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +42,22 @@ class Distribution:
     medians: list[float | None]
 
 
-def choose_bins(arrays: Sequence[FloatArray], *, open_end: bool = False) -> list[Bin]:
-    """Bins between round numbers, or one per value if there are few different ones. Empty without values."""
+def choose_bins(arrays: Sequence[FloatArray], *, is_length: bool = False) -> list[Bin]:
+    """Bins between round numbers, or one per value if there are few different ones. Empty without values. Those of
+    lengths are between whole numbers, and the last one has no end."""
     values = np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else np.empty(0)
     if not len(values):
         return []
     different = np.unique(values)
-    exact = merge_near_values(different) if len(different) <= MAX_BINS else []
-    if exact and len(exact) <= MAX_EXACT_VALUES:
-        return [Bin(value, value) for value in exact]
+    exact = different.tolist() if is_length or len(different) > MAX_BINS else merge_near_values(different)
+    if len(exact) <= MAX_EXACT_VALUES:
+        return [Bin(value, value, is_length) for value in exact]
     low, high = float(different[0]), float(different[-1])
-    end = float(np.percentile(values, TAIL_PERCENT)) if open_end else high
-    edges = compute_round_edges(low, max(end, low))
-    bins: list[Bin] = [Bin(*pair) for pair in pairwise(edges)]
-    if high >= edges[-1]:
-        bins.append(Bin(edges[-1], None))
+    end = float(np.percentile(values, TAIL_PERCENT)) if is_length else high
+    edges = compute_round_edges(low, max(end, low), is_whole=is_length)
+    bins = [Bin(first, last, is_length) for first, last in pairwise(edges)]
+    if high >= edges[-1] - get_tolerance(bins[-1], edges[-1]):
+        bins.append(Bin(edges[-1], None, is_length))
     return bins
 
 
@@ -70,11 +73,12 @@ def merge_near_values(values: FloatArray) -> list[float]:
     return merged
 
 
-def compute_round_edges(low: float, high: float) -> list[float]:
+def compute_round_edges(low: float, high: float, *, is_whole: bool) -> list[float]:
     """Round numbers from at or below `low` to at or above `high`, at most about `MAX_BINS` steps apart."""
     width = (high - low) / MAX_BINS or abs(high) or 1.0
-    size = 10.0 ** floor(log10(width))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= width * 0.999)
+    size = max(10.0 ** floor(log10(width)), 1.0 if is_whole else 0.0)
+    steps = [size * factor for factor in (1, 2, 2.5, 5, 10)]
+    step = next(step for step in steps if step >= width * 0.999 and not (is_whole and step % 1))
     first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
     return [round(at * step, 12) for at in range(first, max(last, first + 1) + 1)]
 
@@ -95,10 +99,15 @@ def build_distribution(
 
 
 def select_bin(values: FloatArray, place: Bin) -> BoolArray:
-    if place.low is not None and place.low == place.high:
-        return np.asarray(np.abs(values - place.low) <= compute_tolerance(place.low))
-    above = values >= place.low if place.low is not None else np.ones(len(values), bool)
-    return np.asarray(above & (values < place.high)) if place.high is not None else np.asarray(above)
+    low, high = place.low, place.high
+    if low is not None and low == high:
+        return np.asarray(np.abs(values - low) <= get_tolerance(place, low))
+    above = values >= low - get_tolerance(place, low) if low is not None else np.ones(len(values), bool)
+    return np.asarray(above & (values < high - get_tolerance(place, high)) if high is not None else above)
+
+
+def get_tolerance(place: Bin, edge: float) -> float:
+    return 0.0 if place.is_whole else compute_tolerance(edge)
 
 
 def compute_weighted_median(values: FloatArray, weights: FloatArray) -> float | None:

@@ -6,21 +6,24 @@ prompt of the step: a prompt template that differs between two runs changes the 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import Q
+
 from rollouts.compare.bootstrap import compute_pass_at_k
-from rollouts.models import Sample, Step
+from rollouts.models import Dump, DuplicateSource, Sample, Step
 from rollouts.prompts import is_solved
-from rollouts.samples import TEXT_PROPERTY_BITS, extract_final_answer, load_bodies
+from rollouts.samples import TEXT_PROPERTY_BITS, BodyReader, extract_final_answer, parse_json
 
 # The answer is what follows a marker up to the end of its line, but the tail of an index row is a single line.
 MARKED_ANSWER = re.compile(r"(####\s*\S+)\s")
 COLUMNS = (
     "pk", "prompt_key", "data_source", "score", "correct", "chars", "tokens", "truncated", "facets", "expected", "tail",
 )  # fmt: skip
-MAX_TASK_PROMPTS = 2000  # of a step, whose bodies are read for their task keys
+INDEX_COLUMNS = ("num.dataset_index", "json.extra_info", "more")  # of a body, which can have the dataset index
 
 TaskKey = tuple[str, int]
 
@@ -144,17 +147,47 @@ def pair_prompts(steps: Sequence[Sequence[Step]]) -> Pairing:
 
 def load_tasks(prompts: Sequence[ComparedPrompt]) -> dict[TaskKey, ComparedPrompt]:
     """Returns the prompts whose dataset index was logged, without indexes that name several prompts."""
-    by_sample = {prompt.ids[0]: prompt for prompt in prompts[:MAX_TASK_PROMPTS]}
+    by_sample = {prompt.ids[0]: prompt for prompt in prompts}
     tasks: dict[TaskKey, list[ComparedPrompt]] = defaultdict(list)
-    for pk, body in load_bodies(list(Sample.objects.filter(pk__in=by_sample))).items():
-        if (index := get_dataset_index(body.extras)) is not None:
-            tasks[by_sample[pk].source, index].append(by_sample[pk])
+    for pk, index in load_dataset_indexes(list(by_sample)).items():
+        tasks[by_sample[pk].source, index].append(by_sample[pk])
     return {task: same_task[0] for task, same_task in tasks.items() if len(same_task) == 1}
 
 
-def get_dataset_index(extras: Mapping[str, Any]) -> int | None:
-    """Returns the prompt's row in its dataset, if the trainer logged it."""
-    info = extras.get("extra_info")
-    index = extras.get("dataset_index", info.get("index") if isinstance(info, dict) else None)
-    is_whole = isinstance(index, int | float) and not isinstance(index, bool) and float(index).is_integer()
-    return int(index) if is_whole else None
+def load_dataset_indexes(ids: Sequence[str]) -> dict[str, int]:
+    """Returns the dataset index by sample id, where it was logged: by the dump that owns the sample, else by another
+    one that contains it."""
+    owned = Sample.objects.filter(Q(pk__among=ids)).values_list("pk", "dump", "ordinal")
+    repeated = DuplicateSource.objects.filter(Q(sample__among=ids)).values_list("sample", "dump", "ordinal")
+    return read_dataset_indexes(repeated) | read_dataset_indexes(owned)
+
+
+def read_dataset_indexes(places: Iterable[tuple[str, int, int]]) -> dict[str, int]:
+    """`places` are (sample id, dump, ordinal). The texts are not read, so that all prompts of a step can be."""
+    samples: dict[int, dict[int, str]] = defaultdict(dict)
+    for sample, dump_id, ordinal in places:
+        samples[dump_id][ordinal] = sample
+    indexes: dict[str, int] = {}
+    with closing(BodyReader(INDEX_COLUMNS)) as bodies:
+        for dump in Dump.objects.filter(pk__in=samples).select_related("segment").order_by("segment_id", "pk"):
+            by_ordinal = samples[dump.pk]
+            ordinals = sorted(by_ordinal)
+            rows = bodies.read(dump, ordinals).iter_rows(named=True)
+            for ordinal, row in zip(ordinals, rows, strict=False):  # rows behind the end of the body are missing
+                if (index := get_dataset_index(row)) is not None:
+                    indexes[by_ordinal[ordinal]] = index
+    return indexes
+
+
+def get_dataset_index(row: Mapping[str, Any]) -> int | None:
+    """Returns the prompt's row in its dataset, if the trainer logged it. `row` has those of `INDEX_COLUMNS` that the
+    body has."""
+    more = parse_json(row["more"])["extras"] if row.get("more") else {}
+    index = more.get("dataset_index", row.get("num.dataset_index"))
+    if index is None:
+        text = row.get("json.extra_info")
+        info = more.get("extra_info", parse_json(text) if text else None)
+        index = info.get("index") if isinstance(info, dict) else None
+    if isinstance(index, bool) or not isinstance(index, int | float) or not float(index).is_integer():
+        return None
+    return int(index)

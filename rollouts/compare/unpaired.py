@@ -147,7 +147,7 @@ def group_sources(loaded: Sequence[Side]) -> tuple[list[str], list[IntArray], li
 @dataclass(frozen=True, slots=True)
 class ResampledMeans:
     """Means of one side, shape (1 + draws, measures); the first row is of the data itself. `by_source` has the mean
-    score, shape (1 + draws, sources)."""
+    score, shape (1 + draws, sources); NaN if no side has scores."""
 
     all: FloatArray
     mix: FloatArray
@@ -162,6 +162,7 @@ def resample_means(
     columns = [*(measure.parts[at] for measure in measures), *(measure.wholes[at] for measure in measures)]
     values = np.stack(columns, axis=1)
     selections = [np.flatnonzero(codes == code) for code in range(len(mix))]
+    score = next((number for number, measure in enumerate(measures) if measure.name == "score"), None)
     in_all, in_mix, by_source = [], [], []
     draws = bootstrap.resample_prompt_weights(prompts, seed=bootstrap.SEED + at, cost=4)
     for weights in [np.ones((1, prompts)), *draws]:
@@ -172,7 +173,7 @@ def resample_means(
             shares = mix[None, :, None] * (usable[None] & (sizes > 0))
             in_all.append(sums.sum(axis=1) / sizes.sum(axis=1))
             in_mix.append(np.nansum(means * shares, axis=1) / shares.sum(axis=1))
-        by_source.append(means[:, :, 0])
+        by_source.append(np.full(means.shape[:2], np.nan) if score is None else means[:, :, score])
     return ResampledMeans(np.concatenate(in_all), np.concatenate(in_mix), np.concatenate(by_source))
 
 
@@ -240,7 +241,7 @@ def add_distributions(
         "score": [side.values["score"] for side in loaded],
         "length": [side.values[result.unit] for side in loaded],
     }
-    bins = {name: distributions.choose_bins(arrays, open_end=name == "length") for name, arrays in columns.items()}
+    bins = {name: distributions.choose_bins(arrays, is_length=name == "length") for name, arrays in columns.items()}
     weights = {ALL: [np.ones(len(side.prompts)) for side in loaded]}
     if mix is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -279,7 +280,7 @@ def find_breakdowns(
     by_length = []
     if ends and ends[0] < ends[1]:
         for low, high in ((None, ends[0]), (ends[0], ends[1]), (ends[1], None)):
-            length_bin = distributions.Bin(low, high)
+            length_bin = distributions.Bin(low, high, is_whole=True)
             masks = [distributions.select_bin(values, length_bin) & np.isfinite(values) for values in lengths]
             by_length.append((f"{'' if low is None else low}–{'' if high is None else high}", masks))
     marks = [row.name for row in result.rows if row.name.startswith(sides.MARK)][: MAX_BREAKDOWN_PARTS - 1]

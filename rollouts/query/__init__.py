@@ -21,6 +21,7 @@ from rollouts.query.ast import (
     RecordedTerm,
     RegexTerm,
     TextTerm,
+    collect_leaves,
     compute_tolerance,
     is_changeable_term,
 )
@@ -55,7 +56,7 @@ from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snip
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import RESCORE_PREFIX, format_disagreement, list_rescores, resolve_rescores
 from rollouts.query.search import PART_PREFIX, SAMPLE_ORDERINGS, QueryResult, build_query_condition, find_samples
-from rollouts.query.sql import QueryScope, build_condition
+from rollouts.query.sql import QueryScope, build_condition, list_required_nodes
 from rollouts.query.term_editing import QueryTerms, find_number_ranges, find_term_span, split_terms
 from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
@@ -65,9 +66,10 @@ __all__ = [
     "QueryCompletion", "QueryNode", "QueryResult", "QueryScope", "QueryTerms", "RESCORE_PREFIX", "RESERVED_WORDS",
     "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS", "SAMPLE_VOCABULARY", "ScanRequest", "Snippet",
     "TextTerm", "TimeBudget", "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false",
-    "build_known_true", "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance",
-    "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
-    "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan", "is_changeable_term",
-    "list_rescores", "list_trainer_columns", "name_correctness_rules", "parse_correctness_rule", "parse_query",
-    "quote_value", "read_memory", "resolve_rescores", "scan_bodies", "split_terms", "start_scan_request",
+    "build_known_true", "build_query_condition", "collect_leaves", "complete_query", "complete_query_of_runs",
+    "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
+    "find_term_span", "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan",
+    "is_changeable_term", "list_required_nodes", "list_rescores", "list_trainer_columns", "name_correctness_rules",
+    "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "resolve_rescores", "scan_bodies",
+    "split_terms", "start_scan_request",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS
+from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS, compute_tolerance
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -52,6 +52,7 @@ RESERVED_WORDS: Final = (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no", "or", "and")
 AGE_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 KEY_PATTERN: Final = re.compile(r"[^\W\d][\w./\-]*")
 VALUE_PATTERN: Final = re.compile(r"[\w./\-]+")
+MAX_WHOLE_NUMBER: Final = 10**15  # of floats; larger ones are written with an exponent
 
 
 @cache
@@ -75,6 +76,15 @@ def quote_value(text: str) -> str:
     if VALUE_PATTERN.fullmatch(text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def format_number(number: float) -> str:
+    """Returns a number as the query language writes it, with as many digits as `=` needs to find it."""
+    if isinstance(number, int) or (number.is_integer() and abs(number) < MAX_WHOLE_NUMBER):
+        return str(int(number))
+    short = f"{number:.6g}"
+    is_found = abs(float(short) - number) <= compute_tolerance(number) / 2
+    return short if is_found else f"{number:.7g}"  # always within the tolerance
 
 
 def format_key(name: str) -> str:

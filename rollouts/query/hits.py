@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from rollouts.query.ast import And, Or, Query, QueryNode, RegexTerm, TextTerm
@@ -60,7 +59,6 @@ def list_positive_text_terms(node: QueryNode) -> list[TextTerm | RegexTerm]:
     return [node] if isinstance(node, TextTerm | RegexTerm) else []
 
 
-@cache
 def build_term_pattern(term: TextTerm | RegexTerm) -> str:
     import polars as pl
 

@@ -33,8 +33,12 @@ def find_top_steps(
     if not count or name not in {*RANGED_COLUMNS, "step"} or scope.step_id is not None:
         return None
     steps = scope.steps.filter(samples__gt=0)
-    if steps[:MIN_STEPS].count() < MIN_STEPS or (name != "step" and steps.filter(ranges=None).exists()):
-        return None  # few steps, or steps of an older version that are not yet updated
+    if steps[:MIN_STEPS].count() < MIN_STEPS:
+        return None
+    # Steps of an older version that are not yet updated. They do not matter if all their samples were dropped.
+    unknown = steps.filter(ranges__isnull=True, samples__gt=F("dropped"))
+    if name != "step" and unknown.exists():
+        return None
     ranked = rank_steps(steps, name, down=down)
     first: list[int] = []
     left = 4 * count

@@ -19,11 +19,13 @@ MAX_SHOWN_SAMPLES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class RunMatches:
-    """`samples` are the first of `total` matches, the newest first. If `is_partial`, older steps were not searched.
-    `problem` says what the query asks for that the run does not have, such as a key that no sample has."""
+    """`samples` are the first of `total` matches, the newest first. `eval_total` of all matches are in eval steps. If
+    `is_partial`, older steps were not searched. `problem` says what the query asks for that the run does not have, such
+    as a key that no sample has."""
 
     run: Run
     total: int = 0
+    eval_total: int = 0
     samples: list[Sample] = field(default_factory=list)
     is_partial: bool = False
     problem: str = ""
@@ -46,7 +48,11 @@ def search_runs(
             result = find_samples(run, q=query, ordering="-step", reader=reader, blind=blind, time_budget=budget)
             total = result.total
             samples = list(result.samples[: min(shown, MAX_SHOWN_SAMPLES)]) if total else []
-            yield RunMatches(run, total, samples, is_partial=result.cursor is not None)
+            eval_steps = result.scope.steps.filter(split="eval")
+            has_eval = total and eval_steps.exists()
+            eval_total = result.samples.order_by().in_steps(eval_steps).count() if has_eval else 0
+            # Samples that arrive between the counts are not in the total.
+            yield RunMatches(run, total, min(eval_total, total), samples, is_partial=result.cursor is not None)
         except QueryLimitError:  # the other runs would take as long
             raise
         except InvalidInputError as error:  # another run may have logged the key

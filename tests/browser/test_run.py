@@ -234,7 +234,20 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     page.keyboard.type("is:nothing")
     page.keyboard.press("Enter")
     expect(form.locator("#add-chart-error")).to_contain_text("is:nothing")
-    visit.faults.clear()  # the refused query
+    started = {"step_kind": "global_step", "steps": [], "values": [], "counts": [], "done": 1, "total": 2}
+    answers = [{**started, "complete": False}]  # a long run: the key is not in the newest steps
+
+    def answer(route: Route) -> None:
+        if answers:
+            route.fulfill(json=answers.pop())
+        else:
+            route.continue_()
+
+    page.route(re.compile("query-curve.*nonsense"), answer)
+    form.locator("[name=q]").fill("nonsense=1")
+    page.keyboard.press("Enter")
+    expect(form.locator("#add-chart-error")).to_contain_text("nonsense")
+    visit.faults.clear()  # the refused queries
     form.locator("[name=q]").fill("score<0.1")
     form.evaluate("(form) => ['[type=submit]', '[data-cancel]'].forEach((part) => form.querySelector(part).click())")
     expect(form.locator("[type=submit]")).to_be_enabled()  # the query is checked
@@ -249,6 +262,11 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     theirs = person(mate).page
     theirs.goto(page.url)
     expect(chart(theirs, "share of score<0.5").locator("i")).to_have_text(["0.5"])
+    theirs.keyboard.press("n")
+    theirs.locator("#add-chart [name=among]").fill("score>=0 or /a|b/")
+    theirs.locator("#add-chart [name=q]").fill("score<0.5")
+    theirs.keyboard.press("Enter")
+    expect(chart(theirs, "share of score<0.5 among score>=0 or /a|b/").locator("i")).to_have_text(["0.5"])
     training.pushed(3, 8, generations(3, 8)[:4] + [{**row, "score": 0.9} for row in generations(3, 8)[4:]])
     expect(added.locator("i")).to_have_text(["0.5"])
 

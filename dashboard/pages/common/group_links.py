@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from django.urls import reverse
 
-from dashboard.pages.common.step_strip import find_default_split
+from dashboard.pages.common.step_strip import build_split_param
 from dashboard.pages.common.url_state import StepUrlState
 from rollouts.models import Run, Sample, Step
 
@@ -44,7 +44,7 @@ class GroupLinks:
         return reverse("group", args=[self.run.uid, step.step, group]) + query
 
     def build_query(self, step: Step) -> str:
-        split = "" if step.split == find_default_split(self.run) else step.split
+        split = build_split_param(self.run, step.split)
         attempt = "" if self.url_state.attempt == "all" else self.url_state.attempt
         key, is_concurrent = self.attempts.get(step.attempt_id, ("", False))
         if step.superseded or is_concurrent:

@@ -64,8 +64,10 @@ class SampleRow:
 
     @property
     def length(self) -> str:
-        """In tokens if they were recorded, else in characters."""
-        return f"{self.sample.chars if self.sample.tokens is None else self.sample.tokens:,}"
+        """In tokens if they were recorded, else in characters; a dash if the text was not recorded either."""
+        if self.sample.tokens is not None:
+            return f"{self.sample.tokens:,}"
+        return f"{self.sample.chars:,}" if has_text(self.sample) else "–"
 
     @property
     def has_answer_mismatch(self) -> bool:
@@ -89,6 +91,11 @@ class SampleRow:
         if not self.sample.final:
             marks.append(("plain", _("not the last sample of its trajectory"), _("MID")))
         return marks
+
+
+def has_text(sample: Sample) -> bool:
+    """Whether the text of the response was recorded. Without it, the length in characters is unknown, and not 0."""
+    return not sample.facets & TEXT_PROPERTY_BITS["no-text"]
 
 
 def build_sample_rows(samples: Iterable[Sample], blind: BlindQueues, reader: int | None = None) -> list[SampleRow]:

@@ -95,6 +95,11 @@ def find_default_split(run: Run) -> str:
     return next(iter(load_step_kinds(run.pk, run.created_at, run.version)), "train")
 
 
+def build_split_param(run: Run, split: str) -> str:
+    """The parameter `split` of a link: empty for the default of the run's pages."""
+    return "" if split == find_default_split(run) else split
+
+
 def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> StepStrip:
     return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
 

@@ -61,7 +61,8 @@ class StepUrlState(UrlState):
         match name:
             case "sort":
                 column = value.removeprefix("-")
-                return column.startswith(("part:", "rescore:")) or column in SORTS
+                prefix, _, key = column.partition(":")
+                return column in SORTS or (prefix in ("part", "rescore") and key != "")
             case "top":
                 return value == "alike"
             case "view":

@@ -69,13 +69,17 @@ class ChartBuilder:
         self.targets = targets
         self.unit = unit
         self.classes = table.build_letter_classes(targets)
+        no_text = any(row.facets.get("no-text") for target in targets for row in target.rows)
+        # A length in characters leaves out responses without text, which a query for short ones finds.
+        self.with_text = "-no:text" if unit != "tokens" and no_text else ""
 
     def build(self, chart: Distribution) -> DistributionChart:
         titles = {"score": _("score"), "length": _("length (tokens)") if self.unit == "tokens" else _("length (chars)")}
         medians = " → ".join("–" if value is None else format_value(value) for value in chart.medians)
         summary = _("median {medians}").format(medians=medians)
         key = "score" if chart.name == "score" else "tokens" if self.unit == "tokens" else "len"
-        return self.draw(chart, chart.name, titles[chart.name], summary, key, "", WIDTH, HEIGHT)
+        term = self.with_text if chart.name == "length" else ""
+        return self.draw(chart, chart.name, titles[chart.name], summary, key, term, WIDTH, HEIGHT)
 
     def build_breakdown(self, chart: Distribution, kind: str) -> DistributionChart:
         title, term = self.describe_breakdown(chart.name, kind)
@@ -90,7 +94,7 @@ class ChartBuilder:
         if kind == "length":
             low, _dash, high = name.partition("–")
             column = "tokens" if self.unit == "tokens" else "len"
-            terms = [f"{column}>={low}" if low else "", f"{column}<{high}" if high else ""]
+            terms = [f"{column}>={low}" if low else "", f"{column}<{high}" if high else "", self.with_text]
             text = f"{low}–{high}" if low and high else f"< {high}" if high else f"≥ {low}"
             return text, " ".join(filter(None, terms))
         if name == "truncated":
@@ -144,7 +148,9 @@ class ChartBuilder:
         return rows
 
     def link_samples(self, target: ComparisonTarget, terms: str) -> str:
-        query = urlencode({"split": target.step.split, "q": terms})
+        """A trajectory counts once, by its last sample."""
+        final = " is:final" if any(row.trajectories < row.samples for row in target.rows) else ""
+        query = urlencode({"split": target.step.split, "q": f"{terms}{final}"})
         return f"{reverse('step', args=[target.run.uid, target.step.step])}?{query}"
 
 

@@ -51,7 +51,8 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
     flag = visible.filter(pk=pk).first()
     if flag is None:
         raise Http404(_("Flag not found, or you have no access to it."))
-    role = "annotator" if flag.user_id == request.user.pk else "maintainer"
+    is_own = flag.user_id == request.user.pk or flag.author == request.user.get_username()
+    role = "annotator" if is_own else "maintainer"
     permissions.require_role(request, flag.run.project, role)
     withdraw_flag(flag, common.get_signed_in_user(request))
     return respond_with_flags(request, permissions.sample_or_404(request, flag.sample), "")

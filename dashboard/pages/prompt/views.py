@@ -1,10 +1,11 @@
 """One prompt over steps, attempts and runs: its history, and two of its answers side by side."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
@@ -72,14 +73,17 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -
     prompt_state = PromptUrlState.from_query(request.GET)
     splits = find_prompt_splits(run, key)
     split = prompt_state.split or splits[0]
+    prompt_state = replace(prompt_state, split="" if split == SPLITS[0] else split)
+    url_state = common.StepUrlState(split=common.build_split_param(run, split))
     prompt_history = load_prompt_history(run, key, split)
     histories = prompt_history.histories
     attempt, kind = common.attempt_or_404(run, prompt_state.attempt), common.find_step_kind(run, split)
     chosen = find_run_history(histories, run, attempt, kind) or find_run_history(histories, run, None, kind)
     context: dict[str, Any] = {
-        "run": run, "project": run.project, "url_state": common.StepUrlState(split=prompt_state.split),
-        "prompt_state": prompt_state, "split": split, "key": key, "splits": splits, "prompt_history": prompt_history,
-        "chosen": chosen, "strip": common.load_step_strip(run, split), "current": None, "tab": "samples",
+        "run": run, "project": run.project, "url_state": url_state, "prompt_state": prompt_state,
+        "split": split, "key": key, "splits": splits, "prompt_history": prompt_history, "chosen": chosen,
+        "strip": common.load_step_strip(run, split), "current": None, "tab": "samples",
+        "all_attempts": reverse("step", args=[run.uid, "all"]) + url_state.link(q=f"prompt:{key}", attempt="all"),
     }  # fmt: skip
     if panel in {"strip", "alive"}:
         return context

@@ -58,8 +58,9 @@ def format_label(name: str, sample: Sample) -> str:
 
 def find_earlier_sample(sample: Sample, number: int) -> Sample | None:
     """The sample with the same index in its group, else the best."""
+    step = sample.step
     rows = Sample.objects.current_and_visible().filter(prompt_key=sample.prompt_key, final=True, step__step=number)
-    rows = rows.filter(step__run=sample.step.run_id, step__split=sample.step.split)
+    rows = rows.filter(step__run=step.run_id, step__split=step.split, step__step_kind=step.step_kind)
     samples = list(rows.select_related("step")[:64])
     same = [row for row in samples if row.index is not None and row.index == sample.index]
     return same[0] if same else max(samples, key=get_score, default=None)
@@ -69,19 +70,14 @@ def find_other_run_partners(request: HttpRequest, sample: Sample) -> list[DiffPa
     """One sample of each other run of the project that has the prompt: of the newest step up to this one, else of the
     newest step."""
     run = sample.step.run
+    rows = Sample.objects.current_and_visible().filter(prompt_key=sample.prompt_key, final=True)
+    rows = rows.filter(step__split=sample.step.split)
     runs = permissions.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
-    rows = (
-        Sample.objects.current_and_visible()
-        .filter(prompt_key=sample.prompt_key, step__run__in=runs, step__split=sample.step.split, final=True)
-        .select_related("step__run")
-        .order_by("-step__run__created_at", F("step__step").desc(), F("score").desc(nulls_last=True), "pk")
-    )
-    by_run: dict[int, list[Sample]] = {}
-    for row in rows[:512]:
-        by_run.setdefault(row.step.run_id, []).append(row)
     partners = []
-    for samples in list(by_run.values())[:MAX_PARTNER_RUNS]:
-        partner = next((row for row in samples if row.step.step <= sample.step.step), samples[0])
-        name = _("{run} step {step}").format(run=partner.step.run.name, step=partner.step.step)
-        partners.append(DiffPartner(partner.step.run.uid, format_label(name, partner), partner))
+    for other in runs.filter(pk__in=rows.values("step__run")).order_by("-created_at")[:MAX_PARTNER_RUNS]:
+        newest = rows.filter(step__run=other).select_related("step")
+        newest = newest.order_by("-step__step", F("score").desc(nulls_last=True), "pk")
+        if partner := newest.filter(step__step__lte=sample.step.step).first() or newest.first():
+            name = _("{run} step {step}").format(run=other.name, step=partner.step.step)
+            partners.append(DiffPartner(other.uid, format_label(name, partner), partner))
     return partners

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
@@ -60,11 +61,14 @@ def build_field_entries(body: Any) -> list[FieldEntry]:
 
 def build_field_entry(name: str, value: Any) -> FieldEntry:
     if isinstance(value, list) and len(value) > MAX_LIST_VALUES:
-        more = _("{count} more values").format(count=f"{len(value) - MAX_LIST_VALUES:,}")
+        left = len(value) - MAX_LIST_VALUES
+        more = ngettext("{count} more value", "{count} more values", left).format(count=f"{left:,}")
         return FieldEntry(name, f"{format_field_value(value[:MAX_LIST_VALUES])[:MAX_VALUE_CHARS]} …", more)
     text = format_field_value(value)
     left = len(text) - MAX_VALUE_CHARS
-    more = _("{count} more characters").format(count=f"{left:,}") if left > 0 else ""
+    if left <= 0:
+        return FieldEntry(name, text)
+    more = ngettext("{count} more character", "{count} more characters", left).format(count=f"{left:,}")
     return FieldEntry(name, text[:MAX_VALUE_CHARS], more)
 
 

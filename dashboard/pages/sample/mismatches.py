@@ -4,17 +4,16 @@ from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import SampleRow, find_answers
+from dashboard.pages.common import MIN_STREAMED_CHARS, SampleRow, find_answers
 from rollouts.models import Sample
 from rollouts.samples import SampleBody, extract_final_answer, extract_text_answer, read_ground_truth
-
-MAX_SEARCHED_CHARS = 20_000  # at the end of the response
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """`expected` is answer `position` of `total` in the response, 0 if it is none. `labels` name the last answer and
-    the one that the grader took, by their position in the text."""
+    """`expected` is answer `position` of `total` in the response; 0 if it is none, or if the response is so long that
+    only its end was searched. `labels` name the last answer and the one that the grader took, by their position in the
+    text."""
 
     expected: str
     got: str
@@ -27,12 +26,13 @@ def find_mismatch(sample: Sample, body: SampleBody) -> Mismatch | None:
     """None if the sample is no answer mismatch."""
     if not SampleRow(sample).has_answer_mismatch:
         return None
-    matches = find_answers(body.response, max(0, len(body.response) - MAX_SEARCHED_CHARS))
+    start = max(0, len(body.response) - MIN_STREAMED_CHARS)
+    matches = find_answers(body.response, start)
     answers = [(match.start(), extract_text_answer(match.group())) for match in matches]
     answers = [(at, answer) for at, answer in answers if answer]
     expected = read_ground_truth(sample.expected)
     texts = [answer for _, answer in answers]
-    position = texts.index(expected) + 1 if expected in texts else 0
+    position = texts.index(expected) + 1 if expected in texts and not start else 0
     last = sample.answer or ""
     labels = label_answers(answers, expected, extract_final_answer("", {**body.rewards, **body.extras}), last)
     return Mismatch(expected, last, position, len(answers), labels)

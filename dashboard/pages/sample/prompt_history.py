@@ -21,7 +21,7 @@ MAX_BAR_WIDTH = 48  # pixels
 MIN_LABEL_WIDTH = 8  # percent of the chart; a label is wider than a narrower bar
 MAX_BAR_HEIGHT, BASELINE = 28, 26  # pixels
 
-HistoryKey = tuple[int, str, int, str]  # run id, split, step, prompt key
+HistoryKey = tuple[int, str, str, int, str]  # run id, split, step kind, step, prompt key
 SampleScore = tuple[int, float | None, str]  # step, score, sample id
 
 
@@ -42,24 +42,29 @@ class PromptStep:
 
 
 def build_history_key(sample: Sample) -> HistoryKey:
-    return sample.step.run_id, sample.step.split, sample.step.step, sample.prompt_key
+    step = sample.step
+    return step.run_id, step.split, step.step_kind, step.step, sample.prompt_key
 
 
 def load_prompt_scores(samples: Iterable[Sample]) -> dict[HistoryKey, list[SampleScore]]:
-    """The samples of the same prompts in the same run and split, by step: at least those of the `MAX_PROMPT_STEPS`
-    steps with the prompt that are nearest to the sample's step."""
-    wanted: dict[tuple[Run, str, int], set[str]] = defaultdict(set)
+    """The samples of the same prompts in the same run, split and step kind, by step: at least those of the
+    `MAX_PROMPT_STEPS` steps with the prompt that are nearest to the sample's step."""
+    wanted: dict[tuple[Run, str, str, int], set[str]] = defaultdict(set)
     for sample in samples:
-        wanted[sample.step.run, sample.step.split, sample.step.step].add(sample.prompt_key)
+        step = sample.step
+        wanted[step.run, step.split, step.step_kind, step.step].add(sample.prompt_key)
     scores: dict[HistoryKey, list[SampleScore]] = defaultdict(list)
-    for (run, split, step), keys in wanted.items():
-        for key, prompt_scores in load_nearest_scores(run, split, step, keys):
-            scores[run.pk, split, step, key] = prompt_scores
+    for (run, split, kind, number), keys in wanted.items():
+        for key, prompt_scores in load_nearest_scores(run, split, kind, number, keys):
+            scores[run.pk, split, kind, number, key] = prompt_scores
     return scores
 
 
-def load_nearest_scores(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[SampleScore]]]:
+def load_nearest_scores(
+    run: Run, split: str, kind: str, step: int, keys: set[str]
+) -> Iterator[tuple[str, list[SampleScore]]]:
     rows = Sample.objects.current_and_visible().filter(step__run=run, step__split=split, final=True)
+    rows = rows.filter(step__step_kind=kind)
     bars = load_step_strip(run, split).bars
     reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)

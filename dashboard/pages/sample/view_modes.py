@@ -60,9 +60,14 @@ def build_raw_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     if body.textless:
         has_tokens = bool(body.response_ids)
         command = build_tokenizer_command(view_input.sample.step.run) if has_tokens else ""
-        return {"command": command, "has_tokens": has_tokens}
+        return {"command": command, "has_tokens": has_tokens, "response_hits": 0}
     response = text_view.build_text_view(body.response, view_input.words, labels=view_input.labels)
-    return {"response": response, "deferred": response.deferred, "landmarks": response.landmarks}
+    return {
+        "response": response,
+        "response_hits": response.hits,
+        "deferred": response.deferred,
+        "landmarks": response.landmarks,
+    }
 
 
 def build_math_context(body: Any, view_input: ViewInput) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The page of one sample, and its panels."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -8,7 +9,13 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.image_response import build_image_response
-from dashboard.pages.common import StepUrlState, load_blind_queues, load_step_strip, render_page_or_panel
+from dashboard.pages.common import (
+    StepUrlState,
+    build_split_param,
+    load_blind_queues,
+    load_step_strip,
+    render_page_or_panel,
+)
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import pane
 from rollouts.models import Sample
@@ -46,7 +53,7 @@ def sample_image_view(request: HttpRequest, pk: str, digest: str) -> HttpRespons
 
 def build_sample_context(request: HttpRequest, sample: Sample, role: str, panel: str) -> dict[str, Any]:
     step, run = sample.step, sample.step.run
-    state = StepUrlState.from_query(request.GET)
+    state = replace(StepUrlState.from_query(request.GET), split=build_split_param(run, step.split))
     context = {"run": run, "project": run.project, "url_state": state, "tab": "samples"}
     context |= {"split": step.split, "current": step.step}
     if panel == "flags":

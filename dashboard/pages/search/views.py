@@ -106,7 +106,7 @@ def build_part_context(request: HttpRequest, state: SearchState, project: Projec
         "refused": refused,
         "problem": "" if goes_on or found or why is None else find_problem(runs.filter(pk=why), state.q, reader),
         "state": state,
-        "matches": [(part, build_rows(part, state.q), build_all_link(part, state.q)) for part in parts if part.total],
+        "matches": [(part, build_rows(part, state.q), count_by_split(part, state.q)) for part in parts if part.total],
         "done": min(done, total),
         "found": found,
         "total": total,
@@ -120,8 +120,20 @@ def find_problem(runs: QuerySet[Run], q: str, reader: int) -> str:
     return next((part.problem for part in search_runs(runs, q, reader=reader)), "")
 
 
-def build_all_link(part: RunMatches, q: str) -> str:
-    return f"{reverse('step', args=[part.run.uid, 'all'])}?{urlencode({'q': q})}"
+def count_by_split(part: RunMatches, q: str) -> list[dict[str, Any]]:
+    """The splits of the matches. A page of all steps shows one split."""
+    counts = {"train": part.total - part.eval_total, "eval": part.eval_total}
+    return [
+        {"name": split, "count": count, "link": build_link(part.run, split, {"q": q})}
+        for split, count in counts.items()
+        if count
+    ]
+
+
+def build_link(run: Run, split: str, params: dict[str, str]) -> str:
+    """The run's page of all steps. By default it shows the train steps if there are any."""
+    params = params if split == "train" else {**params, "split": split}
+    return f"{reverse('step', args=[run.uid, 'all'])}?{urlencode(params)}"
 
 
 def build_rows(part: RunMatches, q: str) -> list[dict[str, Any]]:
@@ -132,7 +144,7 @@ def build_rows(part: RunMatches, q: str) -> list[dict[str, Any]]:
             snippets = find_snippets(load_texts(part.samples), query)
     return [
         {
-            "link": f"{reverse('step', args=[part.run.uid, 'all'])}?{urlencode({'q': q, 'sel': sample.pk})}",
+            "link": build_link(part.run, sample.step.split, {"q": q, "sel": sample.pk}),
             "step": sample.step.step,
             "score": sample.score,
             "text": render_snippet(snippet)

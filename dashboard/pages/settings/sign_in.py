@@ -76,6 +76,11 @@ class SignInView(LoginView):
                 return redirect(self.get_success_url())
             raise
 
+    def get_success_url(self) -> str:
+        """Never this page, which would lead a signed-in user to itself without end."""
+        url = super().get_success_url()
+        return self.get_default_redirect_url() if url == self.request.path else url
+
     def get_default_redirect_url(self) -> str:
         user: Any = self.request.user
         return find_landing_url(user) if user.is_authenticated else super().get_default_redirect_url()

@@ -160,7 +160,8 @@ class StepQueryResult:
 
     @cached_by_key(CacheSize.SCATTERS)
     def scatter(self) -> ScatterPlot | None:
-        return build_scatter_plot(self.newest, self.scope.axes(), self.url_state)
+        # The result of a query that fails is cached as that of no query: it must not show its ranges.
+        return build_scatter_plot(self.newest, self.scope.axes(), "" if self.error else self.url_state.q)
 
     @cached_by_key(CacheSize.QUERY_RESULTS)
     def property_counts(self) -> dict[str, int]:

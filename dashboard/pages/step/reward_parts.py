@@ -10,6 +10,7 @@ from rollouts.models import Rescore, SampleQuerySet, Step
 from rollouts.query import PART_PREFIX, RESCORE_PREFIX
 
 MAX_READ_SAMPLES = 500  # whose parts are compared
+MAX_SCANNED_SAMPLES = 5000  # if the first have no parts; a filter would read all samples of a run without any
 MAX_DEFAULT_PARTS = 4
 MAX_DEFAULT_RESCORES = 2  # the newest
 MAX_REWARD = 100  # larger values are rather lengths and times than rewards
@@ -58,8 +59,11 @@ class PartChoice:
 
 def find_reward_parts(samples: SampleQuerySet) -> RewardParts:
     """The parts of a step, from some of its samples. Rewards come before other numbers."""
-    rows = samples.order_by().exclude(parts=None).values_list("parts", "score")[:MAX_READ_SAMPLES]
-    return choose_parts(list(rows))
+    rows = samples.order_by().values_list("parts", "score")
+    chosen = list(rows[:MAX_READ_SAMPLES])
+    if len(chosen) == MAX_READ_SAMPLES and not any(parts for parts, _score in chosen):
+        chosen = [row for row in rows[:MAX_SCANNED_SAMPLES] if row[0]][:MAX_READ_SAMPLES]
+    return choose_parts(chosen)
 
 
 def choose_parts(rows: list[tuple[Any, float | None]]) -> RewardParts:

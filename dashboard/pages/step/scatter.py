@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Avg, Case, Count, F, IntegerField, QuerySet, Value, When
 from django.db.models.functions import Cast, Greatest, Least
 
-from dashboard.pages.common import StepUrlState, grade_score
+from dashboard.pages.common import grade_score
 from dashboard.pages.step.histograms import ChartAxes, ScoreBin, build_score_bins
 from rollouts.models import Sample
 from rollouts.query import QueryResult, RangeTerm, find_number_ranges
@@ -20,6 +20,7 @@ MAX_DOTS = 2000
 GRID_COLUMNS, GRID_ROWS = 72, 26  # cells in which dots are merged
 WIDTH, HEIGHT = 1000, 100  # units of the SVG
 TABLE_COLUMNS = 5
+NO_LENGTH = -1  # instead of a column: the text was not recorded, and the stored length is 0
 GOLDEN_RATIO = 0.6180339887
 
 
@@ -44,25 +45,30 @@ class ScatterPlot:
     region: tuple[float, float, float, float] | None = None
 
 
-def build_scatter_plot(result: QueryResult, axes: ChartAxes, url_state: StepUrlState) -> ScatterPlot | None:
-    """None if no sample has a score. Two queries, or three if dots are merged."""
+def build_scatter_plot(result: QueryResult, axes: ChartAxes, q: str) -> ScatterPlot | None:
+    """None if no sample has a score and a length. Two queries, or three if dots are merged."""
     if axes.low is None or axes.high is None:
         return None
     final = result.samples.order_by().filter(final=True, score__isnull=False)
-    points = list(final.values_list("score", axes.column)[: MAX_DOTS + 1])
+    # Without its text, the length of a response in characters is unknown.
+    measured = final if axes.in_tokens else final.exclude(result.build_term_condition("no:text"))
+    points = list(measured.values_list("score", axes.column)[: MAX_DOTS + 1])
+    if not points:
+        return None
     low, high = pad_score_axis(axes.low, axes.high)
     plot = ScatterPlot(low, high, round_axis_end(axes.longest), axes.key, len(points) > MAX_DOTS)
     plot.edges = sorted({plot.right * at // TABLE_COLUMNS for at in range(TABLE_COLUMNS)})
     bins = build_score_bins(axes)
-    counts = count_by_bin(final, result, bins, plot.edges, axes.column)
-    plot.count, plot.rows = counts.total(), build_table_rows(counts, bins, plot)
+    counts = count_by_bin(final, result, bins, plot.edges, axes)
+    plot.count = sum(count for (_bin, column), count in counts.items() if column != NO_LENGTH)
+    plot.rows = build_table_rows(counts, bins, plot)
     if plot.merged:
-        plot.paths = build_merged_dots(final, plot, axes.column)
+        plot.paths = build_merged_dots(measured, plot, axes.column)
     else:
         plot.paths = build_dots([(score, length or 0) for score, length in points], plot)
     if axes.limit and axes.limit <= plot.right:
         plot.limit_at, plot.limit = axes.limit, round(100 * axes.limit / plot.right, 2)
-    plot.region = compute_query_region(url_state, plot)
+    plot.region = compute_query_region(q, plot)
     return plot
 
 
@@ -107,11 +113,13 @@ def build_merged_dots(final: QuerySet[Sample], plot: ScatterPlot, column: str) -
 
 
 def count_by_bin(
-    final: QuerySet[Sample], result: QueryResult, bins: list[ScoreBin], edges: list[int], column: str
+    final: QuerySet[Sample], result: QueryResult, bins: list[ScoreBin], edges: list[int], axes: ChartAxes
 ) -> Counter[tuple[int, int]]:
-    """{(bin, column of the table): trajectories}"""
+    """{(bin, column of the table or `NO_LENGTH`): trajectories}"""
     bin_cases = [When(result.build_term_condition(bar.term), then=Value(at)) for at, bar in enumerate(bins)]
-    column_cases = [When(**{f"{column}__lt": edge}, then=Value(at)) for at, edge in enumerate(edges[1:])]
+    column_cases = [When(**{f"{axes.column}__lt": edge}, then=Value(at)) for at, edge in enumerate(edges[1:])]
+    if not axes.in_tokens:
+        column_cases.insert(0, When(result.build_term_condition("no:text"), then=Value(NO_LENGTH)))
     rows = (
         final.annotate(
             bin=Case(*bin_cases, default=Value(-1), output_field=IntegerField()),
@@ -126,20 +134,19 @@ def count_by_bin(
 def build_table_rows(counts: Counter[tuple[int, int]], bins: list[ScoreBin], plot: ScatterPlot) -> list[dict[str, Any]]:
     ends = [str(max(edge - 1, 0)) for edge in plot.edges[1:]] + [""]
     ranges = [f"{plot.key}:{first}..{end}" for first, end in zip(plot.edges, ends, strict=True)]
-    return [
-        {
-            "name": bar.name,
-            "cells": [
-                {"count": counts[at, column], "term": f"{bar.term} {term}"} for column, term in enumerate(ranges)
-            ],
-        }
-        for at, bar in enumerate(bins)
-    ]
+    rows = []
+    for at, bar in enumerate(bins):
+        terms = [f"{bar.term} {term}" for term in ranges]
+        if counts[at, NO_LENGTH]:  # a query for short responses finds them too
+            terms[0] += " -no:text"
+        cells = [{"count": counts[at, column], "term": term} for column, term in enumerate(terms)]
+        rows.append({"name": bar.name, "cells": cells})
+    return rows
 
 
-def compute_query_region(url_state: StepUrlState, plot: ScatterPlot) -> tuple[float, float, float, float] | None:
+def compute_query_region(q: str, plot: ScatterPlot) -> tuple[float, float, float, float] | None:
     """(x, y, width, height) in percent of the plot; None if the query limits neither score nor length."""
-    terms = [term for term in find_number_ranges(url_state.q) if term.key in ("score", plot.key)]
+    terms = [term for term in find_number_ranges(q) if term.key in ("score", plot.key)]
     if not terms:
         return None
     low, high = narrow_axis(terms, "score", plot.low, plot.high)

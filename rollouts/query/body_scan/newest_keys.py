@@ -50,7 +50,8 @@ def count_logged_values(scope: QueryScope, key: LoggedKey, limit: int) -> list[t
 
     counts: Counter[str] = Counter()
     for part, version in list_newest_parts(scope):
-        counts.update(dict(read_value_counts(part, version, key.name, key.numeric)))
+        for value, count in read_value_counts(part, version, key.name, key.numeric):
+            counts[value] += count  # numbers that are almost equal are written alike
     return counts.most_common(limit)
 
 

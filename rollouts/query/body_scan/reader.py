@@ -27,7 +27,7 @@ from rollouts.query.ast import (
 from rollouts.query.body_scan.logged_key import LoggedKey
 from rollouts.query.body_scan.parts import BodyFilePart, FileVersion
 from rollouts.query.body_scan.scanner import collect_frame, collect_frames
-from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases, quote_value
+from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, format_number, list_key_aliases, quote_value
 from rollouts.storage import fetch_body_file
 
 MAX_VALUES: Final = 200  # of a logged key in a file
@@ -190,4 +190,4 @@ def read_value_counts(part: BodyFilePart, version: FileVersion, key: str, numeri
         rows = groups.sort("len", descending=True).head(MAX_VALUES).collect().rows()
     except READ_ERRORS:
         return ()
-    return tuple((f"{value:.6g}" if numeric else quote_value(value), count) for value, count in rows)
+    return tuple((format_number(value) if numeric else quote_value(value), count) for value, count in rows)

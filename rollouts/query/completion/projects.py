@@ -42,6 +42,7 @@ def merge_choices(first: CompletionChoice, other: CompletionChoice) -> Completio
 
 
 def describe_without_range(choice: CompletionChoice) -> str:
-    if choice.kind == "number":
-        return _(FIELD_DESCRIPTIONS[choice.text])
-    return _("logged value") if choice.kind == "key" else choice.detail
+    if choice.kind not in ("number", "key"):
+        return choice.detail
+    about = FIELD_DESCRIPTIONS.get(choice.text)  # none for a re-score, whose name may be a key that another run logged
+    return _(about) if about else _("logged value")

@@ -19,7 +19,7 @@ from rollouts.query.completion.context import (
     CompletionContext,
     describe_property,
 )
-from rollouts.query.grammar import format_key, parse_key_name, quote_value
+from rollouts.query.grammar import format_key, format_number, parse_key_name, quote_value
 from rollouts.query.parser import parse_query
 from rollouts.query.rescore_terms import format_disagreement
 from rollouts.query.sql import NUMBER_COLUMNS
@@ -38,8 +38,7 @@ def list_values(context: CompletionContext, name: str, sign: str, typed: str) ->
     is_complete = len(frequent) <= 8
     values = sorted(value for value, _ in frequent) if is_complete else list_quantiles(context, column)
     signs = [sign] if typed or sign != "=" else ["="] if is_complete else ["<", ">="]
-    digits = "d" if name in ast.INTEGER_FIELDS else ".6g"
-    terms = [f"{name}{each}{value:{digits}}" for each in signs for value in values]
+    terms = [f"{name}{each}{format_number(value)}" for each in signs for value in values]
     return build_choices(context, [term for term in terms if typed in term and is_valid(term)])
 
 
@@ -86,8 +85,7 @@ def list_key_values(context: CompletionContext, key: LoggedKey, sign: str, typed
 def list_named_values(context: CompletionContext, name: str, typed: str) -> list[CompletionChoice]:
     typed = typed.strip('"“”').casefold()
     if name in ast.NUMBER_FIELDS:
-        choices = list_values(context, name, "=", typed)
-        return [replace(choice, text=choice.text.replace("=", ":", 1)) for choice in choices]
+        return [write_with_colon(choice, name) for choice in list_values(context, name, "=", typed)]
     if name.startswith(label_terms.LABEL_PREFIX):
         return list_label_values(context, name, ":", typed)
     run, labels = context.base.scope.run, context.base.scope.labels()
@@ -108,6 +106,12 @@ def list_named_values(context: CompletionContext, name: str, typed: str) -> list
     }
     choices = lists[name]() if name in lists else []
     return [choice for choice in choices if typed in choice.text.partition(":")[2].casefold()]
+
+
+def write_with_colon(choice: CompletionChoice, name: str) -> CompletionChoice:
+    """Returns `name:value` instead of `name=value`. Comparisons, which divide many values, stay as they are."""
+    value = choice.text.removeprefix(f"{name}=")
+    return choice if value == choice.text else replace(choice, text=f"{name}:{value}")
 
 
 def list_property_values(context: CompletionContext, name: str, properties: Iterable[str]) -> list[CompletionChoice]:

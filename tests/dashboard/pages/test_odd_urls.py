@@ -69,6 +69,12 @@ def test_a_page_answers_whatever_stands_in_its_address(reading: tuple[Client, Sa
             assert answer.status_code in (200, 302, 400, 404), (name, odd[:20])
 
 
+@pytest.mark.parametrize("sort", ["part:", "-part:", "rescore:", "part", "--part:x"])
+def test_an_order_without_its_name_is_the_default_one(reading: tuple[Client, Sample], sort: str) -> None:
+    for path in ("/runs/u1/steps/1/", "/runs/u1/steps/all/", "/runs/u1/groups/1/a/"):
+        assert reading[0].get(path, {"sort": sort}).status_code == 200, path
+
+
 def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> None:
     """In steps, not in seconds: a quadratic search of a hundred thousand letters would not come back."""
     assert outline.find_landmarks("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"

@@ -10,6 +10,8 @@ from rollouts.charts.query_curves import ChartQuery, QueryCurveResult, load_quer
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, QueryCurve, Run, Sample
+from rollouts.rescores import create_rescore, save_results
+from rollouts.samples import TEXT_PROPERTY_BITS, RescoreResult
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -50,7 +52,8 @@ def test_a_curve_has_share_count_score_and_length_of_each_step(run: Run) -> None
 def test_attempts_that_run_at_the_same_time_are_added_up(run: Run) -> None:
     for name, wrong in (("a", 1), ("b", 4)):
         builders.attempt(run, name)
-        rows = [{"prompt": f"{n}", "response": "x", "score": float(n >= wrong)} for n in range(4)]
+        own = {"mood": "good"} if name == "a" else {}
+        rows = [{"prompt": f"{n}", "response": "x", "score": float(n >= wrong), **own} for n in range(4)]
         indexed(run, lines(*rows), 7, attempt=name, format="native")
     run.attempts.filter(key__in="ab").update(concurrent_with=run.attempts.get(key="a"))
     mark_superseded_steps(run)
@@ -59,6 +62,9 @@ def test_attempts_that_run_at_the_same_time_are_added_up(run: Run) -> None:
     assert share.steps == sorted(set(share.steps)) and share.complete
     assert load(run, "", measure="score").values[-1] == 3 / 8
     assert load(run, "score<0.5", among="score>=0").values[-1] == 5 / 8
+    mood = load(run, "mood=good")  # which one of the attempts logged
+    assert (mood.steps, mood.values, mood.counts) == ([7], [4 / 8], [4])
+    assert load(run, "score<0.5", among="mood=good").values == [1 / 4]
 
 
 def test_a_share_can_refer_to_the_samples_of_another_query(run: Run) -> None:
@@ -105,11 +111,71 @@ def test_a_key_that_a_step_lacks_is_unknown_there_and_an_error_if_all_lack_it(
     indexed(run, lines(row), 5, source="train/5.jsonl", format="native")
     run.refresh_from_db()
     assert (load(run, "mood=good").steps, load(run, "mood=good").values) == ([5], [1])
-    with pytest.raises(InvalidInputError, match="nonsense"):
-        load(run, "nonsense=1")
+    for _time in range(2):
+        with pytest.raises(InvalidInputError, match="nonsense"):
+            load(run, "nonsense=1")
+
+
+def test_a_key_is_unknown_in_each_step_without_it_whatever_is_counted_together(run: Run) -> None:
+    for step, moods in ((4, "good"), (6, "bad")):
+        rows = [{"prompt": f"p{n}", "response": "r", "score": 1.0, "mood": moods} for n in range(4)]
+        indexed(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
+    fill(run, 7, wrong=0)
+    for q, values in (("mood=good", [1, 0]), ("-mood=good", [0, 1]), ("mood=good or score<0", [1, 0])):
+        assert (load(run, q).steps, load(run, q).values) == ([4, 6], values), q
+
+
+def test_a_key_that_was_renamed_is_drawn_by_either_name(run: Run) -> None:
+    for step, key in ((4, "mood"), (6, "temper")):
+        rows = [{"prompt": f"p{n}", "response": "r", "score": 1.0, key: "good" if n else "bad"} for n in range(4)]
+        indexed(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
+    run.refresh_from_db()
+    curve = load(run, "mood=good or temper=good")
+    assert (curve.steps, curve.values, curve.counts) == ([4, 6], [0.75, 0.75], [3, 3])
+    assert load(run, "score>0 (mood=bad or temper=bad)", measure="count").values == [1, 1]
+
+
+def test_an_older_step_has_a_key_that_the_newest_ones_lack(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_counts, "MAX_CHUNK_BODIES", 4)
+    row = {"prompt": "p", "response": "r", "score": 1.0, "mood": "good"}
+    indexed(run, lines(row), 0, source="train/0.jsonl", format="native")
+    run.refresh_from_db()
+    assert (load(run, "mood=good").steps, load(run, "mood=good").values) == ([0], [1])
+
+
+def test_scores_are_those_of_trajectories_and_lengths_those_of_texts(run: Run) -> None:
+    turns = [
+        {"prompt": "a", "response": "four", "score": 0.0, "trajectory": "t", "turn": 1, "group": "g"},
+        {"prompt": "b", "response": "fourfour", "score": 1.0, "trajectory": "t", "turn": 2, "group": "g"},
+        {"prompt": "c", "response": "no text", "score": 0.5},
+    ]
+    indexed(run, lines(*turns), 4, source="train/4.jsonl", format="native")
+    Sample.objects.filter(tail="no text").update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
+    run.refresh_from_db()
+    assert load(run, "score>=0", measure="score").values[-1] == 0.75
+    assert load(run, "score>=0", measure="length").values[-1] == 6
+    assert load(run, "score>=0", measure="count").values[-1] == 3
+    assert load(run, "no:text", measure="length").values == [None] * 4
+
+
+def test_a_rescore_that_replaces_another_one_has_a_curve_of_its_own(run: Run, owner: User) -> None:
+    def rescore(digest: str, value: float, steps: tuple[int, ...]) -> None:
+        row, _ = create_rescore(run, owner, name="score.v2", kind="function", source="f", digest=digest, replace=True)
+        samples = Sample.objects.filter(step__run=run, step__step__in=steps).values_list("pk", flat=True)
+        save_results(row, {sample: RescoreResult(value) for sample in samples})
+        run.refresh_from_db()
+
+    rescore("1", 0.0, (2, 3))
+    assert load(run, "score.v2<0.5", measure="count").values == [0, 4, 4]
+    rescore("2", 0.0, (2,))
+    assert load(run, "score.v2<0.5", measure="count").values == [0, 4, 0]
+    run.rescores.all().delete()
+    with pytest.raises(InvalidInputError, match=r"score\.v2"):
+        load(run, "score.v2<0.5")
 
 
 def test_the_split_and_the_current_steps_are_counted(run: Run) -> None:
+    assert load(run, "score.v2<score", split="eval").steps == [], "without steps, no re-score is missing"
     fill(run, 3, wrong=4, split="eval")
     assert load(run, "score<0.5", split="eval").values == [1]
     assert load(run, "score<0.5").values == [1, 0.5, 0.25]
@@ -127,6 +193,8 @@ def test_a_chart_that_cannot_be_drawn_for_everybody_is_refused(text: str) -> Non
 def test_the_text_of_a_chart_is_the_same_after_reading_it(run: Run) -> None:
     text = "share|eval|source:math|score<0.5 or /a|b/"
     assert ChartQuery.parse(text).text == text
+    chart = ChartQuery("/a|b/", among="source:math or /c|d/")
+    assert ChartQuery.parse(chart.text) == chart
 
 
 def test_old_curves_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,13 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
     ] == [3, 2]
 
 
+def test_all_prompts_of_a_large_step_are_looked_up_in_the_data_set(run: Run) -> None:
+    evaluated(run, 1, *({"prompt": f"Q: {n}", "score": 1, "dataset_index": n} for n in range(2400)))
+    evaluated(run, 2, *({"prompt": f"{n}?", "score": 0, "extra_info": {"index": n}} for n in range(60)))
+    result = compare_steps(f"{run.uid}@1,{run.uid}@2")
+    assert result.task_pair_count == len(result.pairs) == 60
+
+
 def test_each_data_source_is_measured_and_differences_are_against_the_first_cell(run: Run) -> None:
     easy = [row for n in range(40) for row in build_rows(f"easy {n}", 1, n % 2, data_source="easy")]
     hard = [row for n in range(30) for row in build_rows(f"hard {n}", 0, 0, data_source="hard")]

@@ -135,7 +135,7 @@ def test_distributions_of_all_sides_have_the_same_bins_and_count_every_sample(ru
 
 def test_bins_end_at_round_numbers_and_an_outlier_does_not_flatten_them() -> None:
     values = np.array([*range(1000), 1_000_000], np.float64)
-    bins = choose_bins([values], open_end=True)
+    bins = choose_bins([values], is_length=True)
     assert bins[-1].high is None and bins[-2].high is not None and bins[-2].high <= 1200
     assert [place.low for place in choose_bins([np.array([0.0, 1.0, np.nan])])] == [0.0, 1.0]
     assert choose_bins([np.array([np.nan])]) == []
@@ -144,6 +144,11 @@ def test_bins_end_at_round_numbers_and_an_outlier_does_not_flatten_them() -> Non
     assert [place.low for place in merged] == [0.1, 1.1] and select_bin(single, merged[1]).tolist() == [False, True]
     narrow = choose_bins([np.linspace(0.3, 0.30001, 50)])
     assert narrow[0].low is not None and narrow[0].low <= 0.3 and len(narrow) <= 14
+    tenths = np.array([n / 10 for n in range(10)], np.float32).astype(np.float64)
+    assert [select_bin(tenths, place).sum() for place in choose_bins([tenths])] == [1] * 10
+    for count in (7, 28):
+        lows = [place.low for place in choose_bins([np.arange(10.0, 10.0 + count)], is_length=True)]
+        assert len(lows) > 5 and all(low is not None and low.is_integer() for low in lows), lows
 
 
 def test_a_step_of_many_samples_is_represented_by_complete_prompts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +162,11 @@ def test_a_step_of_many_samples_is_represented_by_complete_prompts(run: Run, mon
 
 def test_a_step_without_scores_or_texts_is_compared_by_what_it_has(run: Run) -> None:
     for step in (1, 2):
-        indexed(run, lines(*({"prompt": f"{step} {n}", "response": "so"} for n in range(3))), step)
+        rows = [{"prompt": f"{step} {n}", "response": "so", "data_source": "ab"[n % 2]} for n in range(24)]
+        indexed(run, lines(*rows), step)
     run.refresh_from_db()
     result = compare(run, 1, 2)
+    assert [[mean.value for mean in source.scores] for source in result.sources] == [[None, None]] * 2
     assert result.get_row("score") is None and get_row(result, "length").all[0].value == 2
     assert [chart.name for chart in result.charts["all"]] == ["length"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from django.contrib.auth.models import User
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from rollouts.query.ast import InvalidQueryError
 from rollouts.query.body_scan.newest_keys import MAX_KEY_FILES
 from rollouts.query.completion import context
 from rollouts.query.parser import parse_query
+from rollouts.rescores import create_rescore
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -135,6 +138,27 @@ def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
     assert offered(run, "len", step=2) == {
         "len<4": 4, "len<20": 20, "len<36": 36, "len>=4": 37, "len>=20": 21, "len>=36": 5,
     }  # fmt: skip
+    assert offered(run, "len:", step=2) == offered(run, "len", step=2)
+
+
+def test_numbers_are_offered_with_the_digits_that_a_search_needs(run: Run) -> None:
+    costs = (1234567, 1234567, 3.3333333, 0.1, float(np.float32(0.1)))
+    rows = [generation(f"{n}?", "x", score=1234567.25, cost=cost) for n, cost in enumerate(costs)]
+    indexed(run, lines(*rows), 2)
+    assert offered(run, "score=", step=2) == {"score=1234567": 5}
+    choices = offered(run, "cost=", step=2)
+    assert choices == {"cost=1234567": 2, "cost=3.333333": 1, "cost=0.1": 2}
+    assert {text: search.find_samples(run, step=2, q=text).total for text in choices} == choices
+
+
+def test_a_name_that_is_a_rescore_of_one_run_and_a_key_of_another_is_offered_once(
+    run: Run, project: Project, owner: User
+) -> None:
+    create_rescore(run, owner, name="lucky", kind="function", source="f", digest="1")
+    other = builders.run(project, "other")
+    indexed(other, lines(generation(lucky=7)), 1)
+    (choice,) = completion.complete_query_of_runs([run, other], "luck").choices
+    assert (choice.text, choice.detail) == ("lucky", "logged value")
 
 
 def test_every_whole_choice_can_be_asked_and_leaves_what_it_says(run: Run) -> None:

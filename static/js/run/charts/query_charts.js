@@ -8,11 +8,14 @@ import { writeMessage } from "../../common/ui.js";
 const PREFIX = "query:";
 const MAX_POINTS = 500;
 const RETRY = 3000, MAX_RETRY = 60000; // ms after an error, longer each time
+const MAX_CHECK = 8000; // ms
 const curves = new Map(); // `${uid} ${key}` -> { curve, complete, version }
 let version = 0; // increases when the runs change, so that new steps are counted
 
 export const isQueryKey = (key) => key.startsWith(PREFIX);
-export const keyOf = ({ measure, split, among, q }) => PREFIX + [measure, split, measure === "share" ? among : "", q].join("|");
+// A `|` of `among` would end it, so it is written as %7C (rollouts/charts/query_curves.py).
+export const keyOf = ({ measure, split, among, q }) =>
+  PREFIX + [measure, split, measure === "share" ? among.replaceAll("|", "%7C") : "", q].join("|");
 export const forgetCounts = () => (version += 1);
 
 export function listQueryCharts(board) {
@@ -21,8 +24,8 @@ export function listQueryCharts(board) {
 }
 
 function parse(text) {
-  const [measure, split, among, ...rest] = text.split("|");
-  const q = rest.join("|"), key = PREFIX + text;
+  const [measure, split, escaped = "", ...rest] = text.split("|");
+  const among = escaped.replaceAll("%7C", "|"), q = rest.join("|"), key = PREFIX + text;
   const titles = {
     share: among ? gettext("share of {q} among {among}") : gettext("share of {q}"), count: gettext("number of {q}"),
     score: q ? gettext("mean score of {q}") : gettext("mean score"), length: q ? gettext("mean length of {q}") : gettext("mean length"),
@@ -51,8 +54,14 @@ async function request(uid, { query }, maxPoints = MAX_POINTS) {
   throw Object.assign(new Error(message), { status: response.status });
 }
 
-// Checks a query by counting it for the page's own run. Throws an error with the server's message.
-export const checkQuery = (uid, text) => request(uid, parse(text));
+// Checks a query by counting it for the page's own run. Throws an error with the server's message. Only the count of all steps
+// shows that no sample has a logged key, so it goes on until a step has an answer.
+async function checkQuery(uid, text) {
+  const end = performance.now() + MAX_CHECK;
+  let result;
+  do result = await request(uid, parse(text));
+  while (!result.complete && !result.steps.length && performance.now() < end);
+}
 
 // The curve of a run or of a group of runs, as far as it is known.
 function findCurve(run, key) {

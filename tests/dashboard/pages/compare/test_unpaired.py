@@ -6,12 +6,14 @@ import html
 import re
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import numpy as np
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.compare import compare as compare_module
 from rollouts.models import Project, Run
+from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -98,8 +100,29 @@ def test_thirty_pairs_or_only_pairs_open_on_the_pairs(run: Run, client: Client, 
 
 
 def test_a_bar_opens_exactly_its_samples(run: Run, client: Client, mate: User) -> None:
+    check_bars(client, run, mate, "&as=all&by=source")
+
+
+def test_a_bar_opens_its_samples_whatever_the_edges_and_turns_are(run: Run, client: Client, mate: User) -> None:
+    """Tenths of single precision, lengths between 2.5 characters, trajectories of two turns, and one without text."""
+    for step in (6, 7):
+        rows = [
+            {"prompt": f"{step} {n} {turn}", "response": "x" * (10 + n), "score": float(np.float32(n % 10 / 10))}
+            | {"trajectory": f"t{n}", "turn": turn, "group": f"g{n}"}
+            for n in range(28)
+            for turn in (1, 2)
+        ]
+        indexed(run, lines(*rows), step)
+    step_6 = run.steps.get(step=6)
+    step_6.rows.filter(ordinal__in=(24, 25)).update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
+    run.steps.filter(pk=step_6.pk).update(facets=step_6.facets | {"no-text": 2})
+    run.refresh_from_db()
+    check_bars(client, run, mate, "&as=all&by=length", steps="6,7")
+
+
+def check_bars(client: Client, run: Run, mate: User, more: str, steps: str = "1,2") -> None:
     client.force_login(mate)
-    rendered = page(client, run, "&as=all&by=source")
+    rendered = page(client, run, more, steps)
     marks = re.findall(r'<a id="m-\d+-\d+" href="([^"]+)"[^>]*aria-label="([^"]+)"', rendered)
     assert len(marks) > 10
     api = ApiClient.with_token(mate, "read")

@@ -80,7 +80,7 @@ def test_a_group_that_a_step_does_not_have_is_not_found(run: Run, reader: Client
 def test_responses_stand_lowest_score_first_with_what_tells_them_apart(run: Run, reader: Client) -> None:
     push(run, *group("7", [1.0, 0.25, None], ground_truth="204", truncated=True, advantages=[0.5]))
     text = page(reader, f"/runs/{run.uid}/groups/1/7/")
-    assert re.findall(r"n=(\d)", text) == ["1", "0", "2"]
+    assert re.findall(r">n=(\d)", text) == ["1", "0", "2"]
     for message in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 correct", "ask 7"):
         assert message in text, message
     assert "ZERO VARIANCE" not in text
@@ -119,6 +119,15 @@ def test_next_and_previous_walk_the_groups_of_the_query(run: Run, reader: Client
     assert (link(text, "K"), link(text, "J")) == (f"{board}/c/?sort=-score", f"{board}/a/?sort=-score")
     text = page(reader, f"{board}/d/?q=is:zerovar")
     assert "this group is not in the query result (2 groups)" in text and link(text, "J") == f"{board}/a/?q=is:zerovar"
+    assert "(1 group)" in page(reader, f"{board}/a/?q=score=1")
+
+
+def test_a_response_is_called_by_its_key_and_by_its_number_in_the_group(run: Run, reader: Client) -> None:
+    """The link of key 1 leads to the lowest score, whichever number the trainer gave it."""
+    push(run, *group("7", [1.0, 0.0]))
+    text = page(reader, f"/runs/{run.uid}/groups/1/7/")
+    names = re.findall(r'<article class="board-column"[^>]*aria-label="([^"]*)"', text)
+    assert names == ["Response 1, n=1", "Response 2, n=0"] and 'aria-label="Go to response 1"' in text
 
 
 def test_a_query_that_cannot_be_read_is_said_and_walks_all(run: Run, reader: Client) -> None:

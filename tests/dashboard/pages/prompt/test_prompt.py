@@ -100,6 +100,24 @@ def test_another_runs_bars_open_its_page_with_the_chosen_answer_beside(reader: C
     assert [item[:3] for item in texts(there)] == ["2 1", "5 0"]
 
 
+def test_links_of_an_evaluated_prompt_stay_in_its_split(reader: Client, run: Run) -> None:
+    """Another run has the prompt in both splits, and would show that of the training."""
+    other = builders.run(run.project, "other", uid="other")
+    evaluated = {"prompt": "evaluated", "response": "x"}
+    for owner, split in ((run, "eval"), (other, "eval"), (other, "train")):
+        indexed(owner, lines(evaluated), step=7, format="native", split=split, source=f"{split}/7")
+    prompt = Sample.objects.filter(step__step=7)[0].prompt_key
+    rendered, steps = reader.get(f"/runs/{run.uid}/prompts/{prompt}/").content.decode(), f"/runs/{run.uid}/steps"
+    for link in (f"{steps}/7/?split=eval", f"{steps}/all/?split=eval"):
+        assert f'href="{link}"' in rendered
+    assert f'href="/runs/other/prompts/{prompt}/?split=eval&amp;at=7"' in rendered
+    again = lines({"prompt": "another", "response": "x"})
+    indexed(run, again, step=7, format="native", split="eval", attempt="again", source="again/7")
+    rendered = reader.get(f"/runs/{run.uid}/prompts/{prompt}/").content.decode()
+    link = f"{steps}/all/?split=eval&amp;q=prompt:{prompt}&amp;attempt=all"
+    assert f'<a href="{link}">all attempts</a>' in rendered
+
+
 def test_an_earlier_attempt_is_a_line_that_opens(reader: Client, run: Run) -> None:
     index_responses(run, 3, [1], attempt="again")
     rendered = body(reader, run)

@@ -138,6 +138,9 @@ def test_a_finding_has_copies_that_survive_the_run(
     exported = reader.get(f"/findings/{finding.pk}/export/")
     assert 'src="data:image/gif;base64,' in exported.content.decode()
     assert "img-src data:" in exported["Content-Security-Policy"]
+    monkeypatch.setattr(presenter, "MAX_FILE_BYTES", max(len(PNG), len(IMAGES["gif"])))
+    page = reader.get(f"/findings/{finding.pk}/export/").content.decode()
+    assert page.count('src="data:image/') == page.count("too large for this file") == 1
     monkeypatch.setattr(presenter, "MAX_EMBEDDED_BYTES", 8)
     assert "too large for this file" in reader.get(f"/findings/{finding.pk}/export/").content.decode()
     assert reader.get(first.replace("/images/", "/images/0")).status_code == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 from pathlib import Path
 
@@ -90,10 +91,12 @@ def test_pages_of_a_response_without_text_and_tokens_do_not_ask_for_a_tokenizer(
     group, prompt = (
         f"/runs/{run.uid}/{path}/" for path in (f"groups/0/{silent.group}", f"prompts/{silent.prompt_key}")
     )
-    for address in (f"/samples/{silent.pk}/", f"/runs/{run.uid}/steps/0/", group, prompt, f"/runs/{run.uid}/"):
+    sample = f"/samples/{silent.pk}/"
+    for address in (sample, f"{sample}?q=apples", f"/runs/{run.uid}/steps/0/", group, prompt, f"/runs/{run.uid}/"):
         answer = reader.get(address, follow=True)
         html = unescape(answer.content.decode())
         assert answer.status_code == 200 and "--tokenizer" not in html, address
         assert "upload the tokenizer" not in html and "upload the run's tokenizer" not in html, address
-    html = reader.get(f"/samples/{silent.pk}/").content.decode()
+        assert not re.search(r">\s*0 (ch|chars)\s*<", html), "the length is unknown"
+    html = reader.get(sample).content.decode()
     assert "recorded neither the text nor the tokens" in html

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages.sample import token_view
+from dashboard.pages.sample import fields_view, token_view
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -75,6 +75,17 @@ def test_v_goes_through_all_that_can_be_compared_and_comes_back(run: Run, client
         vs = page.partition('data-key="v"')[0].rpartition('data-vs="')[2].partition('"')[0]
         seen.append(vs)
     assert seen == ["worst", "earlier", Run.objects.get(name="other").uid, "best"]
+
+
+def test_a_run_with_many_later_responses_is_compared_at_the_nearest_step(run: Run, reader: Client) -> None:
+    """And hides no older run."""
+    sample, other = sample_at(run, 2, 1), Run.objects.get(name="other")
+    older = builders.run(run.project, "older")
+    indexed(older, lines(row(4, 0, 1.0)), 4, format="native")
+    Run.objects.filter(pk=older.pk).update(created_at=run.created_at)
+    indexed(other, lines(*(row(3, n, 1.0) for n in range(520))), 3, format="native")
+    assert "data-there>Step 1, number 0." in page_of(reader, sample, f"?view=diff&vs={other.uid}")
+    assert "data-there>Step 4, number 0." in page_of(reader, sample, f"?view=diff&vs={older.uid}")
 
 
 def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Client, mate: User) -> None:
@@ -228,6 +239,8 @@ def test_the_page_of_all_keys_shows_the_beginning_of_long_ones(tokens: Sample, c
     page = page_of(client, tokens, "?view=json")
     assert "8,960 more values in the download" in page
     assert len(page) < 60_000
+    assert fields_view.build_field_entry("one", [0] * 41).more == "1 more value"
+    assert fields_view.build_field_entry("one", "x" * 4001).more == "1 more character"
 
 
 def test_a_sample_says_what_it_answered_beside_what_was_expected(run: Run, reader: Client) -> None:
@@ -248,3 +261,18 @@ def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: 
     rendered = page[page.index("Other recorded fields") :]
     assert '<th scope="row">segments</th>' in rendered and "&quot;context&quot;" in rendered
     assert '<th scope="row">tools</th>' in rendered and "calculator_of_primes" in rendered
+
+
+def test_the_steps_beside_an_evaluated_sample_are_those_of_its_split(run: Run, reader: Client) -> None:
+    indexed(run, lines(row(3, 0, 1.0)), 3, format="native", split="eval", source="eval/3")
+    page = page_of(reader, sample_at(run, 3, 0))
+    for step in ("3", "all"):
+        assert f'href="/runs/{run.uid}/steps/{step}/?split=eval"' in page
+
+
+def test_a_superseded_sample_leads_back_to_its_attempt(run: Run, reader: Client) -> None:
+    superseded = sample_at(run, 2, 1)
+    indexed(run, lines(row(2, 0, 1.0)), 2, format="native", attempt="again")
+    link = f"/runs/{run.uid}/steps/2/?sel={superseded.pk}&amp;attempt=files"
+    assert f'href="{link}"' in page_of(reader, superseded)
+    assert "of 4 recorded samples" in reader.get(link.replace("&amp;", "&")).content.decode()

@@ -112,6 +112,16 @@ def test_the_steps_of_an_evaluated_prompt_lead_to_its_split(project: Project, re
     assert re.findall(r'data-step="([^"]*)"', pane) == urls
 
 
+def test_steps_of_another_kind_are_not_in_the_history_of_a_prompt(project: Project, reader: Client) -> None:
+    """An asynchronous run counts updates, and the batches of prompts that it feeds."""
+    run = builders.run(project, "async")
+    for kind, step in (("global_step", 1), ("global_step", 2), ("feed_index", 1), ("feed_index", 3)):
+        response = generation("1+1?", f"{kind} {step}", 1.0)
+        indexed(run, lines(response), step, step_kind=kind, source=f"{kind}/{step}")
+    (pane,) = panes(reader, Sample.objects.get(step__run=run, step__step=2).pk).values()
+    assert re.findall(r"<title>step (\d): mean 1.00, responses: (\d)</title>", pane) == [("1", "1"), ("2", "1")]
+
+
 def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:
     indexed(run, lines(generation("late", "late")), 9)
     client.force_login(mate)

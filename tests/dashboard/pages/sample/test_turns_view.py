@@ -113,6 +113,12 @@ def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
     ]
 
 
+def test_a_part_whose_type_is_no_text_is_shown() -> None:
+    """As in a JSON Schema."""
+    content = [{"type": ["string", "null"], "text": "a schema"}]
+    assert render_turns(messages=[{"role": "user", "content": content}]) == [("user", [("text", "a schema")])]
+
+
 def test_text_without_roles_has_none() -> None:
     assert chat_roles.split_turns("What is 2+2?") == []
     assert chat_roles.split_turns("") == []

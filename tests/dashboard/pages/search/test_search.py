@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard.api.views import search as api_search
 from dashboard.pages.search import views
-from rollouts.models import Project, Run, SavedView
+from rollouts.models import Project, Run, Sample, SavedView
 from rollouts.query.completion import projects as project_completion
 from rollouts.runs import search_runs
 from tests.dashboard.support.api_client import ApiClient
@@ -48,6 +48,19 @@ def test_all_runs_are_searched_the_newest_first_with_counts(runs: list[Run], cli
     assert "2 matches" in page and "1 match" in page and "Runs searched: 3. Matches: 3." in page
     assert f"/runs/{runs[2].uid}/steps/all/?q=quokka&sel=" in page
     assert "Runs searched: 3. No sample matches" in get(client, "/search/?project=math&q=wombat")
+
+
+def test_matches_of_both_splits_are_counted_and_linked_apart(project: Project, client: Client, mate: User) -> None:
+    run = fill(project, "both", "a quokka", "two quokkas")
+    row = {"prompt": "p", "response": "a quokka of the evaluation", "score": 1}
+    indexed(run, lines(row), 1, split="eval", source="eval/1")
+    client.force_login(mate)
+    page, link = get(client, "/search/?project=math&q=quokka"), f"/runs/{run.uid}/steps/all/?q=quokka"
+    links = re.findall(r'<a class="muted" href="([^"]*)">(train \d|eval \d)</a>', page)
+    assert "3 matches" in page and links == [(link, "train 2"), (f"{link}&split=eval", "eval 1")]
+    for sample in Sample.objects.select_related("step"):
+        split = "" if sample.step.split == "train" else "&split=eval"
+        assert f'href="{link}&sel={sample.pk}{split}"' in page
 
 
 def test_a_typo_does_not_look_like_no_match(

@@ -63,7 +63,7 @@ def test_a_pass_needs_the_words_of_the_dry_run(olga: Client, trained: Run) -> No
     assert "Nothing was dropped: type the words" in page(olga)
     olga.post(f"{PATH}run/", {"do": "apply", "confirm": "drop 64"})
     assert apply_due_policies() == 64
-    assert "64 samples in 2 steps." in page(olga)
+    assert "Samples in 2 steps: 64." in page(olga)
 
 
 def test_run_step_and_disk_pages_count_what_was_dropped(olga: Client, trained: Run, owner: User) -> None:

@@ -88,6 +88,12 @@ def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User)
     assert client.post("/sign-in/?next=https://elsewhere.example/", values).headers["Location"] == "/"
 
 
+def test_signing_in_does_not_lead_to_itself(client: Client, mate: User) -> None:
+    url = "/sign-in/?next=/sign-in/"
+    assert client.post(url, {"username": "mina", "password": "mina-password"}).headers["Location"] == "/"
+    assert client.get(url).headers["Location"] == "/"
+
+
 def test_a_link_signs_in_once(client: Client, mate: User) -> None:
     link = create_sign_in_link(mate)
     assert by_link(client, link).headers["Location"] == "/"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from dashboard.pages.sample import mismatches
 from rollouts.metrics import load_template_shares
 from rollouts.models import Run, Sample, Step
 from tests.rollouts.support.push import indexed, lines
@@ -63,6 +64,29 @@ def test_the_pane_says_why_a_sample_is_suspicious(uid: str, admin_client: Client
     assert '<mark class="hit">one of</mark>' in html and 'data-hit="1"' in html
     other = Sample.objects.get(step__step=2, expected="13")
     assert "Counted as correct, but" not in admin_client.get(f"/samples/{other.pk}/").content.decode()
+
+
+def test_the_answers_of_a_long_response_are_counted_from_its_start_or_not_at_all(
+    run: Run, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between = "".join(f"{n} and so on.\n" for n in range(2000))
+    indexed(run, lines({**hack(2, f"#### 4\n{between}#### 4\n#### 5"), "ground_truth": "4"}), format="native")
+    url = f"/samples/{Sample.objects.get().pk}/"
+    assert "4 is answer 1 of 3 in the response." in admin_client.get(url).content.decode()
+    monkeypatch.setattr(mismatches, "MIN_STREAMED_CHARS", 20)
+    html = admin_client.get(url).content.decode()
+    assert "the last answer is 5, not 4." in html and "4 is answer" not in html
+
+
+def test_what_a_superseded_sample_shares_is_shown_in_its_attempt(uid: str, admin_client: Client) -> None:
+    """A review shows the current steps only."""
+    step, sample = Step.objects.get(step=2), Sample.objects.get(step__step=2, expected="4")
+    link = f"/runs/{uid}/steps/2/?q=alike:{step.templates.get(kind='opening').template_id}"
+    html = admin_client.get(f"/samples/{sample.pk}/").content.decode()
+    assert f'href="{link}"' in html and "Review them" in html
+    Step.objects.filter(pk=step.pk).update(superseded=True)
+    html = admin_client.get(f"/samples/{sample.pk}/").content.decode()
+    assert f'href="{link}&amp;attempt=files"' in html and "Review them" not in html
 
 
 def read_labels(html: str) -> list[tuple[str, str]]:

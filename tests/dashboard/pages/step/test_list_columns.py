@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.pages.common.formatting import find_direction, render_text_end
+from dashboard.pages.step import reward_parts
 from dashboard.pages.step.reward_parts import choose_parts
 from rollouts.models import Run
 from rollouts.query import find_samples
@@ -45,6 +46,13 @@ def test_parts_that_repeat_the_score_or_are_lengths_come_last_or_never() -> None
     rows = [({"long": 500.0 + n, "a": -n, "b": 2 * n}, n) for n in (1.0, 2.0)]
     assert choose_parts(rows).default == ("a", "b", "long")
     assert choose_parts([]).default == choose_parts([(None, 1.0)]).default == ()
+
+
+def test_parts_are_found_behind_samples_without_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [{"prompt": f"plain {n}", "response": "x", "score": 0.0} for n in range(4)]
+    indexed(run, lines(*plain, *(row(n) for n in range(1, 4))), format="native")
+    monkeypatch.setattr(reward_parts, "MAX_READ_SAMPLES", 2)
+    assert "format" in reward_parts.find_reward_parts(find_samples(run, step=1).samples).names
 
 
 def test_a_list_is_sorted_by_a_part_with_unknown_values_last(show: Any, run: Run) -> None:

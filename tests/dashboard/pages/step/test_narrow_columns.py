@@ -44,3 +44,9 @@ def test_a_row_with_many_marks_shows_its_flag_and_how_many_do_not_fit() -> None:
     assert 'title="REP, LANG, DUP, NO ANSWER"' in row_html.render_fitting_marks(row)
     few = sample_rows.SampleRow(Sample(facets=TEXT_PROPERTY_BITS["duplicate"], final=True), flags=1)
     assert re.findall(r">([^<]+)</span>", row_html.render_fitting_marks(few)) == ["⚑", "DUP"]
+
+
+def test_the_length_of_a_response_whose_text_was_not_recorded_is_not_0() -> None:
+    no_text = TEXT_PROPERTY_BITS["no-text"]
+    responses = (Sample(chars=0), Sample(chars=0, facets=no_text), Sample(chars=0, tokens=1200, facets=no_text))
+    assert [sample_rows.SampleRow(response).length for response in responses] == ["0", "–", "1,200"]

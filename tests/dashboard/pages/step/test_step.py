@@ -13,6 +13,7 @@ from django.test import Client
 
 from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, Replay, Run, Sample
+from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -112,6 +113,32 @@ def test_the_scatter_is_a_table_too_whose_cells_ask(run: Run, client: Client, ma
     assert sum(int(count) for _, count in cells) == 8
     for link, count in cells:
         assert f'data-total="{count}"' in panel(client, f"/runs/{run.uid}/steps/2/{link}"), link
+
+
+def test_the_charts_of_one_sample_say_so_in_the_singular(run: Run, reader: Client) -> None:
+    page = html.unescape(reader.get(f"/runs/{run.uid}/steps/2/", {"q": "score=1"}).content.decode())
+    assert 'aria-label="Mean score of 1 train step"' in page and 'title="1 sample, score>=1"' in page
+    assert "Score and length of 1 sample;" in page and "1 sample by score and characters" in page
+
+
+def test_a_query_that_fails_leaves_no_range_in_the_scatter_of_all(run: Run, reader: Client) -> None:
+    """Its result is cached as that of no query."""
+    url, region = f"/runs/{run.uid}/steps/2/", 'class="region"'
+    failed = reader.get(url, {"q": "score<0.5 unknown_key>1"})
+    assert failed.context["result"].error and region not in failed.content.decode()
+    assert region not in reader.get(url).content.decode()
+    assert region in reader.get(url, {"q": "score<0.5"}).content.decode()
+
+
+def test_a_response_whose_text_was_not_recorded_has_no_length_in_the_scatter(run: Run, reader: Client) -> None:
+    url, rows = f"/runs/{run.uid}/steps/2/", Sample.objects.filter(step__run=run)
+    rows.filter(ordinal=1).update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
+    rows.filter(ordinal=2).update(chars=2)  # in the same bar, and as short
+    page = panel(reader, url)
+    cells = links(page, CELL)
+    assert "Score and length of 7 samples" in page and sum(int(count) for _, count in cells) == 7
+    for link, count in cells:
+        assert f'data-total="{count}"' in panel(reader, f"{url}{link}"), link
 
 
 def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client, mate: User) -> None:

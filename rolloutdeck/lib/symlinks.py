@@ -25,7 +25,7 @@ def is_safe_to_follow(path: Path) -> bool:
 def read_safe_stat(path: Path) -> os.stat_result | None:
     """Returns the stat of what `path` leads to; None if it is not safe to follow. Raises OSError.
 
-    Whoever opens `path` later compares with this stat, since the path may have become a link meanwhile.
+    A caller that opens `path` later compares with this stat: the path may have become a link meanwhile.
     """
     link, target = path.lstat(), path.stat()
     is_link = stat.S_ISLNK(link.st_mode)

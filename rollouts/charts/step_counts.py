@@ -56,7 +56,7 @@ Stamp = tuple[int, int, int]  # versions that the counts depend on
 @dataclass
 class StoredCounts:
     """The counts of the steps that are up to date, by id of the step. `steps` are all steps, newest first. The `query`
-    names re-scores by their keys, so a re-score that replaces another one of its name is counted anew."""
+    names re-scores by their keys, so a re-score that replaces another one of its name is counted again."""
 
     run: Run
     query: Query

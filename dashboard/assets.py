@@ -9,7 +9,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import brotli
-import rcssmin
 import rjsmin
 from django.conf import settings
 from django.utils.html import format_html, format_html_join
@@ -69,7 +68,5 @@ def render_module_script(script: str, *, preload: str = "") -> SafeString:
 
 
 def minify(path: str, content: bytes) -> bytes:
-    """Removes comments and white space from a script or style. Names stay, so messages of a browser can be read."""
-    if path.endswith(".js"):
-        return bytes(rjsmin.jsmin(content))
-    return bytes(rcssmin.cssmin(content)) if path.endswith(".css") else content
+    """Removes comments and white space from a script. Names stay, so messages of a browser can be read."""
+    return bytes(rjsmin.jsmin(content)) if path.endswith(".js") else content

@@ -201,7 +201,7 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """Scripts and styles, minified and compressed. Pages are not compressed, because they have secrets next to text
+    """Scripts, minified, and styles, all compressed. Pages are not compressed, because they have secrets next to text
     that others choose, and the length of the compressed response would reveal the secrets (breachattack.com)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -219,7 +219,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
 
 
 def compress_response(request: HttpRequest, response: FileResponse) -> HttpResponseBase:
-    """Minifies and compresses a complete script or style. Vendored files are stored compressed."""
+    """Compresses a complete script or style, and minifies scripts. Vendored files are stored compressed."""
     is_full = request.method == "GET" and response.status_code == 200 and "Content-Encoding" not in response.headers
     if not is_full or not request.path.endswith((".css", ".js", ".svg")):
         return response

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.support.measure import Site, Visit
+from tests.browser.support.queues import QUESTIONS
 from tests.browser.support.training import PROJECT, Training
 from tests.support.chromium import find_launch_options
 from tests.support.server import Product, follow, free_port
@@ -130,3 +131,12 @@ def training(site: Site, request: pytest.FixtureRequest) -> Training:
 def mate(members: Members, training: Training) -> Any:
     """The cookies of an annotator of the project."""
     return members.add(training.project, "mina")
+
+
+@pytest.fixture
+def mates(members: Members, training: Training) -> list[Any]:
+    """The cookies of two annotators; the project has a rubric."""
+    url = f"projects/{training.project}/rubric/"
+    rubric = {"questions": QUESTIONS, "base_version": training.product.get(url)["version"]}
+    training.product.post(url, rubric, "PUT")
+    return [members.add(training.project, name) for name in ("quinn", "ravi")]

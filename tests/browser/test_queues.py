@@ -13,52 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserType, Page, Route, WebSocket, expect
+from playwright.sync_api import BrowserType, Route, WebSocket, expect
 
-from tests.browser.conftest import Members
 from tests.browser.support.measure import Visit
+from tests.browser.support.queues import ANSWER_MANY, STATUS, answer, create_queue, is_done
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
-from tests.browser.test_slow import Held
 
 pytestmark = DIRECT
 
 ITEMS = 200
 BY_KEYBOARD = 12  # items of each person; the others are answered by a script in the same browsers
-QUESTIONS = [
-    {"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True},
-    {"key": "quality", "title": "Reasoning", "kind": "rating", "minimum": 1, "maximum": 5, "range": True},
-]
-STATUS = ".queue-head [role=status]"
-
-# Answers items through the API, with the session of the page, until `count` are answered or none is left.
-ANSWER_MANY = """([queue, count]) => {
-  const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
-  const headers = { "X-CSRFToken": token, "Content-Type": "application/json" };
-  const send = async (method, path, data) => {
-    const response = await fetch(`/api/v1/queues/${queue}/${path}`, { method, headers, body: JSON.stringify(data) });
-    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
-    return response.json();
-  };
-  window.answered = 0;
-  window.working = (async () => {
-    while (window.answered < count) {
-      const { item } = await send("POST", "next/", {});
-      if (!item) break;
-      await send("PUT", `items/${item.id}/answers/`, { answers: { correct: { value: true }, quality: { value: 3 } } });
-      window.answered += 1;
-    }
-  })();
-}"""
-
-
-@pytest.fixture
-def mates(members: Members, training: Training) -> list[Any]:
-    """The cookies of two annotators; the project has a rubric."""
-    url = f"projects/{training.project}/rubric/"
-    rubric = {"questions": QUESTIONS, "base_version": training.product.get(url)["version"]}
-    training.product.post(url, rubric, "PUT")
-    return [members.add(training.project, name) for name in ("quinn", "ravi")]
 
 
 class DoomedBrowser:
@@ -78,24 +43,6 @@ class DoomedBrowser:
                     os.kill(int(folder.name), signal.SIGKILL)
                     killed += 1
         assert killed
-
-
-def create_queue(training: Training, **settings: Any) -> int:
-    values = {"project": training.project, "name": training.name[:60], "runs": [training.uid], **settings}
-    return int(training.product.post("queues/", values)["id"])
-
-
-def answer(page: Page) -> None:
-    """Answers the open item by keyboard and waits for the next one, or the summary."""
-    item = page.locator("article[data-item]").get_attribute("data-item")
-    for key in ("1", "4", "Enter"):
-        page.keyboard.press(key)
-    expect(page.locator(f"article[data-item='{item}']")).to_have_count(0)
-
-
-def is_done(page: Page) -> bool:
-    expect(page.locator("article[data-item], [data-queue-done]")).to_be_visible()
-    return page.locator("[data-queue-done]").count() > 0
 
 
 def test_every_item_gets_two_answers_although_a_browser_is_killed(
@@ -221,22 +168,6 @@ def test_a_selection_is_only_for_its_own_response(visit: Visit, training: Traini
     mark.click()
     expect(page.locator(".toast")).to_have_text("Select a part of the response first.")
     expect(page.locator("[data-range]")).to_have_text("")
-
-
-@pytest.mark.usefixtures("mates")
-def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, training: Training) -> None:
-    training.pushed(1, 1)
-    page = visit.go(f"/queues/{create_queue(training)}/review/")
-    page.keyboard.press("1")
-    page.locator(".correction summary").click()
-    field = page.locator("[name=correction]")
-    field.fill("よん")
-    for state in ({"isComposing": True}, {"keyCode": 229}):  # Safari sends the second one
-        field.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "cancelable": True, **state})
-    page.wait_for_timeout(300)
-    expect(field).to_be_visible()
-    page.keyboard.press("Enter")
-    expect(page.locator("[data-queue-done]")).to_be_visible()
 
 
 @pytest.mark.usefixtures("mates")
@@ -376,73 +307,6 @@ def test_the_progress_of_a_slow_answer_does_not_replace_a_newer_one(visit: Visit
     expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
     expect(page.locator(f"article[data-item='{skipped}']")).to_have_count(0)
     expect(page.locator("article[data-item] input:checked")).to_have_count(1)
-
-
-def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
-    visit: Visit, mates: list[Any], training: Training
-) -> None:
-    training.pushed(1, 4)
-    queue = create_queue(training, num_reviewers_per_item=2)
-    contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
-    for context, is_correct in zip(contexts, (True, False), strict=True):
-        page = context.new_page()
-        page.goto(f"{visit.site.url}/queues/{queue}/review/")
-        page.evaluate(ANSWER_MANY.replace("value: true", f"value: {str(is_correct).lower()}"), [queue, 4])
-        page.evaluate("window.working")
-        page.close()
-    contexts[1].close()
-    page = visit.go(f"/queues/{queue}/agreement/")
-    marked = page.locator("#decide-list a[aria-current]")
-    visit.context.route(re.compile("item="), slow_down)
-    page.keyboard.press("j")
-    for key in ("1", "j", "2"):  # while the page of the second item loads
-        page.keyboard.press(key)
-    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*2\s*decided\s*2"))
-    items = training.product.get(f"queues/{queue}/items/?page_size=10")["results"]
-    assert [item["decided"].get("correct") for item in items] == [None, True, None, False]
-    expect(marked).to_have_count(1)
-
-
-@pytest.mark.usefixtures("mates")
-def test_keys_pressed_while_the_next_item_loads_answer_that_item(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
-    following = Held(visit.page, re.compile("after="))
-    page = visit.go(f"/queues/{create_queue(training)}/review/")
-    for key in ("1", "4", "Enter", "2", "4", "Enter"):
-        page.keyboard.press(key)
-    following.wait()
-    following.release()
-    expect(page.locator(STATUS)).to_have_text("2 answered, 1 left")
-    checked = page.locator("article[data-item] input:checked")
-    expect(checked).to_have_count(0)
-    page.keyboard.down("1")
-    page.keyboard.down("1")  # as of a key that is held: the next question is not answered
-    page.keyboard.up("1")
-    expect(checked).to_have_count(1)
-    page.keyboard.press("u")  # before the draft is saved
-    expect(checked).to_have_count(2)
-    page.keyboard.press("Enter")
-    expect(checked).to_have_count(1)
-
-
-@pytest.mark.usefixtures("mates")
-def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
-    page = visit.go(f"/queues/{create_queue(training)}/review/")
-    for left in (3, 2, 1):
-        expect(page.locator(STATUS)).to_have_text(f"0 answered, {left} left")
-        page.keyboard.press("s")
-    expect(page.locator("[data-queue-done]")).to_contain_text("You skipped 3.")
-    page.keyboard.press("Enter")
-    for done in range(3):
-        expect(page.locator(STATUS)).to_have_text(f"{done} answered, {3 - done} left")
-        answer(page)
-    expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")
-
-
-def slow_down(route: Route) -> None:
-    time.sleep(0.3)
-    route.continue_()
 
 
 @pytest.mark.usefixtures("mates")

@@ -1,0 +1,95 @@
+"""Keys of the review of a queue: each decides the item that the person means."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.support.measure import Visit
+from tests.browser.support.queues import ANSWER_MANY, STATUS, answer, create_queue, slow_down
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training
+from tests.browser.test_slow import Held
+
+pytestmark = DIRECT
+
+
+@pytest.mark.usefixtures("mates")
+def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, training: Training) -> None:
+    training.pushed(1, 1)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    page.keyboard.press("1")
+    page.locator(".correction summary").click()
+    field = page.locator("[name=correction]")
+    field.fill("よん")
+    for state in ({"isComposing": True}, {"keyCode": 229}):  # Safari sends the second one
+        field.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "cancelable": True, **state})
+    page.wait_for_timeout(300)
+    expect(field).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-queue-done]")).to_be_visible()
+
+
+def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
+    visit: Visit, mates: list[Any], training: Training
+) -> None:
+    training.pushed(1, 4)
+    queue = create_queue(training, num_reviewers_per_item=2)
+    contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
+    for context, is_correct in zip(contexts, (True, False), strict=True):
+        page = context.new_page()
+        page.goto(f"{visit.site.url}/queues/{queue}/review/")
+        page.evaluate(ANSWER_MANY.replace("value: true", f"value: {str(is_correct).lower()}"), [queue, 4])
+        page.evaluate("window.working")
+        page.close()
+    contexts[1].close()
+    page = visit.go(f"/queues/{queue}/agreement/")
+    marked = page.locator("#decide-list a[aria-current]")
+    visit.context.route(re.compile("item="), slow_down)
+    page.keyboard.press("j")
+    for key in ("1", "j", "2"):  # while the page of the second item loads
+        page.keyboard.press(key)
+    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*2\s*decided\s*2"))
+    items = training.product.get(f"queues/{queue}/items/?page_size=10")["results"]
+    assert [item["decided"].get("correct") for item in items] == [None, True, None, False]
+    expect(marked).to_have_count(1)
+
+
+@pytest.mark.usefixtures("mates")
+def test_keys_pressed_while_the_next_item_loads_answer_that_item(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    following = Held(visit.page, re.compile("after="))
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    for key in ("1", "4", "Enter", "2", "4", "Enter"):
+        page.keyboard.press(key)
+    following.wait()
+    following.release()
+    expect(page.locator(STATUS)).to_have_text("2 answered, 1 left")
+    checked = page.locator("article[data-item] input:checked")
+    expect(checked).to_have_count(0)
+    page.keyboard.down("1")
+    page.keyboard.down("1")  # as of a key that is held: the next question is not answered
+    page.keyboard.up("1")
+    expect(checked).to_have_count(1)
+    page.keyboard.press("u")  # before the draft is saved
+    expect(checked).to_have_count(2)
+    page.keyboard.press("Enter")
+    expect(checked).to_have_count(1)
+
+
+@pytest.mark.usefixtures("mates")
+def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    for left in (3, 2, 1):
+        expect(page.locator(STATUS)).to_have_text(f"0 answered, {left} left")
+        page.keyboard.press("s")
+    expect(page.locator("[data-queue-done]")).to_contain_text("You skipped 3.")
+    page.keyboard.press("Enter")
+    for done in range(3):
+        expect(page.locator(STATUS)).to_have_text(f"{done} answered, {3 - done} left")
+        answer(page)
+    expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from rollouts.samples import continues_answer
+
 EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body, as in `Texts`
 TEXT_KEYS: Final = ("name", "tool_call_id")
 REASONING_KEYS: Final = ("reasoning_content", "reasoning", "thinking")  # of which trainers use one
@@ -85,19 +87,9 @@ def collect_messages(body: Texts) -> tuple[list[Message], int]:
     messages = [message for message, _images in clean]
     if body.response and messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": body.response})
-    elif body.response and is_begun(messages[-1]["content"].strip(), body):
+    elif body.response and continues_answer(messages[-1]["content"].strip(), body.prompt or "", body.response):
         messages[-1]["content"] += body.response
     return messages, sum(images for _message, images in clean)
-
-
-def is_begun(words: str, body: Texts) -> bool:
-    """Returns whether these are the first words of an answer, which end the prompt and which the response continues.
-    After `assistant` and a line break they are, although the response may have them again. Otherwise, as a question may
-    end like a whole answer (`A or B?`), only if the response does not have them."""
-    prompt = (body.prompt or "").rstrip()
-    if words and prompt.endswith(f"assistant\n{words}"):
-        return True
-    return words not in body.response and prompt.endswith(words)
 
 
 def clean_message(message: Message) -> tuple[Message, int]:

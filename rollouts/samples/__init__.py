@@ -89,6 +89,7 @@ from rollouts.samples.responses import (
     UnitTestCase,
     UnitTestResults,
     compute_text_properties,
+    continues_answer,
     extract_final_answer,
     extract_text_answer,
     find_templates,
@@ -118,7 +119,7 @@ __all__ = [
     "REWARD_METADATA", "ROWS_VERSION", "Record", "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody",
     "SampleContent", "SampleIdGenerator", "SampleImage", "SampleTiming", "SkippedRow", "StepPlace",
     "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records",
-    "build_trajectory_key", "compute_content_key", "compute_text_properties", "take_earlier_count",
+    "build_trajectory_key", "compute_content_key", "compute_text_properties", "continues_answer",
     "describe_json_type", "dump_json", "export_jsonl", "export_parquet", "extract_final_answer", "extract_images",
     "extract_text_answer", "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows",
     "is_number", "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images",
@@ -127,5 +128,5 @@ __all__ = [
     "prefetch_step_relations", "read_ahead", "read_bodies", "read_dump_columns", "read_ground_truth", "read_timing",
     "remove_missing_results", "rename_results", "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file",
     "select_raw", "serialize_full_sample", "serialize_index_row", "split_shared_images", "store_results",
-    "text_to_float", "to_arrow", "to_float", "to_integer", "to_json", "to_text",
+    "take_earlier_count", "text_to_float", "to_arrow", "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

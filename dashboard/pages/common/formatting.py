@@ -65,8 +65,11 @@ def format_number(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"
 
 
-def format_signed_number(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}".replace("-", "−")
+def format_signed_number(value: float | None, digits: int = 2) -> str:
+    """The same with a sign: +0.25, −1.0e-03."""
+    if value is None:
+        return ""
+    return f"{'−' if value < 0 else '+'}{format_number(abs(float(value)), digits)}"
 
 
 def format_seconds(seconds: float | None) -> str:

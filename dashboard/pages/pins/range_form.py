@@ -23,6 +23,7 @@ from rollouts.replay import DEFAULT_PLAN_NAME, MAX_RANGE_STEPS, PinnedRange, pin
 
 MAX_PINNABLE_RUNS = 40
 MAX_SKIPPED_REASONS = 3
+MAX_STEP_CHARS = 15  # of a step in the form
 
 
 def find_pinnable_runs(project: Project) -> list[Run]:
@@ -54,15 +55,18 @@ def load_bounds(rows: QuerySet[Artifact] | QuerySet[Step]) -> dict[int, tuple[in
 
 
 def build_range_context(query: QueryDict, runs: list[Run]) -> dict[str, Any]:
-    """The form's values. `range` in the URL opens it for a run, `from` is its first step. Unless the URL names a plan,
-    the steps go into the plan that runs follow by default, which the page may not show."""
+    """The form's values. `range` in the URL opens it for a run, `from` and `to` are its first and last step, `at` the step
+    that replays the first one. Unless the URL names a plan, the steps go into the plan that runs follow by default,
+    which the page may not show."""
     chosen = query.get("range", "")
     uid = chosen or find_last_pinned_run(runs)
     return {
         "range_open": bool(chosen),
         "range_choices": describe_steps_with_files(runs),
         "range_run": next((run for run in runs if run.uid == uid), runs[0] if runs else None),
-        "range_first": query.get("from", "")[:15],
+        "range_first": query.get("from", "")[:MAX_STEP_CHARS],
+        "range_last": query.get("to", "")[:MAX_STEP_CHARS],
+        "range_target": query.get("at", "")[:MAX_STEP_CHARS],
         "range_limit": MAX_RANGE_STEPS,
         "range_plan": query.get("plan", "").strip()[:80] or DEFAULT_PLAN_NAME,
     }
@@ -92,7 +96,9 @@ def pin_range_view(request: HttpRequest) -> HttpResponse:
             "project": run.project.slug,
             "plan": plan,
             "range": run.uid,
-            "from": request.POST.get("first", "")[:15],
+            "from": request.POST.get("first", "")[:MAX_STEP_CHARS],
+            "to": request.POST.get("last", "")[:MAX_STEP_CHARS],
+            "at": request.POST.get("target", "")[:MAX_STEP_CHARS],
         }
         return common.redirect_see_other(f"{reverse('pins')}?{urlencode(params)}")
     report_result(request, result)
@@ -115,7 +121,7 @@ def parse_step_field(request: HttpRequest, name: str, *, required: bool) -> int 
     text = request.POST.get(name, "").strip()
     if not text and not required:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_STEP_CHARS):
         raise InvalidInputError(_("Enter whole step numbers, for example 1 and 50."), name)
     return int(text)
 

@@ -53,7 +53,6 @@ def rescore_page(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
     found = rescores.compare_rescore(run.pk, rescore.pk, run.version, split)
     disagreements = format_disagreement(rescore)
     terms = " ".join([disagreements, *([f"split:{split}"] if split else [])])
-    all_steps = reverse("step", args=[run.uid, "all"])
     queue = {
         "run": run.uid,
         "q": terms,
@@ -67,12 +66,20 @@ def rescore_page(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
         "chosen_split": split,
         "correct_if": describe_verdict(rescore),
         "examples": [Example(row, (row.rescores or {}).get(rescore.key, 0.0)) for row in found.examples],
-        "disagreements_link": f"{all_steps}?{urlencode({'q': disagreements})}",
-        "changed_link": f"{all_steps}?{urlencode({'q': f'{quote_value(rescore.name)}!=score'})}",
+        "disagreement_links": build_split_links(run, split, disagreements),
+        "changed_links": build_split_links(run, split, f"{quote_value(rescore.name)}!=score"),
         "queue_link": f"{reverse('queue-new')}?{urlencode(queue)}",
         "may_delete": rescore.may_be_changed_by(request.user, run.project.role_of(request.user)),
     }
     return render(request, "rescores/detail.html", context)
+
+
+def build_split_links(run: Run, split: str, q: str) -> list[tuple[str, str]]:
+    """Returns (split, link) of the samples that match `q`. A page of all steps shows one split, so without a chosen one
+    there is a link for each that the run has."""
+    splits = [split] if split else [name for name in SPLITS if run.steps.filter(split=name, samples__gt=0).exists()]
+    page = reverse("step", args=[run.uid, "all"])
+    return [(name, f"{page}?{urlencode({'q': q, 'split': name})}") for name in splits]
 
 
 @login_required

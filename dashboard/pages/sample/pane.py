@@ -58,6 +58,7 @@ def build_loaded_pane_context(
         "rule_marks": data.rules,
         "body": body,
         "siblings": data.siblings,
+        "group_size": data.group_size,
         "group_link": GroupLinks(sample.step.run, state).link(sample),
         "history": history,
         "earlier_step": earlier,

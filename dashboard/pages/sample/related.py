@@ -1,6 +1,6 @@
 """What the pages of a sample show besides its row: body, labels, group, prompt history, replay, rules."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -15,7 +15,10 @@ from dashboard.pages.sample.rule_marks import RuleMark, load_rule_marks
 from rollouts.models import Label, Sample, StepTemplate, add_templates, join_concurrent_steps
 from rollouts.samples import SampleBody, load_bodies
 
-MAX_SIBLINGS = 64
+MAX_SIBLINGS = 64  # of a group that are shown, next to the sample itself
+
+
+GroupPlace = tuple[int, str]  # step id and group
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,13 @@ class SharedEdge:
 
 @dataclass(slots=True)
 class RelatedData:
-    """`siblings` is the sample's group in the trainer's order, with the sample; `history` the steps of its prompt."""
+    """`siblings` are the first of the `group_size` responses of the sample's group in the trainer's order, and the
+    sample; `history` the steps of its prompt."""
 
     body: SampleBody
     labels: list[Label]
     siblings: list[Sample]
+    group_size: int
     history: list[PromptStep]
     replay: ReplayLabel | None
     shared_edge: SharedEdge | None
@@ -43,7 +48,7 @@ def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -
     """{sample id: data} of the samples that have a body. Twenty samples of a step need as many queries as one.
     Raises StorageUnavailableError."""
     bodies, labels = load_bodies(samples), load_labels_by_sample(samples, reader)
-    groups, scores = load_siblings(samples), load_prompt_scores(samples)
+    (groups, sizes), scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
     edges, rules = load_shared_edges(samples), load_rule_marks(samples, bodies)
     related: dict[str, RelatedData] = {}
@@ -51,11 +56,12 @@ def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -
         if body := bodies.get(sample.pk):
             sample.dump = body.source_dumps[0]
             history = build_prompt_steps(scores[build_history_key(sample)], sample.step.step)
-            siblings = groups[sample.step_id, sample.group]
+            group = (sample.step_id, sample.group)
             related[sample.pk] = RelatedData(
                 body,
                 labels[sample.pk],
-                siblings,
+                groups[group],
+                sizes[group],
                 history,
                 replays.get(sample.step_id),
                 edges.get((sample.step_id, sample.opening or sample.ending)),
@@ -93,17 +99,21 @@ def load_labels_by_sample(samples: Iterable[Sample], reader: User | AnonymousUse
     return labels
 
 
-def load_siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:
-    """{(step id, group): samples}; empty for samples without a group."""
+def load_siblings(samples: Sequence[Sample]) -> tuple[dict[GroupPlace, list[Sample]], Counter[GroupPlace]]:
+    """{(step id, group): samples}, and the size of each group; empty for samples without a group."""
     wanted: dict[int, set[str]] = defaultdict(set)
     for sample in samples:
         if sample.group:
             wanted[sample.step_id].add(sample.group)
-    siblings: dict[tuple[int, str], list[Sample]] = defaultdict(list)
+    shown = {sample.pk for sample in samples}
+    siblings: dict[GroupPlace, list[Sample]] = defaultdict(list)
+    sizes: Counter[GroupPlace] = Counter()
     if not wanted:
-        return siblings
+        return siblings, sizes
     same_group = reduce(or_, (Q(step=step, group__in=groups) for step, groups in wanted.items()))
     for row in Sample.objects.visible().filter(same_group, final=True).order_by("index", "ordinal", "pk"):
-        if len(siblings[row.step_id, row.group]) < MAX_SIBLINGS:
-            siblings[row.step_id, row.group].append(row)
-    return siblings
+        group = (row.step_id, row.group)
+        sizes[group] += 1
+        if sizes[group] <= MAX_SIBLINGS or row.pk in shown:
+            siblings[group].append(row)
+    return siblings, sizes

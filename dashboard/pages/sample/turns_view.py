@@ -11,7 +11,7 @@ from typing import Any
 
 from dashboard.pages.common import ShownImage, show_images
 from dashboard.pages.sample import chat_roles
-from rollouts.samples import IMAGE_PART_TYPES, SampleImage, list_part_images
+from rollouts.samples import IMAGE_PART_TYPES, SampleImage, continues_answer, list_part_images
 
 REASONING_PATTERN = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
 CALL_PATTERN = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -63,10 +63,19 @@ def has_turns(body: Any) -> bool:
 
 
 def collect_messages(body: Any) -> list[dict[str, Any]]:
-    """The messages, and the response if they are only those of the prompt."""
+    """The messages, and the response if they are only those of the prompt: as a message, or behind the first words of
+    the answer if the prompt ends with them."""
     messages: list[dict[str, Any]] = body.messages
-    answered = messages[-1].get("role") == "assistant"
-    return messages if answered or not body.response else [*messages, {"role": "assistant", "content": body.response}]
+    if not body.response:
+        return messages
+    *earlier, last = messages
+    if last.get("role") != "assistant":
+        return [*messages, {"role": "assistant", "content": body.response}]
+    words, images = split_message_content(last.get("content"), "assistant")
+    if not continues_answer(words.strip(), body.prompt or "", body.response):
+        return messages
+    content = [*last["content"], {"type": "text", "text": body.response}] if images else words + body.response
+    return [*earlier, {**last, "content": content}]
 
 
 def build_turns_from_messages(messages: Iterable[dict[str, Any]], sample_id: str) -> Iterator[Turn]:

@@ -13,6 +13,7 @@ from rollouts.samples.responses.answer_check import (
 )
 from rollouts.samples.responses.final_answer import extract_final_answer
 from rollouts.samples.responses.passages import find_passage
+from rollouts.samples.responses.prefill import continues_answer
 from rollouts.samples.responses.templates import NAME_MASK, NUMBER_MASK, Template, find_templates, mask_edges
 from rollouts.samples.responses.text_properties import (
     PROPERTIES_VERSION,
@@ -30,6 +31,7 @@ from rollouts.samples.responses.unit_tests import UnitTestCase, UnitTestResults,
 __all__ = [
     "AnswerChecker", "MAX_STORED_CHARS", "NAME_MASK", "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG",
     "PropertyBits", "ROWS_VERSION", "ResponseScan", "TEXT_PROPERTY_BITS", "Template", "UnitTestCase", "UnitTestResults",
-    "compute_text_properties", "differs", "extract_final_answer", "extract_text_answer", "find_passage",
-    "find_templates", "has_tool_call", "mask_edges", "parse_unit_tests", "read_ground_truth", "scan_responses",
+    "compute_text_properties", "continues_answer", "differs", "extract_final_answer", "extract_text_answer",
+    "find_passage", "find_templates", "has_tool_call", "mask_edges", "parse_unit_tests", "read_ground_truth",
+    "scan_responses",
 ]  # fmt: skip

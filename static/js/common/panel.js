@@ -30,6 +30,12 @@ export class PanelError extends Error {
   }
 }
 
+// Throws what the server said if the answer is not what was requested.
+export function checkAnswer(response) {
+  if (response.redirected) throw new PanelError(401);
+  if (!response.ok) throw new PanelError(response.status);
+}
+
 // The next request gets the panel's HTML even if it is the same: what arrived last is not on the page.
 export function forgetPanel(panel) {
   for (const key of etags.keys()) if (key.split(" ").slice(0, -1).includes(panel.id)) etags.delete(key);

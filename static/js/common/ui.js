@@ -1,6 +1,6 @@
 // Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
-import { PanelError, announceSignedOut, countRequests } from "./panel.js";
+import { PanelError, announceSignedOut, checkAnswer, countRequests } from "./panel.js";
 import { SIGNED_OUT } from "./post.js";
 
 const UNITS = [
@@ -131,10 +131,10 @@ export async function copyText(text, done = gettext("Copied")) {
 export async function copyFrom(url) {
   try {
     const response = await fetch(url, { credentials: "same-origin" });
-    if (!response.ok || response.redirected) throw new Error(response.status);
+    checkAnswer(response);
     await copyText(await response.text());
-  } catch {
-    showMessage(gettext("Could not copy. Server unreachable."));
+  } catch (error) {
+    showRequestError(error, gettext("Could not copy. Server unreachable."));
   }
 }
 

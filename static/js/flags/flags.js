@@ -50,6 +50,11 @@ document.addEventListener(
   true,
 );
 
+function pressReason(details, reason) {
+  moveOn = details.id === "flag-box";
+  reason.click();
+}
+
 // Runs before the shortcuts: while the box is open, digits and Enter belong to it.
 document.addEventListener(
   "keydown",
@@ -59,8 +64,7 @@ document.addEventListener(
     if (event.ctrlKey || event.metaKey || event.altKey || isIgnored(event) || isTurnedOff(event.key)) return;
     if (event.target.matches("input, textarea, select") || document.querySelector("dialog[open]")) return;
     const reason = details.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
-    if (reason) moveOn = details.id === "flag-box";
-    if (reason) reason.click();
+    if (reason) event.repeat || pressReason(details, reason); // a held key decides once
     else if (event.key === "Enter" && !event.target.closest("button, a")) details.querySelector("[name=text]").focus();
     else return;
     event.preventDefault();

@@ -1,14 +1,16 @@
 // Flagging and undo on pages that list responses: a digit saves with that reason, Enter focuses the comment, Esc closes.
-import { showMessage } from "../common/ui.js";
+import { MESSAGE_OF_ERROR, showMessage, writeMessage } from "../common/ui.js";
 import { isTurnedOff } from "../common/keyboard_layout.js";
 import { isPlainClick } from "../common/panel.js";
 import { postForm } from "../common/post.js";
 
 const box = document.getElementById("flag-here");
 const form = box.querySelector("form");
+const problem = box.querySelector("[data-message]");
 
 function open(link) {
   form.reset();
+  problem.textContent = "";
   form.action = link.dataset.flagHere;
   form.elements.samples.value = link.closest("[data-id]").dataset.id;
   box.showModal();
@@ -23,7 +25,8 @@ async function send(sent, submitter) {
     showMessage(result.message);
     document.dispatchEvent(new CustomEvent("deck:flagged"));
   } catch (error) {
-    showMessage(error.message);
+    if (box.open) writeMessage(problem, error.message);
+    else showMessage(error.message, MESSAGE_OF_ERROR);
   }
 }
 
@@ -45,7 +48,7 @@ box.addEventListener("click", (event) => event.target.closest("[data-flag-close]
 box.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select") || isTurnedOff(event.key)) return;
   const reason = box.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
-  if (reason) reason.click();
+  if (reason) event.repeat || reason.click(); // a held key decides once
   else if (event.key === "Enter" && !event.target.closest("button")) form.elements.text.focus();
   else return;
   event.preventDefault();

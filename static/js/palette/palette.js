@@ -1,6 +1,7 @@
 // The command palette: actions of this page, other pages, and search results of the server.
 import { fill, gettext, ngettext } from "../common/i18n.js";
 import { dropKeys, holdKeys } from "../common/key_queue.js";
+import { PanelError, checkAnswer } from "../common/panel.js";
 import { pressable } from "../common/shortcuts.js";
 
 const dialog = document.getElementById("palette");
@@ -114,7 +115,7 @@ async function loadResults() {
   const query = new URLSearchParams({ q: words, run: dialog.dataset.run ?? "" });
   try {
     const response = await fetch(`${dialog.dataset.url}?${query}`, { signal: searching.signal });
-    if (!response.ok || response.redirected) throw new Error(response.status);
+    checkAnswer(response);
     const entries = (await response.json()).results;
     const withProject = ({ name, detail }) => ({ name: `${detail} ${name}`, detail: "" });
     const runs = sortMatches(words, entries.filter(({ kind }) => kind === "run"), withProject);
@@ -127,7 +128,8 @@ async function loadResults() {
     dropKeys(); // Enter was meant for a result of these words
     results = [];
     renderList();
-    status.textContent = gettext("Could not load the runs. Server unreachable.");
+    const unreachable = gettext("Could not load the runs. Server unreachable.");
+    status.textContent = error instanceof PanelError ? error.message : unreachable;
   }
 }
 

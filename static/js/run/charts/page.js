@@ -36,7 +36,8 @@ export const page = {
   // For screen readers: what the keyboard moved to.
   announce(x, lines, values) {
     const texts = lines.map((line, n) => `${line.title} ${formatShort(values?.[n])}`);
-    document.getElementById("chart-status").textContent = `${fill(gettext("step {step}"), { step: x })}: ${texts.join(", ")}`;
+    const place = page.axis === "step" ? fill(gettext("step {step}"), { step: x }) : x;
+    document.getElementById("chart-status").textContent = `${place}: ${texts.join(", ")}`;
   },
 };
 

@@ -147,9 +147,11 @@ def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
     response = signed.post("/pins/range/", form)
     page = body(signed, response.headers["Location"])
     assert "plan=night" in response.headers["Location"] and "2 steps are in the plan. 2 steps were skipped" in page
-    response = signed.post("/pins/range/", form | {"first": "x"})
+    response = signed.post("/pins/range/", form | {"first": "x", "target": "40"})
     page = body(signed, response.headers["Location"])
     assert "Enter whole step numbers" in page and re.search(r'<details class="add-steps[^>]* open', page)
+    typed = [re.search(rf'name="{name}"[^>]*value="([^"]*)"', page) for name in ("first", "last", "target")]
+    assert [field and field[1] for field in typed] == ["x", "4", "40"], "what was typed stays"
 
 
 def test_a_range_of_a_run_whose_files_are_of_prompts_counts_training_steps(signed: Client, project: Project) -> None:

@@ -181,6 +181,9 @@ def test_the_agreement_on_groups(run: Run, lead: User, people: list[User], pairs
         seen = queues.load_item_content(item, user).pairs
         said = {queues.format_pair(*pair): "left" if rank[pair[0]] < rank[pair[1]] else "right" for pair in seen}
         queues.store_pairs(item, user, said)
+    client = Client()
+    client.force_login(lead)
+    assert f'href="/queues/{queue.pk}/agreement/"' in client.get(f"/queues/{queue.pk}/").content.decode()
     api = ApiClient.with_token(lead, "read")
     found = api("GET", f"queues/{queue.pk}/agreement/").json()["orders"]
     listed = api("GET", f"queues/{queue.pk}/items/").json()["results"][0]

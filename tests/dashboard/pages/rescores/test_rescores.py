@@ -92,6 +92,10 @@ def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescor
 
     page = read(f"/runs/{run.uid}/rescores/{rescore.pk}/")
     assert "71.4 %" in page and page.count('class="clip"') >= 2
+    assert f"/runs/{run.uid}/steps/all/?q=disagrees%3Ascore.v2&amp;split=train" in page
+    for split in ("train", "eval"):  # a page of all steps shows one split
+        chosen = read(f"/runs/{run.uid}/rescores/{rescore.pk}/?split={split}")
+        assert split == "eval" or f"q=score.v2%21%3Dscore&amp;split={split}" in chosen
     (link,) = re.findall(r'href="(/queues/new/[^"]+)"', page)
     asked = parse_qs(urlsplit(html.unescape(link)).query)
     assert asked["q"] == ["disagrees:score.v2"] and "2" in read(html.unescape(link))

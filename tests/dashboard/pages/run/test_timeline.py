@@ -7,6 +7,7 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -131,6 +132,8 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
         and len(rendered["rows"]) == row.MAX_TIMELINE_EVENTS
         and rendered["more"]
     )
+    text = squeeze(render_to_string("run/timeline.html", {"timeline": rendered}))
+    assert f"Showing the latest {row.MAX_TIMELINE_EVENTS}." in text
     assert rendered["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert rendered["marks"][0].link.endswith("/nearest/6/")
     assert ("pinned", 6) in rendered["ticks"] and len(rendered["ticks"]) == row.CHART_TICK_SLOTS + 1

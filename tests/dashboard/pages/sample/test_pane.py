@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,15 @@ def page_of(client: Client, sample: Sample, query: str = "") -> str:
     response = client.get(f"/samples/{sample.pk}/{query}")
     assert response.status_code == 200
     return response.content.decode()
+
+
+def test_a_large_group_says_its_size_and_shows_the_sample(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*[row(3, n, 0.0) for n in range(70)]), 3, format="native")
+    client.force_login(mate)
+    last = sample_at(run, 3, 69)
+    page = page_of(client, last)
+    assert "65 of 70 responses" in squeeze(page)
+    assert re.search(rf'data-sample="{last.pk}"[^>]*\s+aria-current="true"', page)
 
 
 def test_a_response_is_compared_with_the_best_of_its_group_first(run: Run, client: Client, mate: User) -> None:

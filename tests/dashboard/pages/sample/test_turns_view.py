@@ -79,6 +79,22 @@ def test_reasoning_that_the_prompt_began_is_reasoning() -> None:
     assert render_turns("bare prompt", "hm\n</think>\n5")[0] == ("prompt", [("text", "bare prompt")])
 
 
+@pytest.mark.parametrize(
+    ("begun", "response", "shown"),
+    [
+        ("It is", " 2.", "It is 2."),
+        ([{"type": "text", "text": "It is"}], " two.", "It is two."),
+        ("A", " pair: A", "A pair: A"),
+        ("2", "2<|im_end|>", "2"),  # the whole conversation was logged
+    ],
+)
+def test_a_response_continues_the_answer_that_its_prompt_begins(begun: Any, response: str, shown: str) -> None:
+    messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": begun}]
+    prompt = "user\n1+1?\nassistant\n" if begun == shown else f"user\n1+1?\nassistant\n{'A' if begun == 'A' else 'It is'}"
+    turns = render_turns(prompt, response, messages=messages)
+    assert turns == [("user", [("text", "1+1?")]), ("assistant", [("text", shown)])]
+
+
 def test_reasoning_that_was_cut_off_is_reasoning_to_the_end() -> None:
     assert render_turns(PROMPT, "<think>\non and on")[-1] == ("assistant", [("reasoning", "on and on")])
 

@@ -87,6 +87,8 @@ def test_what_a_superseded_sample_shares_is_shown_in_its_attempt(uid: str, admin
     Step.objects.filter(pk=step.pk).update(superseded=True)
     html = admin_client.get(f"/samples/{sample.pk}/").content.decode()
     assert f'href="{link}&amp;attempt=files"' in html and "Review them" not in html
+    box = admin_client.get(f"/runs/{uid}/steps/2/?top=alike&attempt=files").content.decode()
+    assert "begin alike" in box and "+step:2" not in box
 
 
 def read_labels(html: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ def find_account(name: str) -> User:
     """Raises CommandError if there is no such account, or no database with accounts."""
     if is_database_empty():
         raise CommandError(
-            f"There is no data in {settings.DATA_DIR}. Set ROLLOUTDECK_DATA to the data folder of the server, and "
-            "DATABASE_URL if it uses PostgreSQL."
+            f"There is no data in {settings.DATA_DIR}. Name the server's data folder with --data, and set DATABASE_URL "
+            "if it uses PostgreSQL."
         )
     user = User.objects.filter(username=name).first()
     if user is None:

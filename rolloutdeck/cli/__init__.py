@@ -10,11 +10,13 @@ from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
     add_fsck_arguments,
+    add_link_account_arguments,
+    add_reset_second_factor_arguments,
     add_restore_arguments,
     add_storage_arguments,
 )
 
 __all__ = [
-    "add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_restore_arguments",
-    "add_storage_arguments", "format_count", "main",
+    "add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_link_account_arguments",
+    "add_reset_second_factor_arguments", "add_restore_arguments", "add_storage_arguments", "format_count", "main",
 ]  # fmt: skip

@@ -20,7 +20,9 @@ from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
     add_fsck_arguments,
+    add_link_account_arguments,
     add_migrate_arguments,
+    add_reset_second_factor_arguments,
     add_restore_arguments,
     add_storage_arguments,
     add_up_arguments,
@@ -244,6 +246,16 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
     "forget": ("rolloutdeck.cli.server_commands", "remove a prompt and its samples everywhere", add_forget_arguments),
     "storage": ("rolloutdeck.cli.server_commands", "move the stored files to a bucket or back", add_storage_arguments),
+    "link-account": (
+        "rolloutdeck.cli.server_commands",
+        "let a person of the sign-in service sign in as an account that exists",
+        add_link_account_arguments,
+    ),
+    "reset-second-factor": (
+        "rolloutdeck.cli.server_commands",
+        "remove the second factor of a user who lost it",
+        add_reset_second_factor_arguments,
+    ),
     "check": ("rolloutdeck.cli.check", "find trainer settings that would lose samples", _add_check),
 }
 

@@ -90,6 +90,20 @@ def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_argument(parser)
 
 
+def add_link_account_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("user", metavar="USER", help="name of the account")
+    add("subject", metavar="SUBJECT", nargs="?", default="", help="`sub` at the provider")
+    add("--proxy", action="store_true", help="SUBJECT is the name that the proxy sends")
+    add("--remove", action="store_true", help="remove all links of the account, and its group roles")
+    _add_data_argument(parser)
+
+
+def add_reset_second_factor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("user", metavar="USER", help="name of the account")
+    _add_data_argument(parser)
+
+
 def _parse_percent(text: str) -> float:
     try:
         value = float(text.removesuffix("%"))

@@ -1,5 +1,5 @@
-"""The commands that run on the server's machine: its processes without a supervisor, and `backup`, `restore`, `fsck`
-and `forget`."""
+"""The commands that run on the server's machine: its processes without a supervisor, and those of `manage.py`, such as
+`backup`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def main(args: argparse.Namespace) -> int:
             case _:
                 if args.command == "restore":  # before anything is created
                     check_backup_exists(args.destination.expanduser().absolute(), args.backup)
-                run_server_command(args.command, args.words, args.data)
+                run_server_command(args.command.replace("-", "_"), args.words, args.data)
     except StartRefusedError as error:
         raise UsageError(str(error)) from error

@@ -1,4 +1,4 @@
-"""`manage.py link_account USER SUBJECT`: lets a person of the sign-in service sign in as an account that exists."""
+"""`rolloutdeck link-account USER SUBJECT`: lets a person of the sign-in service sign in as an account that exists."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -15,18 +15,14 @@ from dashboard.external_sign_in import (
     unlink_account,
 )
 from dashboard.management.accounts import find_account
+from rolloutdeck.cli import add_link_account_arguments
 
 
 class Command(BaseCommand):
     help = "Link an account to a person of the OpenID provider or of the trusted proxy."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("user", metavar="USER", help="name of the account")
-        parser.add_argument("subject", metavar="SUBJECT", nargs="?", default="", help="`sub` at the provider")
-        parser.add_argument("--proxy", action="store_true", help="SUBJECT is the name that the proxy sends")
-        parser.add_argument(
-            "--remove", action="store_true", help="remove all links of the account, and its group roles"
-        )
+        add_link_account_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = find_account(options["user"])

@@ -1,4 +1,4 @@
-"""`manage.py reset_second_factor USER`: for a user who lost the authenticator app and the recovery codes."""
+"""`rolloutdeck reset-second-factor USER`: for a user who lost the authenticator app and the recovery codes."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -7,13 +7,14 @@ from django.core.management.base import BaseCommand
 
 from dashboard.management.accounts import find_account
 from dashboard.second_factor import remove_second_factor
+from rolloutdeck.cli import add_reset_second_factor_arguments
 
 
 class Command(BaseCommand):
     help = "Remove a user's second factor. The password and the API tokens stay valid."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("user", metavar="USER", help="name of the account")
+        add_reset_second_factor_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = find_account(options["user"])

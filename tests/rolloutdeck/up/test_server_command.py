@@ -84,8 +84,9 @@ def test_up_refuses_a_wrong_setting_in_one_sentence(tmp_path: Path, name: str, v
 
 
 def test_a_command_for_an_account_names_the_folder_without_data(tmp_path: Path) -> None:
-    command = [sys.executable, "manage.py", "reset_second_factor", "admin"]
-    environ = {**os.environ, "ROLLOUTDECK_DATA": str(tmp_path / "new"), "DATABASE_URL": ""}
-    done = subprocess.run(command, cwd=ROOT, env=environ, text=True, capture_output=True)
-    assert done.returncode == 1
-    assert f"There is no data in {tmp_path / 'new'}. Set ROLLOUTDECK_DATA" in done.stderr
+    data = tmp_path / "new"
+    data.mkdir()
+    process = start("reset-second-factor", "admin", "--data", data)
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert f"There is no data in {data}. Name the server's data folder with --data" in output + error

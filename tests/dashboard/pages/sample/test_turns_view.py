@@ -90,8 +90,8 @@ def test_reasoning_that_the_prompt_began_is_reasoning() -> None:
 )
 def test_a_response_continues_the_answer_that_its_prompt_begins(begun: Any, response: str, shown: str) -> None:
     messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": begun}]
-    prompt = "user\n1+1?\nassistant\n" if begun == shown else f"user\n1+1?\nassistant\n{'A' if begun == 'A' else 'It is'}"
-    turns = render_turns(prompt, response, messages=messages)
+    words = {"It is": "It is", "A": "A", "2": ""}[begun if isinstance(begun, str) else "It is"]
+    turns = render_turns(f"user\n1+1?\nassistant\n{words}", response, messages=messages)
     assert turns == [("user", [("text", "1+1?")]), ("assistant", [("text", shown)])]
 
 

@@ -87,6 +87,7 @@ from rolloutdeck.protocol.sample_texts import (
 from rolloutdeck.protocol.schedule import format_step_ranges, resolve_target, resolve_targets
 from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint, find_tokenizer_file, load_vocabulary
 from rolloutdeck.protocol.wire import (
+    ACCURACY_PART,
     ARTIFACT_ROLES,
     EARLIER_EQUAL_KEY,
     FLAG_LABELS,
@@ -130,7 +131,7 @@ from rolloutdeck.protocol.wire import (
 )
 
 __all__ = [
-    "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "DATA_URL_START",
+    "ACCURACY_PART", "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "DATA_URL_START",
     "EARLIER_EQUAL_KEY", "FLAG_LABELS", "FactDifference", "GUIDANCE_ACTIONS", "GUIDANCE_BASELINES", "GUIDANCE_FIELD",
     "GUIDANCE_METRICS", "GUIDANCE_TARGETS", "GuidanceRule", "GuidanceRules", "HEARTBEAT_SECONDS", "ImageInfo",
     "JSON_TEXTS", "JSON_TOKEN", "KEY_SEPARATOR", "LABEL_SOURCES", "LAUNCH_KEY_PATTERN", "MAX_ARTIFACT_FILE_BYTES",

@@ -42,6 +42,7 @@ MAX_JSON_BYTES = 16 << 20  # body of a JSON request
 # Of a result of a re-score. The server refuses a number from this one on, and shortens the rest.
 MAX_RESULT_NUMBER = 1e100
 MAX_RESULT_PARTS = 12
+ACCURACY_PART = "acc"  # the part that says whether a sample is correct: kept whatever its place
 MAX_RESULT_PART_NAME_CHARS = 40
 MAX_RESULT_PART_TEXT_CHARS = 200
 MAX_RESULT_RATIONALE_CHARS = 4000

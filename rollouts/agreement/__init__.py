@@ -1,6 +1,6 @@
 """Statistics of team review: agreement of people, their accuracy on gold items, and people compared with the reward.
 
-Depends on: numpy only; pure functions of answers and arrays, without the database.
+Depends on: numpy and `rollouts.lib`; pure functions of answers and arrays, without the database.
 Invariant: no result holds NaN. A number that is not defined is None with a `Reason`, and the same input gives the same
 numbers: no random draws.
 """
@@ -29,14 +29,19 @@ from rollouts.agreement.rewards import (
     check_reward_parts,
 )
 from rollouts.agreement.spans import Marks, SpanAgreement, SpanPair, measure_span_agreement
-from rollouts.agreement.thresholds import ThresholdErrors, find_best_threshold, sweep_thresholds
+from rollouts.agreement.thresholds import (
+    ThresholdErrors,
+    compute_threshold_above,
+    find_best_threshold,
+    sweep_thresholds,
+)
 
 __all__ = [
     "Accuracy", "Agreement", "Answer", "CANNOT_JUDGE", "Cell", "Compared", "Confusion", "Disagreement", "Estimate",
     "KINDS", "LabelledSamples", "MIN_INTERVAL_ITEMS", "MIN_LABELLED", "Marks", "OrderAgreement", "PairSigns",
     "PeopleOrders", "PeoplePair", "RATES", "RateChange", "Reason", "RewardCheck", "SpanAgreement", "SpanPair",
     "ThresholdErrors", "build_order_signs", "check_reward", "check_reward_by", "check_reward_parts", "compare_checks",
-    "compare_estimates", "decide_values", "find_best_threshold", "find_disagreements", "measure_accuracy",
-    "measure_agreement", "measure_order_agreement", "measure_rate", "measure_span_agreement", "split_choices",
-    "sweep_thresholds",
+    "compare_estimates", "compute_threshold_above", "decide_values", "find_best_threshold", "find_disagreements",
+    "measure_accuracy", "measure_agreement", "measure_order_agreement", "measure_rate", "measure_span_agreement",
+    "split_choices", "sweep_thresholds",
 ]  # fmt: skip

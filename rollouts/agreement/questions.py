@@ -15,6 +15,7 @@ from rollouts.agreement.answers import (
     SINGLE_KINDS,
     TEXT,
     Answer,
+    FloatArray,
     IntArray,
     Pairs,
     build_table,
@@ -133,8 +134,7 @@ def estimate_coefficient(item: IntArray, value: IntArray, compute: Callable[[], 
 def compare_people(pairs: Pairs, distance: Distance, kind: str) -> tuple[PeoplePair, ...]:
     """The pairs of people with the most common items, at most 300."""
     table = pairs.table
-    if kind in NUMBER_KINDS:
-        distance = NumberDistance(np.array(table.values))
+    numbers = np.array(table.values, np.float64) if kind in NUMBER_KINDS else None
     left, right = table.person[pairs.left], table.person[pairs.right]
     codes = left * len(table.people) + right
     order = np.argsort(codes, kind="stable")
@@ -143,16 +143,28 @@ def compare_people(pairs: Pairs, distance: Distance, kind: str) -> tuple[PeopleP
     compared = []
     for code, rows in sorted(parts[:MAX_PEOPLE_PAIRS], key=lambda part: part[0]):
         first, second = pairs.first[rows], pairs.second[rows]
+        if numbers is None:
+            kappa = estimate_kappa(first, second, len(table.values), distance)
+        else:
+            kappa = estimate_number_kappa(first, second, numbers)
         compared.append(
             PeoplePair(
                 first=table.people[code // len(table.people)],
                 second=table.people[code % len(table.people)],
                 items=len(rows),
                 percent=estimate_agreement(coefficients.average_ratio((first != second).astype(np.float64))),
-                kappa=estimate_kappa(first, second, len(table.values), distance),
+                kappa=kappa,
             )
         )
     return tuple(compared)
+
+
+def estimate_number_kappa(first: IntArray, second: IntArray, numbers: FloatArray) -> Estimate:
+    """On the scale of what these two people answered: next to an outlier of a third person, all that they say may look
+    the same."""
+    used, codes = np.unique(np.concatenate([first, second]), return_inverse=True)
+    items = len(first)
+    return estimate_kappa(codes[:items], codes[items:], len(used), NumberDistance(numbers[used]))
 
 
 def estimate_kappa(first: IntArray, second: IntArray, values: int, distance: Distance) -> Estimate:

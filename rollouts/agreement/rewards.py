@@ -1,4 +1,5 @@
-"""Compares people's labels with the reward: a sample is rewarded if its score reaches a threshold."""
+"""Compares people's labels with the reward: a sample is rewarded if its score reaches a threshold, as `score>=` of the
+query language finds it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from rollouts.agreement import rates
 from rollouts.agreement.answers import BoolArray, FloatArray
 from rollouts.agreement.estimates import Estimate
 from rollouts.agreement.rates import Design
+from rollouts.lib import compute_tolerance
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ RATES = ("precision", "recall", "wrong_of_rewarded", "unrewarded_of_good", "rewa
 def check_reward(samples: LabelledSamples, threshold: float) -> RewardCheck:
     """Confusion of label and score. Samples without a score are left out."""
     drawn = samples.drawn
-    design, good, rewarded = drawn.design, drawn.good, drawn.scores >= threshold
+    design, good, rewarded = drawn.design, drawn.good, find_rewarded(drawn.scores, threshold)
     everything = np.ones(design.size, bool)
 
     def rate(hits: BoolArray, base: BoolArray = everything) -> Estimate:
@@ -116,7 +118,7 @@ def check_reward(samples: LabelledSamples, threshold: float) -> RewardCheck:
         total = float(design.weights[mask].sum()) if share.value is not None else None
         return Cell(int(mask.sum()), share, total)
 
-    all_rewarded = samples.scores >= threshold
+    all_rewarded = find_rewarded(samples.scores, threshold)
     return RewardCheck(
         threshold=threshold,
         labelled=design.size,
@@ -137,8 +139,13 @@ def check_reward(samples: LabelledSamples, threshold: float) -> RewardCheck:
         rewarded=rate(rewarded),
         mean_score=rates.estimate_mean(design, drawn.scores),
         suspected_hacks=list_ids(samples, all_rewarded & ~samples.good, -samples.scores),
-        missed_good=list_ids(samples, (samples.scores < threshold) & samples.good, samples.scores),
+        missed_good=list_ids(samples, ~all_rewarded & ~np.isnan(samples.scores) & samples.good, samples.scores),
     )
+
+
+def find_rewarded(scores: FloatArray, threshold: float) -> BoolArray:
+    """Returns which scores reach the threshold."""
+    return np.asarray(scores >= threshold - compute_tolerance(threshold))
 
 
 def list_ids(samples: LabelledSamples, mask: BoolArray, order: FloatArray) -> tuple[Hashable, ...]:

@@ -9,7 +9,8 @@ import numpy as np
 from rollouts.agreement.answers import FloatArray
 from rollouts.agreement.estimates import Estimate
 from rollouts.agreement.rates import estimate_rate
-from rollouts.agreement.rewards import LabelledSamples
+from rollouts.agreement.rewards import LabelledSamples, find_rewarded
+from rollouts.lib import compute_tolerance
 
 MAX_THRESHOLDS = 60
 MIN_SEPARATION = 0.5  # of Youden's index (1950); below it no threshold separates good from bad
@@ -30,7 +31,7 @@ def sweep_thresholds(samples: LabelledSamples) -> tuple[ThresholdErrors, ...]:
     drawn = samples.drawn
     points = []
     for threshold in choose_thresholds(drawn.scores):
-        rewarded = drawn.scores >= threshold
+        rewarded = find_rewarded(drawn.scores, threshold)
         points.append(
             ThresholdErrors(
                 threshold,
@@ -47,7 +48,12 @@ def choose_thresholds(scores: FloatArray) -> list[float]:
         return []
     if len(distinct) > MAX_THRESHOLDS:
         distinct = np.unique(np.quantile(distinct, np.linspace(0, 1, MAX_THRESHOLDS)))
-    return [*distinct.tolist(), float(np.nextafter(distinct[-1], np.inf))]
+    return [*distinct.tolist(), compute_threshold_above(float(distinct[-1]))]
+
+
+def compute_threshold_above(score: float) -> float:
+    """Returns a threshold that this score does not reach."""
+    return score + 2 * compute_tolerance(score)
 
 
 def find_best_threshold(samples: LabelledSamples) -> float | None:

@@ -12,8 +12,7 @@ from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import ComparedPrompt, compute_mean
 from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, load_rows
 from rollouts.errors import TooLargeError
-from rollouts.lib import CacheSize, cached
-from rollouts.query import compute_tolerance
+from rollouts.lib import CacheSize, cached, compute_tolerance
 
 MAX_SAMPLES = 50_000  # in all steps together
 MAX_SOURCES = 30

@@ -10,7 +10,7 @@ from math import ceil, floor, log10
 import numpy as np
 import numpy.typing as npt
 
-from rollouts.query import compute_tolerance
+from rollouts.lib import compute_tolerance
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

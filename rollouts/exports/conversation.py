@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-import orjson
-
-from rollouts.samples import continues_answer
+from rollouts.samples import continues_answer, to_json
 
 EXAMPLE_COLUMNS: Final = ["prompt", "response", "messages", "tools"]  # of the body, as in `Texts`
 TEXT_KEYS: Final = ("name", "tool_call_id")
@@ -56,7 +54,7 @@ def build_example(body: Texts, *, as_messages: bool) -> Example:
     messages, images = collect_messages(body)
     starts = [at for at, message in enumerate(messages) if message["role"] not in ("assistant", "tool")]
     start = starts[-1] + 1 if starts else 0
-    tools = orjson.dumps(body.tools).decode() if body.tools else None
+    tools = to_json(body.tools) if body.tools else None
     return Example(messages[:start], messages[start:], tools, images)
 
 
@@ -111,7 +109,7 @@ def join_content(content: Any) -> tuple[str, int]:
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
         return "\n".join(texts), len(content) - len(texts)
-    return orjson.dumps(content).decode(), 0
+    return to_json(content), 0
 
 
 def clean_tool_calls(calls: Any) -> list[Message]:
@@ -124,7 +122,7 @@ def clean_tool_call(call: Message) -> Message:
     function = call.get("function") if isinstance(call.get("function"), dict) else call
     assert isinstance(function, dict)
     arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    text = arguments if isinstance(arguments, str) else to_json(arguments)
     return {
         "id": str(call.get("id") or ""),
         "type": "function",

@@ -24,6 +24,7 @@ from rollouts.exports.signals import (
     load_signals,
 )
 from rollouts.exports.texts import Bodies, TextBatch, iterate_batches
+from rollouts.lib import compute_tolerance
 from rollouts.models import Project, Sample, SampleQuerySet
 from rollouts.samples import BodyReader, KnownRows, StepPlace, read_ahead, read_bodies
 
@@ -181,7 +182,8 @@ class TrainingRows:
     def build_kto_rows(
         self, samples: Sequence[GroupSample], examples: dict[str, Example], signals: Signals
     ) -> Iterator[Row]:
-        limit = self.options.threshold if self.options.signal == "score" else 0.5
+        threshold = self.options.threshold if self.options.signal == "score" else 0.5
+        limit = threshold - compute_tolerance(threshold)  # as `score>=` of the query language
         for sample in samples:
             value, example = signals.values.get(sample.pk), examples[sample.pk]
             if value is None:

@@ -14,8 +14,8 @@ from django.contrib.auth.models import AnonymousUser, User
 from rollouts.agreement import Answer
 from rollouts.exports.options import ExportOptions
 from rollouts.labels import find_blind_samples
-from rollouts.models import ItemDecision, Label, LabelQuerySet
-from rollouts.reward_check import decide_answers, format_answer
+from rollouts.models import ItemDecision, Label, LabelQuerySet, QueueSlot
+from rollouts.reward_check import decide_answers, format_answer, load_empty_answers
 
 RANK: Final = "rank"  # label of a place in the order of a group, from 1
 BETTER_THAN: Final = "better-than"  # label with the ids of the responses that are worse
@@ -111,6 +111,17 @@ def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) 
     for sample, name, value in rows.values_list("item__sample", "name", "value"):
         found[name][sample] = value
     return found
+
+
+def load_readable_empty_answers(samples: Sequence[str], name: str, reader: User | AnonymousUser | None) -> list[Answer]:
+    """Returns the answers of people who chose none of several choices, without those of others about samples of open
+    blind queues that the reader reviews."""
+    slots = QueueSlot.objects.filter(item__sample__in=samples)
+    answers = load_empty_answers(slots, Label.objects.active().filter(sample__in=samples), name)
+    if reader is None or not answers:
+        return answers
+    hidden = find_blind_samples(reader, samples)
+    return [answer for answer in answers if answer.item not in hidden or answer.person == reader.get_username()]
 
 
 def count_votes(

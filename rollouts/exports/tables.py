@@ -12,9 +12,9 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts.agreement import Answer
 from rollouts.exports.rows import ExportCounts
-from rollouts.exports.signals import load_decisions
+from rollouts.exports.signals import load_decisions, load_readable_empty_answers
 from rollouts.labels import Question, RubricVersion
-from rollouts.models import ItemDecision, Project, SampleQuerySet
+from rollouts.models import ItemDecision, Project, QueueSlot, SampleQuerySet
 from rollouts.reward_check import decide_answers
 from rollouts.samples import iterate_sample_tables
 
@@ -38,12 +38,14 @@ def iterate_samples(
     people who answered, `people.<key>`; `labels` has each label."""
     questions = list_label_questions(rubric)
     has_decisions = bool(questions) and ItemDecision.objects.filter(item__queue__project=project).exists()
+    has_choices = any(question.kind == "choices" for question in questions)
+    has_slots = has_choices and QueueSlot.objects.filter(queue__project=project, done_at__isnull=False).exists()
     for table, labels in iterate_sample_tables(samples, reader):
         counts.rows += table.height
         counts.samples += table.height
         for run, step in set(zip(table["run"].to_list(), table["step"].to_list(), strict=True)):
             counts.steps.setdefault(run, set()).add(step)
-        yield add_answers(table, labels, questions, reader, has_decisions=has_decisions)
+        yield add_answers(table, labels, questions, reader, has_decisions=has_decisions, has_slots=has_slots)
 
 
 def add_answers(
@@ -53,6 +55,7 @@ def add_answers(
     reader: User | AnonymousUser | None,
     *,
     has_decisions: bool,
+    has_slots: bool,
 ) -> pl.DataFrame:
     ids = table["id"].to_list()
     columns: list[pl.Series] = []
@@ -66,6 +69,8 @@ def add_answers(
     decisions = load_decisions(ids, reader) if has_decisions else {}
     for question in questions:
         said = answers[question.key]
+        if has_slots and question.kind == "choices":
+            said += load_readable_empty_answers(ids, question.key, reader)
         decided = decide_answers(question, said, decisions.get(question.key, {}))
         people = Counter(answer.item for answer in said)
         values = [format_value(decided.get(pk)) for pk in ids] if decided else [None] * len(ids)

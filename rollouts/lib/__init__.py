@@ -1,4 +1,5 @@
-"""Helpers that know no table: validation, secret redaction, caches, freed memory, process ids, times, the version.
+"""Helpers that know no table: validation, secret redaction, caches, freed memory, process ids, times, equality of
+numbers, the version.
 
 Depends on: the exceptions in `rollouts.errors`.
 Invariant: nothing here reads the database.
@@ -20,6 +21,7 @@ from rollouts.lib.free_memory import release_free_memory, start_memory_release
 from rollouts.lib.process_id import get_current_process_id, has_process_ended
 from rollouts.lib.redaction import make_storable, redact_command, redact_secrets, redact_text, replace_unstorable
 from rollouts.lib.times import has_passed
+from rollouts.lib.tolerance import compute_tolerance
 from rollouts.lib.validation import (
     MAX_INT64,
     parse_boolean,
@@ -32,8 +34,8 @@ from rollouts.lib.version import find_unknown_migrations
 
 __all__ = [
     "Cache", "CacheSize", "ClockWatch", "MAX_INT64", "NewestCache", "cached", "cached_by_key", "cached_newest",
-    "clear_all_processes", "clear_caches", "clear_outdated", "find_unknown_migrations", "get_current_process_id",
-    "has_passed", "has_process_ended", "make_storable", "parse_boolean", "parse_choice", "parse_integer",
-    "parse_multiline_text", "parse_text", "redact_command", "redact_secrets", "redact_text", "release_free_memory",
-    "replace_unstorable", "start_memory_release",
+    "clear_all_processes", "clear_caches", "clear_outdated", "compute_tolerance", "find_unknown_migrations",
+    "get_current_process_id", "has_passed", "has_process_ended", "make_storable", "parse_boolean", "parse_choice",
+    "parse_integer", "parse_multiline_text", "parse_text", "redact_command", "redact_secrets", "redact_text",
+    "release_free_memory", "replace_unstorable", "start_memory_release",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, Final, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
@@ -30,6 +31,7 @@ NEWEST_ROWS: Final = 3  # of a run, read for the names of its metrics
 GENERATED_COUNT_METRIC: Final = "rolloutdeck/generated"  # may arrive before or after the step's samples
 
 CurveKey = tuple[int, str, str]  # run id, name, step kind
+StepSeconds = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # steps and their times
 KeyedPoints = list[tuple[AttemptCurveKey, PointArrays]]
 
 
@@ -256,7 +258,7 @@ def add_time_axis(runs: Sequence[Run], curves: Mapping[str, Curves]) -> dict[str
 
 
 def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str, Any]]]:
-    times = {}
+    times: dict[tuple[str, str], StepSeconds] = {}
     for piece in clock:
         known = [pair for pair in zip(piece["steps"], piece["values"], strict=True) if pair[1] is not None]
         if known:
@@ -264,7 +266,7 @@ def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str
             # If the clock was set back, the line would go to the left.
             times[piece["attempt"], piece["step_kind"]] = steps, np.maximum.accumulate(seconds)
     start = min((float(seconds.min()) for _, seconds in times.values()), default=0.0)
-    shared = {kind: times[attempt, kind] for attempt, kind in times}  # of the newest attempt
+    shared = {kind: join_times([own for (_, other), own in times.items() if other == kind]) for _, kind in times}
     result: dict[str, list[dict[str, Any]]] = {name: [] for name in curves}
     for name, pieces in curves.items():
         for curve in pieces:
@@ -272,3 +274,10 @@ def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str
                 hours = np.round((np.interp(curve["steps"], *axis) - start) / SECONDS_PER_HOUR, 5)
                 result[name].append({**curve, "hours": hours.tolist()})
     return result
+
+
+def join_times(pieces: Sequence[StepSeconds]) -> StepSeconds:
+    """Returns the times of several attempts as one. Of a step that two of them have, it is that of the later one."""
+    steps, seconds = (np.concatenate(arrays)[::-1] for arrays in zip(*pieces, strict=True))
+    steps, places = np.unique(steps, return_index=True)
+    return steps, np.maximum.accumulate(seconds[places])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -10,14 +10,12 @@ from django.db.models import FloatField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from rolloutdeck.protocol import ACCURACY_PART
 from rollouts.models.runs import Run
 from rollouts.models.steps import Step
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
-
-
-ACCURACY: Final = "acc"
 
 
 class RescoreQuerySet(models.QuerySet["Rescore"]):
@@ -88,7 +86,7 @@ class Rescore(models.Model):
         threshold of its own it is the rule of new projects: `acc` if the function returns it, else above 0."""
         if self.threshold is not None:
             return self.key, self.threshold
-        return (self.part_key(ACCURACY), 0.5) if ACCURACY in self.parts else (self.key, 0.0)
+        return (self.part_key(ACCURACY_PART), 0.5) if ACCURACY_PART in self.parts else (self.key, 0.0)
 
     def may_be_changed_by(self, user: User | AnonymousUser, role: str) -> bool:
         """Its author may store results and delete it, and so may a maintainer."""

@@ -22,7 +22,6 @@ from rollouts.query.ast import (
     RegexTerm,
     TextTerm,
     collect_leaves,
-    compute_tolerance,
     is_changeable_term,
 )
 from rollouts.query.body_scan import (
@@ -67,9 +66,9 @@ __all__ = [
     "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS", "SAMPLE_VOCABULARY", "ScanRequest", "Snippet",
     "TextTerm", "TimeBudget", "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false",
     "build_known_true", "build_query_condition", "collect_leaves", "complete_query", "complete_query_of_runs",
-    "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
-    "find_term_span", "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan",
-    "is_changeable_term", "list_required_nodes", "list_rescores", "list_trainer_columns", "name_correctness_rules",
-    "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "resolve_rescores", "scan_bodies",
-    "split_terms", "start_scan_request",
+    "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span",
+    "format_disagreement", "format_range", "get_rule_text", "get_scan_request", "help_scan", "is_changeable_term",
+    "list_required_nodes", "list_rescores", "list_trainer_columns", "name_correctness_rules", "parse_correctness_rule",
+    "parse_query", "quote_value", "read_memory", "resolve_rescores", "scan_bodies", "split_terms",
+    "start_scan_request",
 ]  # fmt: skip

@@ -195,8 +195,3 @@ def collect_leaves(node: QueryNode) -> list[QueryNode]:
     if isinstance(node, And | Or):
         return [leaf for part in node.parts for leaf in collect_leaves(part)]
     return collect_leaves(node.part) if isinstance(node, Not) else [node]
-
-
-def compute_tolerance(number: float) -> float:
-    """Returns the difference up to which numbers count as equal: trainers log float32, users type decimals."""
-    return 1e-6 * max(1.0, abs(number))

@@ -47,6 +47,10 @@ def parse_correctness_rule(text: object) -> ast.Query:
         if ast.is_changeable_term(leaf):
             message = _("A correctness rule can use only recorded values, not flags, labels or pins.")
             raise InvalidInputError(message, "correct")
+        if isinstance(leaf, ast.LoggedKeyTerm) and leaf.sign in ("<", "<=", ">", ">=") and leaf.number is None:
+            # In a search it may compare a re-score with another number. In a rule it would be false for all samples.
+            message = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
+            raise ast.InvalidQueryError(message.format(name=leaf.key, sign=leaf.sign), leaf.span)
     return query
 
 

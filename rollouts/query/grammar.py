@@ -9,7 +9,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS, compute_tolerance
+from rollouts.lib import compute_tolerance
+from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS
 
 if TYPE_CHECKING:
     from lark import Lark

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db.models import Count, Exists, OuterRef, Q
 from django.utils.translation import gettext as _
 
+from rollouts.lib import compute_tolerance
 from rollouts.models import FLAG_NAME, FLAG_PREFIX, OK_ANSWER, REVIEW_NAME, Label, Project, Run
 from rollouts.query import ast
 from rollouts.query.grammar import ASCII_SIGNS, parse_number, quote_value, unquote_text
@@ -51,7 +52,7 @@ def build_bounds(sign: str, text: str) -> ast.RangeTerm | None:
     number = parse_number(text)
     if number is None:
         return None
-    near = ast.compute_tolerance(number)
+    near = compute_tolerance(number)
     match sign:
         case "<":
             return ast.RangeTerm("", None, number - near, open_high=True)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from django.utils.translation import gettext as _
 
-from rollouts.lib import MAX_INT64
+from rollouts.lib import MAX_INT64, compute_tolerance
 from rollouts.query import ast
 from rollouts.query.body_scan import find_regex_error
 from rollouts.query.grammar import (
@@ -188,7 +188,7 @@ def build_comparison(
         message = _("`{key}` needs a number, for example `{key}{sign}1`.")
         raise ast.InvalidQueryError(message.format(key=key, sign=sign), value_span)
     number = check_integer(key, number, value_span, vocabulary)
-    near = 0 if key in vocabulary.integer_fields else ast.compute_tolerance(number)
+    near = 0 if key in vocabulary.integer_fields else compute_tolerance(number)
     match sign:
         case "<":
             return ast.RangeTerm(key, None, number - near, open_high=True)
@@ -290,8 +290,8 @@ def build_range(name: str, text: str, span: ast.Span, vocabulary: Vocabulary) ->
         message = _("The range is reversed. Put the smaller number first: `{name}:{last}..{first}`.")
         raise ast.InvalidQueryError(message.format(name=name, last=high_text, first=low_text), span)
     near = 0.0 if name in vocabulary.integer_fields else 1.0
-    low = None if low is None else check_integer(name, low - near * ast.compute_tolerance(low), span, vocabulary)
-    high = None if high is None else check_integer(name, high + near * ast.compute_tolerance(high), span, vocabulary)
+    low = None if low is None else check_integer(name, low - near * compute_tolerance(low), span, vocabulary)
+    high = None if high is None else check_integer(name, high + near * compute_tolerance(high), span, vocabulary)
     return ast.RangeTerm(name, low, high)
 
 

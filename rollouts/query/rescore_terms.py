@@ -15,6 +15,7 @@ from django.db.models.lookups import GreaterThan, GreaterThanOrEqual, IsNull, Le
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
+from rollouts.lib import compute_tolerance
 from rollouts.models import BlindQueues, Rescore, Run, build_rescore_column
 from rollouts.query import ast
 from rollouts.query.grammar import quote_value
@@ -113,7 +114,7 @@ def build_rescore_condition(term: ast.RescoreTerm) -> Q:
         is_column = term.other in COMPARED_COLUMNS.values()
         other = Cast(F(term.other), FloatField()) if is_column else build_rescore_column(term.other)
         is_known &= Q(IsNull(other, False))
-    near = ast.compute_tolerance(term.number or 0.0)
+    near = compute_tolerance(term.number or 0.0)
     if term.sign == "=":
         return is_known & Q(LessThanOrEqual(Abs(column - other), Value(near)))
     bound = other + Value(near if term.sign in ("<=", ">") else -near)

@@ -6,11 +6,12 @@ never that of a column of the trainer. A result that is stored survives a re-ind
 """
 
 from rollouts.rescores.comparison import RescoreComparison, SourceComparison, compare_rescore
-from rollouts.rescores.pending import PendingSamples, find_pending_samples
+from rollouts.rescores.pending import PendingSamples, find_cursor_step, find_pending_samples
 from rollouts.rescores.rescores import create_rescore, delete_rescore
 from rollouts.rescores.results import MAX_RESULTS, list_results, load_sample_results, parse_results, save_results
 
 __all__ = [
     "MAX_RESULTS", "PendingSamples", "RescoreComparison", "SourceComparison", "compare_rescore", "create_rescore",
-    "delete_rescore", "find_pending_samples", "list_results", "load_sample_results", "parse_results", "save_results",
+    "delete_rescore", "find_cursor_step", "find_pending_samples", "list_results", "load_sample_results",
+    "parse_results", "save_results",
 ]  # fmt: skip

@@ -68,6 +68,13 @@ def parse_cursor(text: str) -> Cursor | None:
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
+def find_cursor_step(run: Run, cursor: str) -> Step | None:
+    """Returns the step in which the page before ended; None for the first page, or if it is gone. Raises
+    InvalidInputError."""
+    place = parse_cursor(cursor)
+    return Step.objects.filter(run=run, pk=place[0]).first() if place else None
+
+
 def list_steps(scope: dict[str, Any], place: Cursor | None) -> list[Step]:
     """Returns the steps of the scope from the cursor on. A step that is gone ends nothing: the order is that of ids."""
     fields = {name: scope[name] for name in ("split", "step", "step_kind") if scope.get(name) not in (None, "")}

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import (
+    ACCURACY_PART,
     MAX_RESULT_NUMBER,
     MAX_RESULT_PART_NAME_CHARS,
     MAX_RESULT_PART_TEXT_CHARS,
@@ -64,9 +65,10 @@ def parse_result(row: Mapping[str, Any]) -> RescoreResult:
 
 
 def parse_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Keeps numbers and short texts. Functions return what they like, so anything else is left out."""
+    """Keeps numbers and short texts, first of all `acc`. Functions return what they like, so anything else is left
+    out."""
     kept: dict[str, Any] = {}
-    for name, value in list(parts.items())[:MAX_RESULT_PARTS]:
+    for name, value in sorted(parts.items(), key=lambda pair: pair[0] != ACCURACY_PART)[:MAX_RESULT_PARTS]:
         name = clean_text(name, MAX_RESULT_PART_NAME_CHARS)
         if is_number(value):
             kept[name] = float(value)
@@ -122,12 +124,15 @@ def save_step_results(rescore: Rescore, step_id: int, results: Mapping[str, Resc
 
 
 def add_parts(known: list[str], results: Mapping[str, RescoreResult]) -> list[str]:
-    """Adds the names of new numbers, which become columns. The first ones stay."""
+    """Adds the names of new numbers, which become columns. The first ones stay; if there is no place for `acc`, which
+    says what is correct, it gets that of the last one."""
     found = dict.fromkeys(
         name for result in results.values() for name, value in result.parts.items() if isinstance(value, float)
     )
     columns = [name for name in found if name.isascii() and name.replace("_", "").replace("-", "").isalnum()]
-    return list(dict.fromkeys([*known, *columns]))[:MAX_NUMBER_PARTS]
+    names = list(dict.fromkeys([*known, *columns]))
+    kept = names[:MAX_NUMBER_PARTS]
+    return [*kept[:-1], ACCURACY_PART] if ACCURACY_PART in names and ACCURACY_PART not in kept else kept
 
 
 def list_results(

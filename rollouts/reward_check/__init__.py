@@ -14,6 +14,7 @@ from rollouts.reward_check.labelled import (
     format_answer,
     list_good_values,
     list_reward_questions,
+    load_empty_answers,
     load_labelled_run,
     parse_reward_question,
 )
@@ -22,5 +23,6 @@ from rollouts.reward_check.selection import Selection, format_steps, parse_selec
 __all__ = [
     "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "build_second_report",
     "compare_rates", "compare_reports", "decide_answers", "format_answer", "format_steps", "list_good_values",
-    "list_reward_questions", "load_labelled_run", "parse_reward_question", "parse_selection", "snapshot_rates",
+    "list_reward_questions", "load_empty_answers", "load_labelled_run", "parse_reward_question", "parse_selection",
+    "snapshot_rates",
 ]  # fmt: skip

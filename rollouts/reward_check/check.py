@@ -66,7 +66,8 @@ def choose_threshold(
     low, high = float(scores.min()), float(scores.max())
     if is_correct is not None:
         correct = samples.scores[is_finite & is_correct]
-        return float(correct.min()) if len(correct) else max(DEFAULT_THRESHOLD, float(np.nextafter(high, np.inf)))
+        above = agreement.compute_threshold_above(high)
+        return float(correct.min()) if len(correct) else max(DEFAULT_THRESHOLD, above)
     return (low + high) / 2 if low < high else max(DEFAULT_THRESHOLD, high)
 
 

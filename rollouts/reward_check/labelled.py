@@ -16,7 +16,7 @@ from rollouts import agreement
 from rollouts.agreement import Answer, LabelledSamples
 from rollouts.errors import InvalidInputError
 from rollouts.labels import REVIEW_QUESTION, Question, load_rubric
-from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, QueueSlot, Run, Sample
+from rollouts.models import ItemDecision, Label, LabelQuerySet, Project, Queue, QueueItem, QueueSlot, Run, Sample
 
 KINDS: Final = ("choice", "yes-no", "rating")
 
@@ -181,9 +181,11 @@ def load_labelled_run(run: Run, asked: RewardQuestion, steps: StepRange | None =
 
 def load_question_labels(run: Run, question: Question, steps: StepRange | None = None) -> QuestionLabels:
     name = question.key
-    labels = Label.objects.active().filter(run=run, name=name, source="human")
-    said = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
-    answers = said + load_empty_answers(run, name) if question.kind == "choices" else said
+    labels = Label.objects.active().filter(run=run)
+    given = labels.filter(name=name, source="human").values_list("sample", "author", "value")
+    said = [Answer(*row) for row in given]
+    slots = QueueSlot.objects.filter(item__run=run)
+    answers = said + load_empty_answers(slots, labels, name) if question.kind == "choices" else said
     decided = ItemDecision.objects.filter(item__run=run, name=name).order_by("at", "pk")  # the later one counts
     decisions: dict[Hashable, Any] = dict(decided.values_list("item__sample", "value"))
     ids = {answer.item for answer in answers} | decisions.keys()
@@ -196,14 +198,15 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
     return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps), outdated)
 
 
-def load_empty_answers(run: Run, name: str) -> list[Answer]:
+def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: str) -> list[Answer]:
     """Returns the answers of people who completed an item and chose none of several choices: no label is stored for
-    them."""
-    slots = QueueSlot.objects.filter(item__run=run, queue__unit=Queue.Unit.SAMPLE, user__isnull=False)
-    completed = filter_asking(slots.filter(done_at__isnull=False), name)
+    them. `slots` and `labels` are those of some samples, from everybody."""
+    slots = slots.filter(queue__unit=Queue.Unit.SAMPLE, user__isnull=False, done_at__isnull=False)
+    completed = set(filter_asking(slots, name).values_list("item__sample", "user__username"))
+    if not completed:
+        return []
     said = Q(name=name) | Q(name=REVIEW_QUESTION.key, answer=f" {agreement.CANNOT_JUDGE} ")
-    labels = Label.objects.active().filter(said, run=run, source="human")
-    people = set(completed.values_list("item__sample", "user__username")) - set(labels.values_list("sample", "author"))
+    people = completed - set(labels.filter(said, source="human").values_list("sample", "author"))
     return [Answer(sample, person, []) for sample, person in sorted(people)]
 
 

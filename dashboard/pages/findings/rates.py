@@ -104,7 +104,7 @@ def build_rates_query(snapshot: Mapping[str, Any]) -> dict[str, str]:
     query = {
         "question": snapshot["question"],
         "good": ",".join(snapshot["good"]),
-        "threshold": f"{snapshot['threshold']:.12g}",
+        "threshold": repr(snapshot["threshold"]),  # the shortest text that gives the same number
         "steps": first["steps"],
         "against": second["run"] if second["run"] != first["run"] else "",
         "than": second["steps"] if second["steps"] != first["steps"] else "",

@@ -56,8 +56,8 @@ def load_bounds(rows: QuerySet[Artifact] | QuerySet[Step]) -> dict[int, tuple[in
 
 def build_range_context(query: QueryDict, runs: list[Run]) -> dict[str, Any]:
     """The form's values. `range` in the URL opens it for a run, `from` and `to` are its first and last step, `at` the
-    step that replays the first one. Unless the URL names a plan, the steps go into the plan that runs follow by default,
-    which the page may not show."""
+    step that replays the first one. Unless the URL names a plan, the steps go into the plan that runs follow by
+    default, which the page may not show."""
     chosen = query.get("range", "")
     uid = chosen or find_last_pinned_run(runs)
     return {

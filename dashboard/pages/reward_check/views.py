@@ -53,7 +53,8 @@ def reward_check_page(request: HttpRequest, uid: str) -> HttpResponse:
         if context["questions"]:
             context |= build_report_context(request, read_selection(request, run))
     except InvalidInputError as error:
-        return render(request, "reward_check/page.html", context | {"error": str(error)}, status=400)
+        context |= {"error": str(error)} | ({} if error.field == "run" else build_form_context(request, run))
+        return render(request, "reward_check/page.html", context, status=400)
     return render(request, "reward_check/page.html", context)
 
 
@@ -70,20 +71,38 @@ def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
     return reward_check.parse_selection(run, reader=reader, question=name, good=good, other=other, **fields)
 
 
+def build_form_context(request: HttpRequest, run: Run) -> dict[str, Any]:
+    """The form as it was sent, if the selection is refused."""
+    chosen = request.GET.get("question", "")
+    try:
+        asked = reward_check.parse_reward_question(run.project, chosen, request.GET.getlist("good"))
+    except InvalidInputError:
+        asked = reward_check.parse_reward_question(run.project, "", ())
+    typed = {name: request.GET.get(name, "") for name in ("threshold", "steps", "than", "against")}
+    return {"asked": asked, **build_choices(request, run, asked), **typed}
+
+
+def build_choices(request: HttpRequest, run: Run, asked: reward_check.RewardQuestion) -> dict[str, Any]:
+    """The answers and the other runs that the form offers."""
+    labels = Label.objects.active().filter(name=asked.question.key, source="human")
+    offered = permissions.visible_runs(request).filter(project=run.project, pk__in=labels.values("run"))
+    return {
+        "good": [(value, title, value in asked.good) for value, title in reward_check.list_good_values(asked.question)],
+        "offered": list(offered.exclude(pk=run.pk).order_by("-seen_at")[:MAX_OFFERED_RUNS]),
+    }
+
+
 def build_report_context(request: HttpRequest, selection: reward_check.Selection) -> dict[str, Any]:
     run, asked = selection.run, selection.asked
     labelled = reward_check.load_labelled_run(run, asked, selection.steps)
     report = reward_check.build_report(labelled, selection.threshold)
-    labels = Label.objects.active().filter(name=asked.question.key, source="human")
-    offered = permissions.visible_runs(request).filter(project=run.project, pk__in=labels.values("run"))
     context: dict[str, Any] = {
         "asked": asked,
-        "threshold": f"{report.check.threshold:.6g}",
-        "good": [(value, title, value in asked.good) for value, title in reward_check.list_good_values(asked.question)],
+        **build_choices(request, run, asked),
+        "threshold": repr(report.check.threshold),  # the shortest text that gives the same number
         "steps": request.GET.get("steps", ""),
         "than": request.GET.get("than", ""),
         "against": request.GET.get("against", ""),
-        "offered": list(offered.exclude(pk=run.pk).order_by("-seen_at")[:MAX_OFFERED_RUNS]),
         "report": report,
         "check": report.check,
         "has_labels": bool(labelled.rows),
@@ -108,10 +127,8 @@ def list_samples(
     key, good = asked.question.key, sorted(asked.good)
     is_good = " or ".join(f"label.{key}={value}" for value in good)
     queries = {
-        "hacks": f"score>={check.threshold:.12g} label:{key} " + " ".join(f"-label.{key}={value}" for value in good),
-        "missed": f"score<{check.threshold:.12g} ({is_good})"
-        if len(good) > 1
-        else f"score<{check.threshold:.12g} {is_good}",
+        "hacks": f"score>={check.threshold!r} label:{key} " + " ".join(f"-label.{key}={value}" for value in good),
+        "missed": f"score<{check.threshold!r} ({is_good})" if len(good) > 1 else f"score<{check.threshold!r} {is_good}",
     }
     context: dict[str, Any] = {}
     for name, ids in (("hacks", check.suspected_hacks), ("missed", check.missed_good)):

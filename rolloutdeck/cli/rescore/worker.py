@@ -27,6 +27,7 @@ from typing import Any
 
 from rolloutdeck.cli.rescore.limits import clean_text, is_storable
 from rolloutdeck.protocol import (
+    ACCURACY_PART,
     MAX_RESULT_NUMBER,
     MAX_RESULT_PART_NAME_CHARS,
     MAX_RESULT_PART_TEXT_CHARS,
@@ -204,9 +205,9 @@ def read_number(value: Any) -> float | None:
 
 
 def read_parts(values: dict[Any, Any]) -> dict[str, Any]:
-    """Returns the numbers and texts next to the score, as far as the server keeps them."""
+    """Returns the numbers and texts next to the score, as far as the server keeps them: first of all `acc`."""
     parts: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, value in sorted(values.items(), key=lambda pair: pair[0] != ACCURACY_PART):
         part = read_part(value)
         if name != "score" and part is not None and len(parts) < MAX_RESULT_PARTS:
             parts[clean_text(str(name), MAX_RESULT_PART_NAME_CHARS)] = part

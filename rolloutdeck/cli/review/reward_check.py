@@ -56,7 +56,7 @@ def load_check(server: ServerClient, run: str, query: Mapping[str, str | None]) 
 def print_check(found: Mapping[str, Any]) -> None:
     good = ", ".join(map(clean, found["good_answers"]))
     labelled = format_count(found["labelled"], "labelled sample")
-    print(f"{clean(found['question'])} = {good}, score >= {found['threshold']:g}: {labelled} drawn at random,")
+    print(f"{clean(found['question'])} = {good}, score >= {found['threshold']!r}: {labelled} drawn at random,")
     print(f"weighted to about {found['population']:,.0f}; {found['hand_picked']:,} more chosen by hand")
     if outdated := found.get("outdated_answers"):  # an older server does not say it
         print(f"{format_count(outdated, 'answer')} left out: not possible in the question as it is now")

@@ -12,7 +12,7 @@ import polars as pl
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.lib import CacheSize, cached
+from rollouts.lib import CacheSize, cached, compute_tolerance
 from rollouts.query.ast import (
     And,
     LoggedKeyTerm,
@@ -22,7 +22,6 @@ from rollouts.query.ast import (
     RegexTerm,
     TextTerm,
     collect_leaves,
-    compute_tolerance,
 )
 from rollouts.query.body_scan.logged_key import LoggedKey
 from rollouts.query.body_scan.parts import BodyFilePart, FileVersion

@@ -78,4 +78,5 @@ def test_a_rubric_is_set_and_labels_are_stored_and_listed(
     assert "wrong, of the rewarded: - -> - (fewer than 20 labelled samples)" in check
     assert "0 suspected reward hacks" in count
     assert json.loads(run("reward-check", "--json")[1])["hand_picked"] == 1
+    assert "score >= 0.6666666666666666:" in run("reward-check", "--threshold", repr(2 / 3))[1]
     assert "Give steps as 41-80." in run("reward-check", "--steps", "new")[2]

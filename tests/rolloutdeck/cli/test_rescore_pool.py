@@ -11,6 +11,7 @@ import pytest
 
 from rolloutdeck.cli.rescore import pool as pools
 from rolloutdeck.cli.rescore.pool import WorkerPool
+from rolloutdeck.cli.rescore.worker import read_result
 from rolloutdeck.errors import UsageError
 
 FUNCTIONS = """
@@ -93,3 +94,8 @@ def test_results_that_came_with_a_failure_are_kept(tmp_path: Path) -> None:
                     pool._start()
                     time.sleep(3.0)  # the results and the news of the process arrive together
     assert results.keys() == {"0", "1"}
+
+
+def test_acc_is_kept_whatever_its_place_among_the_numbers() -> None:
+    result = read_result({"score": 0.1, **{f"part {n}": n for n in range(20)}, "acc": False})
+    assert result == {"value": 0.1, "parts": {"acc": 0.0} | {f"part {n}": float(n) for n in range(11)}}

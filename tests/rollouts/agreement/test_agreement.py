@@ -135,6 +135,15 @@ def test_numbers_of_any_size_are_measured() -> None:
         assert value is not None and 0.85 < value < 1
 
 
+@pytest.mark.parametrize("kind", ["number", "rating"])
+def test_an_outlier_of_a_third_person_does_not_change_the_kappa_of_two_others(kind: str) -> None:
+    ann = [n % 10 + 1 for n in range(30)]
+    bob = [value + (n % 3 == 0) for n, value in enumerate(ann)]
+    (alone,) = measure_agreement(read_answers(ann=ann, bob=bob), kind).pairs
+    pair = measure_agreement(read_answers(ann=ann, bob=bob, cy=[1_000_000]), kind).pairs[0]
+    assert alone.kappa.value is not None and pair == alone
+
+
 def test_sets_of_choices_agree_in_part() -> None:
     sets = [["a"], ["b"], ["a", "b"], [], ["c"], ["a"]] * 3
     other = [["a"], ["b"], ["a"], [], ["c"], ["c"]] * 3

@@ -20,6 +20,7 @@ from rollouts.agreement import (
     check_reward_parts,
     compare_checks,
     compare_estimates,
+    compute_threshold_above,
     find_best_threshold,
     measure_rate,
     sweep_thresholds,
@@ -124,6 +125,19 @@ def test_thresholds_from_all_rewarded_to_none() -> None:
 def test_no_threshold_separates_hacks_from_good_answers_of_the_same_score() -> None:
     assert find_best_threshold(build_samples((40, 1.1, True, 1), (30, 1.1, False, 1), (10, 0, False, 1))) is None
     assert find_best_threshold(SAMPLES.select(np.zeros(100, bool))) is None
+
+
+def test_a_score_that_was_logged_as_float32_reaches_the_threshold_that_people_type() -> None:
+    logged = float(np.float32(0.7))
+    samples = build_samples((40, logged, True, 1), (30, logged - 0.01, True, 1), (30, 0.0, False, 1))
+    check = check_reward(samples, 0.7)
+    assert logged < 0.7 and (check.rewarded_good.labelled, len(check.missed_good)) == (40, 30)
+
+
+@pytest.mark.parametrize("score", [-5.0, 0.0, 1.0, 1e7])
+def test_no_score_up_to_this_one_reaches_the_threshold_above_it(score: float) -> None:
+    check = check_reward(build_samples((30, score, False, 1)), compute_threshold_above(score))
+    assert (check.rewarded_bad.labelled, check.suspected_hacks) == (0, ())
 
 
 def test_strata_explain_variance_and_groups_add_to_it() -> None:

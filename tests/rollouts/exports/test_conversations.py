@@ -8,6 +8,7 @@ import orjson
 import pytest
 from django.contrib.auth.models import User
 
+from rollouts.exports.conversation import Texts, build_example
 from rollouts.models import Project, Sample
 from rollouts.samples import export_jsonl, load_body, to_json
 from tests.rollouts.support.exports import export
@@ -53,6 +54,18 @@ def test_conversations_have_messages_and_tools(project: Project, mate: User) -> 
         assert [side[-1]["content"] for side in (pair["chosen"], pair["rejected"])] == ["2", "3"]
     text, _ = export(mate, f"run={run.uid}", layout="kto", form="text")
     assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
+
+
+def test_values_that_are_nested_deeply_are_json_text() -> None:
+    deep: list[object] = []
+    for _level in range(300):
+        deep = [deep]
+    call = {"function": {"name": "f", "arguments": deep}}
+    message = {"role": "assistant", "content": {"found": deep}, "tool_calls": [call]}
+    example = build_example(Texts("p", "", [message], [deep]), as_messages=True)
+    (answer,) = example.completion
+    texts = (answer["content"], answer["tool_calls"][0]["function"]["arguments"], example.tools or "")
+    assert [json.loads(text) for text in texts] == [{"found": deep}, deep, [deep]]
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])

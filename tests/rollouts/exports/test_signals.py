@@ -14,6 +14,7 @@ from rollouts.models import ItemDecision, Run, Sample
 from rollouts.reward_check import load_labelled_run, parse_reward_question
 from tests.rollouts.support.exports import export
 from tests.rollouts.support.query_rows import push
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +49,13 @@ def test_labels_and_ranks_of_people_decide_which_response_is_better(
     store_labels(run, owner, [Answer(ids["best"], "rank", 1), Answer(ids["middle"], "rank", 2)])
     split, card = export(mate, f"run={run.uid}", layout="preferences", signal="rank", pairs="all")
     assert {(row["chosen"], row["rejected"]) for row in split} == {("middle", "worst")}
+
+
+def test_a_score_that_was_logged_as_float32_reaches_the_threshold_of_kto(run: Run, mate: User) -> None:
+    scores = {"float32": 0.699999988079071, "lower": 0.69}
+    push(run, [{"prompt": "p4", "response": text, "score": score} for text, score in scores.items()], step=2)
+    rows, _card = export(mate, f"run={run.uid}", layout="kto", q="step:2", threshold="0.7")
+    assert {row["completion"]: row["label"] for row in rows} == {"float32": True, "lower": False}
 
 
 def test_a_person_who_ranks_a_group_and_compares_its_pairs_has_one_vote(
@@ -115,6 +123,27 @@ def test_answers_to_a_question_that_had_another_kind_do_not_count(
     assert load_labelled_run(run, question).answers == {ids["middle"]: "right"}
     save_rubric(run.project, mate, [{"key": "correct", "title": "Right?", "kind": "rating"}])
     assert set(read("jsonl").values()) == {(None, 0)}
+
+
+def test_a_person_who_completed_an_item_and_chose_none_of_several_choices_has_answered(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    ann = builders.member(run.project, "ann", "annotator")
+    settings = {"runs": [run], "q": "score>0.9"}
+    asked = queues.create_queue(run.project, owner, {**settings, "name": "open", "num_reviewers_per_item": 3})
+    item = asked.items.get(sample=ids["best"])
+    queues.submit_answers(item, mate, {"correct": {"value": True}, "wrong": {"value": ["hack"]}})
+    for person in (owner, ann):
+        queues.submit_answers(item, person, {"correct": {"value": True}})
+
+    def read(user: User) -> dict[str, tuple[Any, int]]:
+        rows, _card = export(user, f"run={run.uid}", layout="samples")
+        return {row["response"]: (row["label.wrong"], row["people.wrong"]) for row in rows}
+
+    assert read(mate) == dict.fromkeys(read(mate), (None, 0)) | {"best": ([], 3)}
+    queues.create_queue(run.project, owner, {**settings, "name": "blind", "is_blind": True})
+    answers_of = {user.username: read(user)["best"] for user in (mate, owner, ann)}
+    assert answers_of == {mate.username: (["hack"], 1), owner.username: ([], 3), "ann": ([], 1)}
 
 
 def test_corrections_of_models_are_not_used(run: Run, mate: User, ids: dict[str, str]) -> None:

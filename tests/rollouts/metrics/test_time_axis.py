@@ -56,3 +56,11 @@ def test_files_without_a_clock_use_the_times_of_the_runs_other_attempt(run: Run)
     points = [MetricPoint(at, {"samples_logged": 1.0}, "global_step", None) for at in (1, 3)]
     series.append_points(run, builders.attempt(run, "files"), points)
     assert hours(run, "samples_logged", attempt="all") == [[0, 3]]
+
+
+def test_files_without_a_clock_use_the_times_of_each_attempt_of_a_resumed_run(run: Run) -> None:
+    log(run, {1: 100, 2: 101, 3: 102})
+    log(run, {3: 110, 4: 112}, "b")
+    points = [MetricPoint(at, {"samples_logged": 1.0}, "global_step", None) for at in (1, 2, 3, 4)]
+    series.append_points(run, builders.attempt(run, "files"), points)
+    assert hours(run, "samples_logged", attempt="all") == [[0, 1, 10, 12]]

@@ -107,3 +107,10 @@ def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> N
 def test_what_is_correct_cannot_be_said_by_what_was_solved() -> None:
     with pytest.raises(InvalidInputError, match="cannot use `is:solve-all`: the rule itself defines it"):
         correctness_rule.parse_correctness_rule("is:solve-all or acc=1")
+
+
+@pytest.mark.parametrize("rule", ["acc>=0.5.", "acc>=0.8;", "format=1 acc>=score"])
+def test_a_rule_compares_a_logged_key_with_a_number(rule: str) -> None:
+    """A search may compare the numbers of two re-scores."""
+    with pytest.raises(InvalidInputError, match="`acc>=` needs a number"):
+        correctness_rule.parse_correctness_rule(rule)

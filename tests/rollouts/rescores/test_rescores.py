@@ -13,7 +13,7 @@ from rollouts.metrics.sample_curves import list_sample_curve_names
 from rollouts.models import AuditEntry, Project, Rescore, RescoreBlock, Run, Sample, Step
 from rollouts.query import complete_query, find_samples
 from rollouts.rescores.comparison import compute_correlation
-from rollouts.rescores.results import save_step_results
+from rollouts.rescores.results import add_parts, save_step_results
 from rollouts.samples import RescoreResult, load_results, rescore_blocks
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -201,6 +201,19 @@ def test_a_result_is_replaced_and_blocks_do_not_grow_with_each_request(
     rescore.refresh_from_db()
     assert (rescore.results, rescore.errors) == (6, 0) and RescoreBlock.objects.count() == 2
     assert rescores.load_sample_results(Sample.objects.get(pk=samples[0]))[0][1].rationale == "fine"
+
+
+def test_acc_decides_whatever_its_place_among_the_numbers(run: Run, owner: User) -> None:
+    rescore, first = start(run, owner), Sample.objects.get(step__step=1, ordinal=0)
+    parts = {f"part-{n}": 0.5 for n in range(12)} | {"acc": 0}
+    results = rescores.parse_results([{"sample": first.pk, "value": 0.1, "parts": parts}])
+    rescores.save_results(rescore, results)
+    rescore.refresh_from_db()
+    assert rescore.verdict == (f"{rescore.key}.acc", 0.5) and len(rescore.parts) == 8
+    assert found(run, "disagrees:score.v2") == [0]
+    known = [f"part-{n}" for n in range(8)]
+    assert add_parts(known, {first.pk: RescoreResult(0.1, parts={"acc": 0.0})}) == [*known[:7], "acc"]
+    assert add_parts(["acc", *known], {}) == ["acc", *known[:7]]
 
 
 @pytest.mark.parametrize("number", [10**400, float("nan"), float("inf")], ids=["huge", "nan", "inf"])

@@ -107,16 +107,20 @@ class PendingSamples(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """The next samples of a query that have no result, with their texts. `done` and `failed` were passed over since
-        the last page, because they have one. Repeat it with `cursor` until that is null."""
+        the last page, because they have one. Repeat it with `cursor` until that is null. `step=latest` is the step that
+        was the newest at the first page."""
         query = self.parse_query()
         rescore = rescore_or_404(request, pk)
         scope = parse_sample_scope(request, Params({**query, "run": rescore.run.uid}))
+        cursor = query.text("cursor", 80)
+        if query.get("step") == "latest" and (step := rescores.find_cursor_step(rescore.run, cursor)):
+            scope |= {name: getattr(step, name) for name in ("split", "step", "step_kind")}
         found = rescores.find_pending_samples(
             rescore,
             scope,
             query.get("q", ""),
             limit=query.integer("limit", minimum=1, maximum=MAX_PENDING) or DEFAULT_PENDING,
-            cursor=query.text("cursor", 80),
+            cursor=cursor,
             retry=query.boolean("retry"),
         )
         return Response(asdict(found))

@@ -71,6 +71,17 @@ def test_the_api_hands_out_takes_and_compares(run: Run, rescore: Rescore, owner:
         assert api("POST", "rescores/", body).status_code in (400, 409)
 
 
+def test_the_newest_step_stays_that_of_the_first_page(run: Run, owner: User) -> None:
+    api = ApiClient.with_token(owner, "read", "annotate")
+    body = {"run": run.uid, "name": "score.v2", "source": "my.py:f", "digest": "1"}
+    path = f"rescores/{api('POST', 'rescores/', body).json()['id']}/pending/?step=latest&limit=5"
+    first = api("GET", path).json()
+    push(run, [{"response": f"later {n}", "score": 1.0, "group": str(n)} for n in range(8)], step=2)
+    second = api("GET", f"{path}&cursor={first['cursor']}").json()
+    assert [row["step"] for row in (*first["samples"], *second["samples"])] == [1] * 8 and second["cursor"] is None
+    assert [row["step"] for row in api("GET", path).json()["samples"]] == [2] * 5
+
+
 def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescore, owner: User) -> None:
     client = Client()
     client.force_login(owner)

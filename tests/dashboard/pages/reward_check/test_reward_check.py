@@ -93,6 +93,9 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
+    typed = client.get(here + "?question=correct&good=no&threshold=0.5&steps=41..80&than=1-40").content.decode()
+    assert "Give steps as 41-80." in typed and 'value="41..80"' in typed and 'value="1-40"' in typed
+    assert re.search(r'value="no" checked', typed) and "No labels of" not in typed
 
 
 @pytest.mark.parametrize("scores", [(0.1, 0.1), (0.0, 0.1)])
@@ -107,6 +110,22 @@ def test_wrong_answers_that_the_rule_does_not_count_as_correct_are_no_hacks(
     assert found["best_threshold"] is None and found["threshold"] == 0.5
     assert found["rewarded_bad"]["labelled"] == 0 and found["suspected_hacks"] == []
     assert found["parts"]["acc"]["rewarded_bad"]["labelled"] == 0
+
+
+def test_a_threshold_with_many_digits_stays_the_same_number_in_forms_and_links(project: Project, lead: User) -> None:
+    run = builders.run(project, "thirds")
+    texts = ("wrong", "wrong", "right", "right")
+    rows = [{"response": f"{texts[n % 4]} {n}", "score": (n % 4) / 3, "group": str(n)} for n in range(60)]
+    for step in (1, 2):
+        push(run, rows, step=step)
+    answer_all(run, lead)
+    client = Client()
+    client.force_login(lead)
+    page = client.get(f"/runs/{run.uid}/reward-check/?steps=1&than=2").content.decode()
+    assert re.search(r'name="threshold"[^>]* value="0\.6666666666666666"', page)
+    links = re.findall(r'href="(/findings/add/[^"]*|/runs/[^/]+/reward-check/\?[^"]*)"', page)
+    thresholds = [float(parse_qs(urlsplit(html.unescape(link)).query)["threshold"][0]) for link in links]
+    assert thresholds == [2 / 3] * 3, "of both sides, and of the finding"
 
 
 def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: Project, lead: User) -> None:

@@ -23,6 +23,8 @@ class TimingMetrics:
     trainer: its name as people write it. total: names of the seconds of the whole step, the best first. phases: a
     metric -> its phase, one of `PHASES`. outside: phases that the total does not contain. queue_kinds: step kinds on
     which the generation timer measures how long the trainer waits for samples that others generate.
+    checkpoint_after: metrics of which a run has one if it stores checkpoints after the step, outside of the total.
+    late_total: a metric that a run has if its total is that of the step before; then no total is used.
     setup_line: the line that makes the trainer send its phases; "" if it always does, or if it is only in the docs.
     """
 
@@ -31,6 +33,8 @@ class TimingMetrics:
     phases: Mapping[str, str]
     outside: frozenset[str] = frozenset()
     queue_kinds: frozenset[str] = frozenset()
+    checkpoint_after: frozenset[str] = frozenset()
+    late_total: str = ""
     setup_line: str = ""
 
     def list_names(self, known: Collection[str]) -> list[str]:

@@ -5,8 +5,9 @@ Each value except `idx` is in a list of one, because the batch is written by an 
 | key                                       | in the record                                                        |
 |-------------------------------------------|----------------------------------------------------------------------|
 | content                                   | train: the texts of the messages, without their roles; val: messages |
-| rewards                                   | score; with dynamic sampling of all samples, the selected ones are   |
-|                                           | in `filtered_rewards`                                                |
+| filtered_rewards                          | score; only dynamic sampling writes it                               |
+| rewards                                   | score if there is no `filtered_rewards`; else they are those of all  |
+|                                           | generated samples, cut to as many as were selected: not of this line |
 | token_ids, token_loss_mask, input_lengths | ids and mask without the padding of the batch                        |
 | advantages, generation_logprobs           | per token of the response                                            |
 | prev_logprobs, sample_loss_mask, agent_ref| extras, unchanged                                                    |
@@ -31,8 +32,8 @@ name = "nemo-rl"
 FILE = re.compile(r"(?:\A|/)(?:train|val)_data_step\d+\.jsonl\Z")
 HEAD = re.compile(rb'\s*\{\s*"(?:content|agent_ref)"\s*:\s*\[')
 KNOWN_KEYS = frozenset(
-    ("content", "rewards", "token_ids", "token_loss_mask", "input_lengths", "advantages", "generation_logprobs",
-     "prev_logprobs", "idx")
+    ("content", "rewards", "filtered_rewards", "token_ids", "token_loss_mask", "input_lengths", "advantages",
+     "generation_logprobs", "prev_logprobs", "idx")
 )  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def convert_row(row: JsonObject) -> Record:
     """Raises ValueError if the row has no content."""
     row = {key: unwrap(value) if key != "idx" else value for key, value in row.items()}
     record = build_record(row.get("content"))
-    record.score = to_float(row.get("rewards"))
+    record.score = to_float(row.get("filtered_rewards" if "filtered_rewards" in row else "rewards"))
     set_tokens(record, row)
     extras = {key: value for key, value in row.items() if key not in KNOWN_KEYS and value is not None}
     record.extras |= {key: to_jsonable(value) for key, value in extras.items()}

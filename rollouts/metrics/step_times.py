@@ -117,9 +117,10 @@ def build_step_times(names: TimingMetrics, columns: dict[tuple[str, str], PointA
             phases[:, at] = add_known(phases[:, at], values[name])
     total = np.full(len(steps), np.nan)
     for name in names.total:
-        if name in values:
+        if name in values and names.late_total not in values:
             total = np.where(np.isnan(total), values[name], total)
-    return fill_rest(names, step_kind, steps, total, phases)
+    outside = names.outside | ({"checkpoint"} if names.checkpoint_after & values.keys() else set())
+    return fill_rest(outside, step_kind, steps, total, phases)
 
 
 def add_known(left: Seconds, right: Seconds) -> Seconds:
@@ -138,12 +139,12 @@ def align_values(steps: npt.NDArray[np.int64], points: PointArrays) -> Seconds:
 
 
 def fill_rest(
-    names: TimingMetrics, step_kind: str, steps: npt.NDArray[np.int64], total: Seconds, phases: Seconds
+    outside: Collection[str], step_kind: str, steps: npt.NDArray[np.int64], total: Seconds, phases: Seconds
 ) -> StepTimes | None:
-    """Computes `other` and the overlap, and leaves out steps of which nothing is known."""
-    outside = [PHASES.index(phase) for phase in names.outside]
+    """Computes `other` and the overlap, and leaves out steps of which nothing is known. `outside`: phases that the
+    total does not contain yet."""
     has_total = bool(np.isfinite(total).any())
-    total = total + np.nansum(phases[:, outside], axis=1)
+    total = total + np.nansum(phases[:, [PHASES.index(phase) for phase in outside]], axis=1)
     sums = np.nansum(phases, axis=1)
     generation = phases[:, PHASES.index("generation")].copy()
     total = np.where(np.isnan(total), np.where(sums > 0, sums, np.nan), total)

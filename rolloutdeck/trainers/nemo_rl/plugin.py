@@ -33,7 +33,9 @@ NemoRow = dict[str, Any]
 
 TOKEN_KEYS = {"advantages": "advantages", "logprobs": "generation_logprobs", "prev_logprobs": "prev_logprobs"}
 PADDED_KEYS = ("token_ids", "token_loss_mask", *TOKEN_KEYS.values())
-MAPPED_KEYS = ("content", "rewards", "input_lengths", "idx", *PADDED_KEYS)
+# With dynamic sampling, `rewards` are those of other rows: of all that were generated, cut to the same length.
+REWARD_KEYS = ("filtered_rewards", "rewards")
+MAPPED_KEYS = ("content", "input_lengths", "idx", *REWARD_KEYS, *PADDED_KEYS)
 
 
 def record(logger: LoggerType, config: Any = None) -> LoggerType:
@@ -129,10 +131,11 @@ def record_batch(
 def build_nemo_rows(batch: Mapping[str, Any], selection: TokenSelection, split: str, step: int) -> list[NemoRow]:
     """Returns one row per sample: each value of `batch` has one item per sample."""
     columns = {name: values for name, values in batch.items() if len(values) == len(batch["content"])}
+    rewards = next((columns[name] for name in REWARD_KEYS if name in columns), None)
     rows = []
     for index, content in enumerate(columns["content"]):
         extras = {name: convert_item(values[index]) for name, values in columns.items() if name not in MAPPED_KEYS}
-        score = convert_item(columns["rewards"][index]) if "rewards" in columns else None
+        score = None if rewards is None else convert_item(rewards[index])
         rows.append(drop_none({**split_content(content), "score": score, **extras}))
     for index in selection.select_rows([str(row["prompt"]) for row in rows], split, step):
         rows[index] |= extract_tokens({name: values[index] for name, values in columns.items()})

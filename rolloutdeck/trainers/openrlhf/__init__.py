@@ -12,9 +12,9 @@ __all__ = ["FILES"]
 
 TIMING = TimingMetrics(
     "OpenRLHF",
-    ("timing/step_total",),
+    ("train/timing/step_total",),
     map_phases(
-        "timing/",
+        "train/timing/",
         generation="generation",
         old_log_prob="make_experience",
         update="ppo_train",

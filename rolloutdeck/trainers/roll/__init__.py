@@ -50,13 +50,14 @@ TIMING = TimingMetrics(
         "time/",
         generation="step_generate step_rollout",
         reward="reward_postprocess",
-        old_log_prob="old_log_probs",
-        reference="ref_log_probs_values cal_ref_log_probs",
-        advantage="compute_advantage",
+        old_log_prob="old_log_probs step_old_log_probs_values",
+        reference="ref_log_probs_values cal_ref_log_probs step_ref_log_probs_values_reward",
+        advantage="compute_advantage step_adv",
         update="step_train",
         weight_sync="step_model_update step_stop_server",
         evaluation="val_step val",
     ),
+    late_total="time/step_generate",  # of RLVR
     setup_line="track_with: rolloutdeck",
 )
 

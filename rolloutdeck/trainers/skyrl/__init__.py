@@ -62,8 +62,10 @@ TIMING = TimingMetrics(
         weight_sync="sync_weights",
         evaluation="eval",
         checkpoint="save_checkpoints save_hf_model",
+        waiting="wait_for_generation_buffer",
     ),
     frozenset(("evaluation",)),
+    checkpoint_after=frozenset(("timing/wait_for_generation_buffer",)),  # of fully async
 )
 
 FILES = TrainerFiles(

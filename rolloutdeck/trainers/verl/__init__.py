@@ -83,13 +83,16 @@ TIMING = TimingMetrics(
         reference="ref",
         advantage="adv values",
         update="update_critic update_actor",
-        weight_sync="update_weights sync_rollout_weights param_sync switch_to_rollout switch_to_trainer",
+        weight_sync="update_weights sync_rollout_weights param_sync timing_s/param_sync switch_to_rollout "
+        "switch_to_trainer",
         evaluation="testing",
         checkpoint="save_checkpoint",
         waiting="wait_for_enough_samples switch_wait",
     ),
     frozenset(("evaluation",)),
     frozenset(("policy_version",)),
+    # Of fully async, and of one step off.
+    frozenset(("timing_s/timing_s/param_sync", "timing_s/sync_rollout_weights")),
     setup_line='\'trainer.logger=["console","rolloutdeck"]\'',
 )
 

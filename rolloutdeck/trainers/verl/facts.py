@@ -24,6 +24,7 @@ V1_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
 V2_FILE = "new_batch.dp"  # only verl 0.8 writes it
 V2_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
+BYPASS, LOGPROBS = f"{CORRECTION}bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"
 SERIALISATION = f"{RAY_ENV_PREFIX.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
 
 

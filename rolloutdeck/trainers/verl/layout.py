@@ -38,7 +38,8 @@ class VerlRequirements(RunRequirements):
 
     `folder` is below the dump_dir and contains the step folders; `inner` is the number of folders per step in V1 (0:
     the files are in the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders,
-    per training step.
+    per training step. `logprobs_setting`: the setting with which a batch without `rollout_log_probs` ends the training;
+    "" if they may be missing.
     """
 
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
@@ -47,6 +48,7 @@ class VerlRequirements(RunRequirements):
     stride: int = 1
     warms_up: bool = False
     v2: bool = False
+    logprobs_setting: str = ""
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
@@ -164,7 +166,15 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
         warms_up=trainer == "V1" and facts.get_trainer_mode(settings) != "sync",
         total_steps=steps,
         v2=v2,
+        logprobs_setting=_find_logprobs_setting(settings, trainer),
     )
+
+
+def _find_logprobs_setting(settings: TrainerSettings, trainer: str) -> str:
+    """Returns `logprobs_setting`. V1 compares the rollout's log-probs with its own whenever the rollout computes them,
+    the other trainers only if a batch has them."""
+    names = [facts.BYPASS, *([facts.LOGPROBS] if trainer == "V1" else [])]
+    return next((name for name in names if settings.get(name) is True), "")
 
 
 def _list_trainer_settings(settings: TrainerSettings, trainer: str) -> list[str]:

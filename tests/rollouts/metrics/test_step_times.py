@@ -71,6 +71,55 @@ def test_a_queue_of_samples_is_waited_for(run: Run) -> None:
     assert phases(load(run)) == {"waiting": 6.0, "update": 14.0}
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "waiting"),
+    [
+        ("policy_version", {"timing_s/step": 20.0, "timing_s/gen": 6.0, "timing_s/update_actor": 12.0,
+         "timing_s/timing_s/param_sync": 2.0, "timing_s/save_checkpoint": 5.0}, 6.0),
+        ("global_step", {"timing_s/step": 20.0, "timing_s/gen": 6.0, "timing_s/update_actor": 12.0,
+         "timing_s/sync_rollout_weights": 2.0, "timing_s/save_checkpoint": 5.0}, None),
+        ("global_step", {"timing/step": 20.0, "timing/wait_for_generation_buffer": 6.0, "timing/sync_weights": 2.0,
+         "timing/train_critic_and_policy": 12.0, "timing/save_checkpoints": 5.0}, 6.0),
+    ],
+    ids=["fully async", "one step off", "SkyRL fully async"],
+)  # fmt: skip
+def test_a_checkpoint_after_the_step_prolongs_it_and_is_no_overlap(
+    run: Run, kind: str, values: dict[str, float], waiting: float | None
+) -> None:
+    log(run, values, kind=kind)
+    times = load(run)
+    first = {"generation": 6.0} if waiting is None else {"waiting": waiting}
+    assert phases(times) == {**first, "update": 12.0, "weight_sync": 2.0, "checkpoint": 5.0}
+    assert (times.total.tolist(), times.overlap.tolist()) == ([25.0], [0.0])
+
+
+def test_a_checkpoint_within_the_step_is_a_part_of_it(run: Run) -> None:
+    log(run, {"timing_s/step": 20.0, "timing_s/gen": 10.0, "timing_s/save_checkpoint": 5.0})
+    assert phases(load(run)) == {"generation": 10.0, "checkpoint": 5.0, "other": 5.0}
+
+
+def test_a_total_of_the_step_before_is_not_used(run: Run) -> None:
+    """ROLL's RLVR logs it one step later, 0 at the first step."""
+    log(run, {"time/step_total": 0.0, "time/step_generate": 6.0, "time/step_train": 3.0}, 0)
+    log(run, {"time/step_total": 9.5, "time/step_generate": 60.0, "time/step_train": 3.0}, 1)
+    times = load(run)
+    assert (times.has_total, times.total.tolist(), times.overlap.tolist()) == (False, [9.0, 63.0], [0.0, 0.0])
+
+
+def test_phases_of_agents_in_roll_add_up(run: Run) -> None:
+    values = {"step_rollout": 4.0, "step_ref_log_probs_values_reward": 1.0, "step_old_log_probs_values": 2.0}
+    values |= {"step_adv": 0.5, "step_train": 2.5, "step_total": 10.0}
+    log(run, {f"time/{name}": value for name, value in values.items()})
+    expected = {"generation": 4.0, "old_log_prob": 2.0, "reference": 1.0, "advantage": 0.5, "update": 2.5}
+    assert phases(load(run)) == expected
+
+
+def test_metrics_of_openrlhf_are_found_under_the_names_of_its_plug_in(run: Run) -> None:
+    values = {"step_total": 10.0, "generation": 6.0, "make_experience": 1.0, "ppo_train": 2.0}
+    log(run, {f"train/timing/{name}": value for name, value in values.items()})
+    assert phases(load(run)) == {"generation": 6.0, "old_log_prob": 1.0, "update": 2.0, "other": 1.0}
+
+
 def test_without_a_total_a_step_is_the_sum_of_its_phases(run: Run) -> None:
     log(run, {"timeperf/rollout": 3.0, "timeperf/train_step": 2.0})
     times = load(run)

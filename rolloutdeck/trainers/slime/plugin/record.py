@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.protocol import GUIDANCE_FIELD, format_rule_keys
-from rolloutdeck.trainers.common import catch_errors, once_logger
+from rolloutdeck.trainers.common import EqualSampleCounter, catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin import guidance
 from rolloutdeck.trainers.slime.plugin import rows as slime_rows
@@ -118,9 +118,11 @@ def _record_eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping
 
     def job() -> None:
         all_metrics: dict[str, Any] = {}
+        counter = EqualSampleCounter()
         for name, (info, samples) in sets.items():
             rows = apply_eval_results(slime_rows.build_slime_rows(samples, key, name), info)
             slime_rows.add_sample_tokens(rows, samples, session.selection, "eval", step)
+            counter.mark_rows(rows, step)
             _log_samples(session, rows, step, "eval")
             set_metrics = compute_rollout_metrics("", args, samples)
             all_metrics |= {f"eval/{name}/{metric}": value for metric, value in set_metrics.items()}

@@ -26,7 +26,7 @@ from rolloutdeck.trainers.common import (
     report_not_replayed,
 )
 from rolloutdeck.trainers.slime.facts import build_argument_facts
-from rolloutdeck.trainers.slime.plugin.guidance import start_guidance
+from rolloutdeck.trainers.slime.plugin.guidance import CONVERT_ARGUMENT, start_guidance
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
 STEP_KIND = "rollout_id"
@@ -35,6 +35,7 @@ FUNCTION_SETTING = "rolloutdeck_rollout_function_path"  # in the YAML of `--cust
 REQUIRED_KEYS = ("tokens", "response_length", "reward", "status")
 # Tensors of more than one dimension, or images: they are not rebuilt.
 UNSUPPORTED_KEYS = ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts")
+TOP_P_KEYS = ("rollout_top_p_token_ids", "rollout_top_p_token_offsets")  # the tokens that top-p left for each position
 
 _plans: dict[int, PlanRevision] = {}
 
@@ -72,6 +73,7 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
         check_pinned_step(plan, entry)
         flagged = find_flagged_samples(entry) if plan.exclude_flagged else ()
         samples = load_pinned_samples(entry, flagged)
+        check_top_p_tokens(args, samples)
     except Exception as error:  # after any error the rollout can be generated
         report_not_replayed(session.run, plan, entry, step, error, STEP_KIND)
         return None
@@ -149,6 +151,20 @@ def check_sample(row: Any, index: int) -> dict[str, Any]:
     if unreadable := find_unreadable(row):
         raise NotReplayableError(f"its sample {index} has {unreadable}, which can't be rebuilt")
     return row
+
+
+def check_top_p_tokens(args: Any, samples: Sequence[Any]) -> None:
+    """Raises NotReplayableError if slime's conversion of the samples would fail: with top-p it needs its tokens.
+
+    An older slime, whose samples have no such fields, needs none, and a custom conversion may need none.
+    """
+    top_p = getattr(args, "rollout_top_p", 1.0)
+    if top_p == 1.0 or getattr(args, CONVERT_ARGUMENT, None) or getattr(args, "debug_rollout_only", False):
+        return
+    known = [name for name in TOP_P_KEYS if hasattr(type(samples[0]), name)]
+    missing = ", ".join(name for name in known if any(getattr(sample, name) is None for sample in samples))
+    if missing:
+        raise NotReplayableError(f"its samples have no {missing}, which --rollout-top-p {top_p} of this run needs")
 
 
 def find_unreadable(value: Any) -> str:

@@ -18,6 +18,7 @@ from rolloutdeck.trainers.common import EXIT_SECONDS, catch_errors, follows_guid
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture, list_missing_methods
 from rolloutdeck.trainers.trl.plugin.guidance import TrlGuidance
+from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession, open_trl_session
 
@@ -57,6 +58,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._start_capture()
+        self._remove_parts()
 
     @catch_errors
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -82,6 +84,12 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
             self.capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
             if guidance:
                 guidance.wrap_rewards()
+
+    def _remove_parts(self) -> None:
+        """Runs before any process writes rows: TRL gathers the rewards of a generation from all processes first."""
+        trainer = self.capture.trainer if self.capture else None
+        if self.keep and trainer is not None and count_processes(trainer) > 1 and is_main_process(trainer):
+            step_files.remove_parts(self.keep)
 
     def _start_guidance(self, trainer: Any) -> TrlGuidance | None:
         if not follows_guidance(self.guidance) or list_missing_methods(trainer):
@@ -136,10 +144,10 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         assert self.keep is not None
         if ranks == 1:
             return step_files.write_generation(self.keep, generation, call)
-        folder = step_files.write_generation_part(self.keep, generation, call, rank, session.run.attempt)
+        folder = step_files.write_generation_part(self.keep, generation, call, rank)
         if rank:
             return None
-        if step_files.join_generation_parts(folder, generation, call, ranks, session.run.attempt, self._part_seconds):
+        if step_files.join_generation_parts(folder, generation, call, ranks, self._part_seconds):
             return folder
         self._part_seconds = 1.0
         details = f" to {self.keep} (do all see this folder?)"

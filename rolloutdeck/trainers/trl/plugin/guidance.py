@@ -2,8 +2,9 @@
 
 TRL computes a step's advantages in `_generate_and_score_completions`, from what `_calculate_rewards` returns. Both are
 wrapped on this one trainer. A masked row keeps its reward; its advantage becomes 0. If masked rows do not count in the
-baseline, TRL gets NaN in place of their rewards, as from reward functions that return None: it leaves them out. A
-dropped row has no token in the loss either, as with `mask_truncated_completions`. Evaluations are not changed.
+baseline, TRL gets NaN in place of their rewards, as from reward functions that return None: it leaves them out (TRL
+before 1.6 takes them for 0, so there they count). A dropped row has no token in the loss either, as with
+`mask_truncated_completions`. Evaluations are not changed.
 
 All processes use the rules that the main process has, so that a group is treated alike.
 """
@@ -25,6 +26,7 @@ from rolloutdeck.trainers.common import (
     once_logger,
 )
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
+from rolloutdeck.trainers.trl.plugin.version import is_older_than
 
 GENERATE_METHOD, REWARD_METHOD = "_generate_and_score_completions", "_calculate_rewards"
 COLUMN = GUIDANCE_FIELD  # what reward functions get, and the column of a recorded row with the rules that selected it
@@ -131,6 +133,11 @@ class TrlGuidance:
         if self.rules.baseline != "exclude" or not self.trainer.model.training:
             return None
         masked = [row is not None and row.is_masked for row in self._rows]
+        if is_older_than(1, 6):
+            if any(masked):
+                message = "With TRL before 1.6, masked rows always count in the baseline, whatever the rules say."
+                once_logger.log_once("baseline", message)
+            return None
         if count_processes(self.trainer) > 1:
             from accelerate.utils import gather_object
 
@@ -148,7 +155,8 @@ class TrlGuidance:
         self._change(batch)
         if LOSS_SIZE in batch and any(rule.action == "drop" for rule in self.rules.rules):
             mask = batch["completion_mask"] * batch["tool_mask"] if "tool_mask" in batch else batch["completion_mask"]
-            batch[LOSS_SIZE] = self.trainer.accelerator.gather(mask.sum()).sum()
+            # TRL before 1.9 divides by it, also if all rows are dropped.
+            batch[LOSS_SIZE] = self.trainer.accelerator.gather(mask.sum()).sum().clamp(min=1)
         affected = self._list_affected(batch) or []
         if count_processes(self.trainer) > 1:
             from accelerate.utils import gather_object

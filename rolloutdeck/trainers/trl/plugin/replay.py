@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import catch_errors
+from rolloutdeck.trainers.trl.layout import CORRECTION, VLLM
 from rolloutdeck.trainers.trl.plugin import step_files, tools
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, find_shared_error, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse
@@ -68,6 +69,7 @@ class StepReplayer:
             generation = step.generation(call, trainer)
             tools.check_tools(trainer, generation)
             generation = select_own_rows(generation, prompts, trainer)
+            check_logprobs(generation, trainer)
         except Exception as raised:  # after any error the step can be generated
             error = raised
         error = find_shared_error(trainer, error)
@@ -111,6 +113,14 @@ def select_own_rows(
     if different := sum(map(ne, step_files.serialize_prompts(own_rows), requested)):
         raise NotReplayableError(f"the prompts of {different} of {count} rows are not those that were answered")
     return step_files.StoredGeneration(own_rows, generation.tools)
+
+
+def check_logprobs(generation: step_files.StoredGeneration, trainer: Any) -> None:
+    """Raises NotReplayableError if TRL corrects vLLM's sampling with log-probs that the rows do not have."""
+    if not getattr(trainer, VLLM, False) or not getattr(trainer, CORRECTION, False):
+        return
+    if any(row.get("logprobs") is None for row in generation.rows):
+        raise NotReplayableError(f"its rows have no logprobs, which {CORRECTION} of this run needs ({VLLM} is on)")
 
 
 def build_batch(generation: step_files.StoredGeneration, trainer: Any) -> TrlBatch:

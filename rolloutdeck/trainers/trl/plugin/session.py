@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.common import TrainerSession, open_trainer_run
+from rolloutdeck.client import Run
+from rolloutdeck.trainers.common import TokenBudget, TrainerSession, open_trainer_run
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 
@@ -14,6 +16,12 @@ class TrlSession(TrainerSession):
     thread_name = "rolloutdeck-trl"
     log_name = "TRL callback"
     overload_reason = "rows of generations that could not be made in time"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        # Without the uid of the run: in some launches each process has another one until the server joins them.
+        self.selection = replace(self.selection, seed="")
+        self._budget = TokenBudget(self.selection)
 
     def select_token_groups(self, generation: CapturedGeneration) -> set[int]:
         """Returns the groups of a generation whose token fields are stored. Must be called once for each generation.

@@ -5,7 +5,8 @@
 and `fields` (what a custom `rollout_func` returned besides the ids) exist if the trainer had them; `tools` and the
 messages of `completion` if it called tools. The files are plain JSON, so that loading them runs no code. If several
 processes generate, the rows are in the order of their ranks, which is the order of the batch: each process writes its
-rows to a part, and the main process joins the parts.
+rows to a part, and the main process joins the parts. Before the training it removes those of an earlier launch: some
+launchers give the processes no common id, by which a part could name its launch.
 """
 
 from __future__ import annotations
@@ -82,26 +83,27 @@ def build_part_path(step: Path, call: int, rank: int) -> Path:
     return step / f".{build_generation_name(call)}.rank{rank}"
 
 
-def write_generation_part(folder: Path, generation: CapturedGeneration, call: int, rank: int, attempt: str) -> Path:
+def remove_parts(folder: Path) -> None:
+    """Removes the parts that an earlier launch did not join. Raises OSError."""
+    for part in folder.glob("step_*/.rollout-*.json.rank*"):
+        part.unlink(missing_ok=True)
+
+
+def write_generation_part(folder: Path, generation: CapturedGeneration, call: int, rank: int) -> Path:
     """Writes this process's rows of a generation. Returns the folder of its step."""
     step = folder / build_step_folder_name(generation.step)
     step.mkdir(parents=True, exist_ok=True)
-    head = json.dumps({"attempt": attempt})[:-1] + ', "rows": ['
-    write_file(build_part_path(step, call, rank), head, iter_rows(generation))
+    write_file(build_part_path(step, call, rank), '{"rows": [', iter_rows(generation))
     return step
 
 
-def join_generation_parts(
-    step: Path, generation: CapturedGeneration, call: int, ranks: int, attempt: str, seconds: float
-) -> bool:
-    """Joins the parts of all `ranks` of this attempt into one file. `generation` is that of the main process.
+def join_generation_parts(step: Path, generation: CapturedGeneration, call: int, ranks: int, seconds: float) -> bool:
+    """Joins the parts of all `ranks` into one file. `generation` is that of the main process.
 
-    Waits at most `seconds` for the parts. Returns whether all were written; parts of an earlier attempt do not count.
-    Raises OSError.
+    Waits at most `seconds` for the parts. Returns whether all were written. Raises OSError.
     """
     parts, deadline = [build_part_path(step, call, rank) for rank in range(ranks)], time.monotonic() + seconds
-    start = json.dumps({"attempt": attempt})[:-1] + ","
-    while not all(starts_with(part, start) for part in parts):
+    while not all(part.exists() for part in parts):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
@@ -110,14 +112,6 @@ def join_generation_parts(
     for part in parts:
         part.unlink(missing_ok=True)
     return True
-
-
-def starts_with(part: Path, start: str) -> bool:
-    try:
-        with part.open(encoding="utf-8") as file:
-            return file.read(len(start)) == start
-    except OSError:
-        return False
 
 
 def iter_part_rows(part: Path) -> Iterator[str]:

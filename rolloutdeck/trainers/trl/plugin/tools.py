@@ -14,6 +14,7 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse, TrlRow
 from rolloutdeck.trainers.trl.plugin.step_files import StoredGeneration
+from rolloutdeck.trainers.trl.plugin.version import is_older_than
 
 TOOL_LOOP = "_tool_call_loop"
 CALL_METRIC, FAILURE_METRIC = "tools/call_frequency", "tools/failure_frequency"
@@ -54,6 +55,8 @@ def check_tools(trainer: Any, generation: StoredGeneration) -> None:
         raise NotReplayableError(f"tools: {pinned_names} pinned, {current_names} requested")
     if current and not callable(getattr(trainer, TOOL_LOOP, None)):
         raise NotReplayableError(f"this trainer has no {TOOL_LOOP}, and would call its tools again")
+    if current and is_older_than(1, 1):  # its loop returns other values
+        raise NotReplayableError("a step with tools needs TRL 1.1 or newer")
 
 
 def replay_tool_calls(trainer: Any, rows: Sequence[TrlRow], tool_use: ToolUse) -> None:

@@ -40,6 +40,10 @@ def find_class(actor: Any) -> Any:
 
 def wrap_trainer_fit(original: Fit) -> Fit:
     async def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with suppress(ImportError):
+            from rolloutdeck.trainers.verl.plugin import guidance
+
+            guidance.find_guidance(self)  # its thread asks for the rules while the first batch is generated
         try:
             return await original(self, *args, **kwargs)
         except BaseException:

@@ -42,6 +42,8 @@ FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes fla
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 30.0, 600.0
 PAUSE_REASON = "the server did not respond at an earlier prompt and is not asked for some time"
 
+LOGPROBS = "rollout_log_probs"  # a field of the rows
+
 SELECTED_REASON = "the plan selects an answer to this prompt, and generates such prompts again"
 
 
@@ -133,6 +135,7 @@ class VerlReplay:
             placement = self._find_placement(step)
             loaded = self._download(placement)
             check_prompts(loaded, prompts)
+            check_logprobs(loaded, self.requirements.logprobs_setting)
         except SafePickleError as error:
             self.report_not_replayed(step, NotReplayableError(f"it can't be built without unpickling it: {error}"))
             return None
@@ -214,6 +217,15 @@ def check_prompts(loaded: LoadedStep, prompts: Sequence[Any] | None) -> None:
     pairs = zip(map(serialize_messages, pinned), map(serialize_messages, prompts), strict=False)
     if different := sum(pinned_prompt != prompt for pinned_prompt, prompt in pairs):
         raise NotReplayableError(f"the prompts of {different} of {len(prompts)} rows are not those that were answered")
+
+
+def check_logprobs(loaded: LoadedStep, setting: str) -> None:
+    """Raises NotReplayableError if `setting` of the run needs log-probs that the pinned rows do not have."""
+    if not setting:
+        return
+    tensors = [batch["tensordict"] if isinstance(batch, dict) else batch.batch for batch in loaded.batches.values()]
+    if not all(LOGPROBS in {*fields.keys()} for fields in tensors):
+        raise NotReplayableError(f"its rows have no {LOGPROBS}, which {setting}=True of this run needs")
 
 
 def serialize_messages(messages: Any) -> str:

@@ -14,6 +14,8 @@ from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_metho
 from rolloutdeck.trainers.verl.plugin import trainer_v0
 from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
+VERSION_ATTRIBUTE = "_rolloutdeck_version"
+
 
 def patch(module: ModuleType) -> None:
     wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", wrap_collect_metrics)
@@ -23,10 +25,17 @@ def patch(module: ModuleType) -> None:
 
 def wrap_fit_compute_advantage(original: Callable[..., Any]) -> Callable[..., Any]:
     def _fit_compute_advantage(self: Any, *args: Any, **kwargs: Any) -> Any:
+        keep_version(self)
         with trainer_v0.follow_guidance(self):
             return original(self, *args, **kwargs)
 
     return _fit_compute_advantage
+
+
+@catch_errors
+def keep_version(trainer: Any) -> None:
+    """Keeps the version of the weights that the batch updates: verl counts it up before it collects the metrics."""
+    setattr(trainer, VERSION_ATTRIBUTE, getattr(trainer, "current_param_version", None))
 
 
 def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,5 +50,5 @@ def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
 def log_step_batch(trainer: Any, arguments: Mapping[str, Any]) -> None:
     producer, version = "", None
     if is_fully_async(trainer.config):
-        producer, version = "trainer", getattr(trainer, "current_param_version", None)
+        producer, version = "trainer", getattr(trainer, VERSION_ATTRIBUTE, None)
     trainer_v0.log_trained_batch(trainer, arguments["batch"], trainer.reward_extra_infos_dict, producer, version)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import TokenSelection, bind_arguments, catch_errors, wrap_method
+from rolloutdeck.trainers.common import EqualSampleCounter, TokenSelection, bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import evictions, guidance, rows
 from rolloutdeck.trainers.verl.plugin.marks import add_marks
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
@@ -80,12 +80,13 @@ def watch_validation(trainer: Any) -> Iterator[None]:
     owner, name = found
     original = getattr(owner, name)
     was_overridden = name in vars(owner)
-    selection = session.selection
+    selection, counter = session.selection, EqualSampleCounter()
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal selection
         result = original(*args, **kwargs)
-        batch = log_batch(session, trainer, result[0] if isinstance(result, tuple) else result, "eval", selection)
+        meta = result[0] if isinstance(result, tuple) else result
+        batch = log_batch(session, trainer, meta, "eval", selection, counter)
         selection = selection.subtract(batch.count_token_groups() if batch else 0)
         return result
 
@@ -124,8 +125,15 @@ def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @catch_errors
-def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selection: TokenSelection) -> JaggedRows:
-    """Reads a batch and logs it; its texts are decoded in the session's thread."""
+def log_batch(
+    session: VerlSession,
+    trainer: Any,
+    meta: Any,
+    split: str,
+    selection: TokenSelection,
+    counter: EqualSampleCounter | None = None,
+) -> JaggedRows:
+    """Reads a batch and logs it; its texts are decoded in the session's thread. `counter`: of the earlier batches."""
     import transfer_queue
 
     step = int(trainer.global_steps)
@@ -140,6 +148,8 @@ def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selecti
         batch_rows = batch.rows(max_tokens)
         batch.add_texts(batch_rows, tokenizer)
         add_marks(batch_rows, marks)
+        if counter is not None:
+            counter.mark_rows(batch_rows, step)
         if split == "train":
             rows.add_trainer_version(batch_rows, step - 1)  # the step updates the weights that the step before it wrote
         session.run.log_samples(batch_rows, step=step, split=split, columns="native")

@@ -61,6 +61,20 @@ def test_the_rows_are_what_the_server_reads_from_the_file(path: Path, recorded: 
     assert logger.files == [path.name] and len(expected) > 1
 
 
+def test_with_dynamic_sampling_each_row_has_its_own_reward(recorded: Recorded) -> None:
+    """Then `rewards` are those of the first generated samples, of which NeMo-RL dropped some."""
+    batch = {"content": [["a", "b"], ["c", "d"]], "rewards": [1.0, 1.0], "filtered_rewards": [0.0, 1.0]}
+    nemo_rl.record(Logger(), CONFIG).log_batched_dict_as_jsonl(batch, "train_data_step1.jsonl")
+    recorded.finish()
+    rows = recorded.rows()[1]
+    assert rows == [
+        {"prompt": "a", "response": "b", "score": 0.0}, {"prompt": "c", "response": "d", "score": 1.0},
+    ]  # fmt: skip
+    lines = [{name: [values[index]] for name, values in batch.items()} | {"idx": index} for index in (0, 1)]
+    records = [nemo_format.convert_row(line) for line in lines]
+    assert [(record.score, record.extras) for record in records] == [(0.0, {}), (1.0, {})]
+
+
 def test_metrics_have_nemos_names_and_those_of_a_monitor_are_skipped(recorded: Recorded) -> None:
     logger = nemo_rl.record(Logger(), CONFIG)
     logger.log_metrics({"loss": 0.5, "histogram/gen": [1, 2]}, 3, prefix="train")

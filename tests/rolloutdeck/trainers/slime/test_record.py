@@ -198,6 +198,8 @@ def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with
     ]  # fmt: skip
     assert [row["score"] for row in result[1][1]] == [0.75] * 4
     assert [[len(row["prompt_ids"] + row["response_ids"]) for row in rows] for _, rows in result] == [ids, ids]
+    earlier = [[row.get("earlier_equal_samples", 0) for row in rows] for _, rows in result]
+    assert earlier[0] == [0] * 4 and all(earlier[1]), "equal samples of two data sets are two samples"
     (values,) = [point["values"] for point in deck.points()]
     assert values == {"eval/aime": 0.25, "eval/aime-truncated_ratio": 0.25, "eval/gsm": 1.0, "eval/x": 3.0}
 

@@ -135,6 +135,35 @@ def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: 
     assert "rows: 32 pinned, 16 requested" in reason(0) and outcomes() == [(0, "refused")]
 
 
+def test_a_rollout_without_the_tokens_of_top_p_that_the_run_needs_is_generated(
+    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in replay.TOP_P_KEYS:
+        monkeypatch.setattr(fake_slime.Sample, name, None, raising=False)
+    plan(owner, (pin(0, owner), 0), (pin(0, owner), 1))
+    assert roll(0, rollout_top_p=0.95) == 8
+    missing = "its samples have no rollout_top_p_token_ids, rollout_top_p_token_offsets, which --rollout-top-p 0.95"
+    assert reason(0) == f"{missing} of this run needs"
+    assert roll(1, rollout_top_p=1.0) == dumped("0.pt")
+    until(lambda: len(outcomes()) == 2)
+    assert outcomes() == [(0, "refused"), (1, "hit")]
+
+
+def test_samples_need_tokens_of_top_p_only_where_slime_converts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = fake_slime.read_samples("0.pt")
+    replay.check_top_p_tokens(arguments(rollout_top_p=0.95), samples)  # an older slime, whose class has no such field
+    for name in replay.TOP_P_KEYS:
+        monkeypatch.setattr(fake_slime.Sample, name, None, raising=False)
+    for options in ({"custom_convert_samples_to_train_data_path": "a.b"}, {"debug_rollout_only": True}):
+        replay.check_top_p_tokens(arguments(rollout_top_p=0.95, **options), samples)
+    for sample in samples:
+        vars(sample).update(dict.fromkeys(replay.TOP_P_KEYS, [1]))
+    replay.check_top_p_tokens(arguments(rollout_top_p=0.95), samples)
+    samples[3].rollout_top_p_token_ids = None
+    with pytest.raises(NotReplayableError, match="have no rollout_top_p_token_ids, which --rollout-top-p 0.95"):
+        replay.check_top_p_tokens(arguments(rollout_top_p=0.95), samples)
+
+
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0), on_mismatch="stop")
     with pytest.raises(patching.ReplayStoppedError, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):

@@ -107,12 +107,25 @@ def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]
     return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tells_of_it_once(
-    two: tuple[list[Trainer], list[Any]], at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    two: tuple[list[Trainer], list[Any]],
+    at_receiver: Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    launcher: str,
 ) -> None:
+    """Not all launchers give the processes a common id. Parts of an earlier launch do not count."""
+    if launcher == "mpirun":
+        for rank, callback in enumerate(two[1]):
+            monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", f"of-rank-{rank}")
+            callback.name = f"rank{rank}"
+            callback.open_session(two[0][rank].args)
     (tmp_path / "kept/step_000001").mkdir(parents=True)
-    before = '{"attempt": "of an earlier launch", "rows": [\n{}\n]}\n'
-    (tmp_path / "kept/step_000001/.rollout-0.json.rank1").write_text(before)
+    (tmp_path / "kept/step_000001/.rollout-0.json.rank1").write_text('{"rows": [\n{}\n]}\n')
+    for callback in two[1]:
+        callback.on_train_begin(None, None, None)
     two[0][0].step(at=0)
     until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
     two[0][1].step(at=0)
@@ -148,8 +161,8 @@ def test_the_groups_with_tokens_are_complete_and_counted_over_all_processes_and_
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "groups:1")
-    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "of-all-processes")
     for rank in range(3):  # 12 rows of 2 groups: the second process has rows of both
+        monkeypatch.setenv("ROLLOUTDECK_RUN_ID", f"rank{rank}")  # not all launchers give them a common id
         trainer = Trainer(rank, world=3, num_generations=6)
         callback = joined(trl, trainer)
         trainer.step(at=0), trainer.step(at=0), trainer.step(at=1)

@@ -118,6 +118,34 @@ def test_what_does_not_fit_is_generated_with_the_reason(
     deck.down()
 
 
+@pytest.mark.parametrize(
+    ("options", "has_logprobs", "is_replayed"),
+    [
+        ({"use_vllm": True, "vllm_importance_sampling_correction": True}, False, False),
+        ({"use_vllm": True, "vllm_importance_sampling_correction": True}, True, True),
+        ({"use_vllm": True, "vllm_importance_sampling_correction": False}, False, True),
+        ({"use_vllm": False, "vllm_importance_sampling_correction": True}, False, True),
+    ],
+)
+def test_a_pin_without_the_logprobs_that_the_run_needs_is_generated(
+    trl: SimpleNamespace,
+    replay_folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, bool],
+    has_logprobs: bool,
+    is_replayed: bool,
+) -> None:
+    (replay_folder / PULL_MANIFEST).unlink()
+    if not has_logprobs:
+        document = json.loads(generation())
+        rows = [{key: value for key, value in row.items() if key != "logprobs"} for row in document["rows"]]
+        (replay_folder / "step_000002/rollout-0.json").write_text(json.dumps({**document, "rows": rows}))
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder), **options)
+    assert replayed(trainer, 2) == is_replayed
+    reason = "its rows have no logprobs, which vllm_importance_sampling_correction of this run needs"
+    assert (reason in caplog.text) != is_replayed
+
+
 def test_a_step_of_which_something_is_flagged_is_replayed_whole_or_not_at_all(
     trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ trainer: `tests/trainers/trl/test_replay.py`."""
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +101,16 @@ def test_other_tools_and_environments_are_refused_with_the_reason(
     trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), **arguments)
     assert trainer.rollout_func(["1+1?", "1+1?", "2+2?", "2+2?"], trainer)["completion_ids"] == IDS
     assert trainer.generated == 1 and f"Step 1 is not replayed: {why}" in caplog.text
+
+
+def test_a_step_with_tools_is_generated_by_a_trl_whose_loop_returns_other_values(
+    trl: SimpleNamespace, step_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "1.0.0")
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
+    trainer.step(at=0)
+    assert (trainer.generated, trainer.looped) == (1, 1)
+    assert "Step 1 is not replayed: a step with tools needs TRL 1.1 or newer" in caplog.text
 
 
 def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_round(

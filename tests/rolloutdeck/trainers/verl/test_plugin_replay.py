@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import DownloadError, ServerUnreachableError, download
 from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.verl.layout import read_requirements
 from rolloutdeck.trainers.verl.plugin import replay as plugin_replay
 from rolloutdeck.trainers.verl.plugin import rollout_skip
-from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, VerlReplay, serialize_messages
+from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, LoadedStep, VerlReplay, serialize_messages
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
     "data.train_batch_size": 2, "data.max_prompt_length": 8, "data.max_response_length": 6,
     "actor_rollout_ref.rollout.n": 2,
 }  # fmt: skip
+V1 = {"trainer.use_v1": True}
+BYPASS, LOGPROBS = "algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"
 FILES = {name: {"sha256": "0" * 64, "bytes": 1} for name in ("gen_batch.dp", "meta.json")}
 
 
@@ -134,6 +137,41 @@ def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     result, pin, reason = outcome(replay(differences=[wrong]))
     assert (result, pin) == ("refused", 5)
     assert "rows: 8 pinned, 4 requested" in reason
+
+
+@pytest.mark.parametrize(
+    ("chosen", "needing"),
+    [
+        ({BYPASS: True}, BYPASS),
+        ({**V1, BYPASS: True, LOGPROBS: True}, BYPASS),
+        ({**V1, LOGPROBS: True}, LOGPROBS),
+        ({LOGPROBS: True}, ""),
+        ({**V1, BYPASS: False, LOGPROBS: False}, ""),
+        (V1, ""),
+    ],
+)
+def test_a_batch_needs_log_probs_where_verl_fails_without_them(chosen: dict[str, bool], needing: str) -> None:
+    setting = read_requirements({**SETTINGS, **chosen}).logprobs_setting
+    assert setting == needing
+    for fields in ({"responses": 0}, {"responses": 0, "rollout_log_probs": 0}):
+        for batch in ({"tensordict": fields}, SimpleNamespace(batch=fields)):  # of V1, and of the others
+            loaded = LoadedStep(Path("3"), {Path("3/batch"): batch})
+            if needing and len(fields) == 1:
+                with pytest.raises(NotReplayableError, match=f"no rollout_log_probs, which {needing}=True"):
+                    plugin_replay.check_logprobs(loaded, setting)
+            else:
+                plugin_replay.check_logprobs(loaded, setting)
+
+
+def test_a_pin_without_the_log_probs_that_the_run_needs_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = replay()
+    requested.requirements = read_requirements({**SETTINGS, BYPASS: True})
+    loaded = LoadedStep(Path("3"), {Path("3/gen_batch.dp"): SimpleNamespace(batch={"responses": 0})})
+    monkeypatch.setattr(requested, "_find_placement", lambda step: None)
+    monkeypatch.setattr(requested, "_download", lambda placement: loaded)
+    result, pin, reason = outcome(requested)
+    assert (result, pin) == ("refused", 5)
+    assert reason == f"its rows have no rollout_log_probs, which {BYPASS}=True of this run needs"
 
 
 def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_them_out() -> None:

@@ -20,7 +20,8 @@ def read_nemo_rl(path: Path) -> Rows:
     rows: Rows = []
     for line in read_lines(path):
         values = {key: value[0] if key != "idx" else value for key, value in line.items()}
-        row: dict[str, Any] = {"score": number(values.pop("rewards"))}
+        reward = values.pop("rewards")
+        row: dict[str, Any] = {"score": number(values.pop("filtered_rewards", reward))}
         content, end = values.pop("content"), values.pop("input_lengths", None)
         values.pop("idx")
         if isinstance(content[0], dict):
@@ -35,7 +36,6 @@ def read_nemo_rl(path: Path) -> Rows:
             row |= {"prompt_ids": tokens[:first], "response_ids": tokens[first:end], "response_mask": mask[first:]}
             row["advantages"] = values.pop("advantages")[first:end]
             row["logprobs"] = values.pop("generation_logprobs")[first:end]
-            values["filtered_rewards"] = number(values["filtered_rewards"])
             values["prev_logprobs"] = values["prev_logprobs"][first:end]
         rows.append({**row, "group": row["prompt"], "extras": values})
     return rows

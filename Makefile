@@ -32,7 +32,7 @@ help:  ## list of commands
 up: $(DEMO) .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
 	$(BIN)/rolloutdeck up --demo
 
-test: packages $(DEMO) .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except those that need a real trainer
+test: packages $(DEMO) .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except test-s3, test-trainers and audit
 
 test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; TEST_PATHS selects some
 	$(BIN)/python -m pytest -n $(MORE_WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)

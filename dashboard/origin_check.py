@@ -1,4 +1,5 @@
-"""The ASGI entry of everything that uvicorn serves: checks Host, Origin, protocol version; removes the URL prefix."""
+"""The ASGI entry of everything that uvicorn serves: checks Host, Origin, protocol version and the size of bodies;
+removes the URL prefix."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from django.conf import settings
 from dashboard import permissions
 from dashboard.api import build_error_body
 from dashboard.uploads import handle_upload, is_upload_request, start_json_response
-from rolloutdeck.protocol import WIRE_HEADER, describe_wire_mismatch
+from rolloutdeck.protocol import MAX_JSON_BYTES, WIRE_HEADER, describe_wire_mismatch
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -88,7 +89,26 @@ class HostOriginCheck:
         elif is_upload_request(scope, path):
             await handle_upload(scope, receive, send, path)
         else:
-            await self.django({**scope, "path": settings.PREFIX + path, "root_path": ""}, receive, send)
+            await self.call_django({**scope, "path": settings.PREFIX + path, "root_path": ""}, receive, send)
+
+    async def call_django(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Django stores a complete body on the disk before it looks at the request. The largest ones that pages and API
+        accept are JSON; forms have at most DATA_UPLOAD_MAX_MEMORY_SIZE, which is less."""
+        length = get_header(scope, b"content-length")
+        if length.isdecimal() and int(length) > MAX_JSON_BYTES:
+            await send_too_large(send)
+            return
+        received = 0
+
+        async def receive_and_count() -> Any:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message if received <= MAX_JSON_BYTES else {"type": "http.disconnect"}
+
+        await self.django(scope, receive_and_count, send)
+        if received > MAX_JSON_BYTES:  # Django has left without a response
+            await send_too_large(send)
 
     async def websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, host = remove_url_prefix(scope["path"]), get_header(scope, b"host")
@@ -106,6 +126,11 @@ async def send_wrong_host(send: Send, host: str) -> None:
         "Set ROLLOUTDECK_PUBLIC_URL to the URL that users open."
     )
     await send_refusal(send, 400, "wrong_host", message)
+
+
+async def send_too_large(send: Send) -> None:
+    message = f"A request can have {MAX_JSON_BYTES} bytes here. Send less at once, or send a dump."
+    await send_refusal(send, 413, "too_large", message)
 
 
 async def send_refusal(send: Send, status: int, code: str, message: str) -> None:

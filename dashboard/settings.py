@@ -76,7 +76,8 @@ SECRET_KEY = env.str("ROLLOUTDECK_SECRET_KEY", "") or read_or_create_secret(DATA
 public = urlsplit(PUBLIC_URL)
 PREFIX = public.path.rstrip("/")
 FORCE_SCRIPT_NAME = PREFIX or None
-ALLOWED_HOSTS = sorted({public.hostname or "127.0.0.1", "127.0.0.1", "localhost", "[::1]"})
+public_host = public.hostname or "127.0.0.1"
+ALLOWED_HOSTS = sorted({f"[{public_host}]" if ":" in public_host else public_host, "127.0.0.1", "localhost", "[::1]"})
 CSRF_TRUSTED_ORIGINS = [f"{public.scheme}://{public.netloc}"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if public.scheme == "https" else None
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = public.scheme == "https"

@@ -179,10 +179,10 @@ def find_orphans() -> list[Problem]:
 
 def check_backups(destination: Path) -> None:
     """There is a finished backup, and each has all of its files with the hash of its manifest."""
-    from rollouts.backup import list_backups
+    from rollouts.backup import iterate_backups
     from rollouts.backup.manifest import compute_sha256
 
-    backups = list_backups(destination)
+    backups = list(iterate_backups(destination))
     assert backups, "no finished backup"
     for manifest in backups:
         assert compute_sha256(destination / manifest.name / manifest.database) == manifest.database_sha256

@@ -241,18 +241,20 @@ STATUSES = "RESTORE_STATUS", "BACKUP_STATUS"
 
 
 @pytest.mark.parametrize(
-    ("folders", "statuses", "commands", "status"),
+    ("folders", "left", "statuses", "commands", "status"),
     [
-        ([], (0, 0), ["up", "backup"], 0),
-        (["20261101T000000Z.partial"], (2, 0), ["up", "backup"], 0),  # the first backup was killed
-        (["20261101T000000Z"], (0, 0), ["restore", "up", "backup"], 0),
-        (["20261101T000000Z"], (1, 1), ["restore", "up", "backup"], 0),  # one file of the backup is damaged
-        (["20261101T000000Z"], (2, 0), ["restore"], 2),  # nothing was restored: the backups must stay as they are
-        (["20261101T000000Z"], (0, 2), ["restore", "up", "backup"], 2),
+        ([], [], (0, 0), ["up", "backup"], 0),
+        (["20261101T000000Z.partial"], [], (2, 0), ["up", "backup"], 0),  # the first backup was killed
+        (["20261101T000000Z"], [], (0, 0), ["restore", "up", "backup"], 0),
+        (["20261101T000000Z"], [], (1, 1), ["restore", "up", "backup"], 0),  # one file of the backup is damaged
+        (["20261101T000000Z"], [], (2, 0), ["restore"], 2),  # nothing was restored: the backups must stay as they are
+        (["20261101T000000Z"], [], (0, 2), ["restore", "up", "backup"], 2),
+        (["20261101T000000Z"], ["db.sqlite3"], (2, 0), ["up", "backup"], 0),  # requeued on its node
+        (["20261101T000000Z"], ["restore-incomplete"], (0, 0), ["restore", "up", "backup"], 0),
     ],
 )
 def test_a_job_of_slurm_starts_with_what_the_last_one_has_kept(
-    folders: list[str], statuses: tuple[int, int], commands: list[str], status: int, tmp_path: Path
+    folders: list[str], left: list[str], statuses: tuple[int, int], commands: list[str], status: int, tmp_path: Path
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -264,6 +266,9 @@ def test_a_job_of_slurm_starts_with_what_the_last_one_has_kept(
     for folder in folders:
         (tmp_path / "rolloutdeck-backups" / folder).mkdir(parents=True)
         (tmp_path / "rolloutdeck-backups" / folder / "manifest.json").write_text("{}")
+    for name in left:
+        (tmp_path / "rolloutdeck-1").mkdir(exist_ok=True)
+        (tmp_path / "rolloutdeck-1" / name).touch()
     variables = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "1"}
     variables |= dict(zip(STATUSES, map(str, statuses), strict=True))
     variables["PATH"] = f"{programs}:{os.environ['PATH']}"

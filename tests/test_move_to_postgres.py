@@ -67,9 +67,21 @@ def test_a_link_to_a_sample_opens_the_same_sample_after_a_move_to_postgresql(pos
         product.environ |= {"DATABASE_URL": postgres, "ROLLOUTDECK_DATA": str(product.data)}
         copying = [sys.executable, str(ROOT / "manage.py"), "copy_sqlite"]
         subprocess.run(copying, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=120)
-        (product.data / "db.sqlite3").unlink()
+        assert [path.name for path in product.data.glob("db.sqlite3*")] == ["db.sqlite3.moved"]
         product.up()
         assert read_run(product, uid) == before
         assert before["flags"]["results"][0]["sample"] == first and before["samples"]
         again = post(product, "flags/", {"sample": first, "label": "good", "reason": "truncated", "text": ""})
         assert again["id"] > before["flags"]["results"][0]["id"]
+        product.down()
+        refuse_start(product)
+        (product.data / "db.sqlite3.moved").rename(product.data / "db.sqlite3")
+        refuse_start(product)
+
+
+def refuse_start(product: Product) -> None:
+    """A start without DATABASE_URL, with an empty database or with the old rows, would delete the stored files."""
+    command = [sys.executable, "-m", "rolloutdeck", "migrate", "--data", str(product.data)]
+    environ = {**product.environ, "DATABASE_URL": ""}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode and "The files are of a PostgreSQL database: set DATABASE_URL." in done.stderr

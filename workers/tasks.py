@@ -41,7 +41,7 @@ from rollouts.models import Project
 from rollouts.queues import extend_growing_queues, has_growing_queues
 from rollouts.retention import apply_due_policies, delete_orphan_raw_files, has_due_policies
 from rollouts.sharing import delete_expired_content
-from rollouts.storage import delete_stale_shared_parts
+from rollouts.storage import StorageRefusedError, check_data_folder, delete_stale_shared_parts
 from rollouts.telemetry import start_exporter
 from workers import dispatch, liveness
 from workers.memory import interrupt_at_limit
@@ -164,6 +164,11 @@ def hourly_cleanup() -> None:
     """
     if clock.has_jumped():
         log.warning("The clock was changed. Files without a row are removed by the next cleanup.")
+        return
+    try:
+        check_data_folder()  # another server may have taken it since this worker has started
+    except StorageRefusedError as error:
+        log.error("Nothing is cleaned up. %s", error)
         return
     delete_orphan_bodies()
     delete_unpinned_bytes()

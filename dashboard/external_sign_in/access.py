@@ -13,6 +13,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -38,7 +39,8 @@ def require_access(identity: Identity) -> None:
     gets no account either."""
     groups, rules = set(identity.groups), get_rules()
     link = find_link(identity)
-    has_role = link is not None and (link.user.is_superuser or link.user.memberships.filter(group_role="").exists())
+    by_hand = Q(group_role="") | ~Q(manual_role="")
+    has_role = link is not None and (link.user.is_superuser or link.user.memberships.filter(by_hand).exists())
     if rules and not has_role and not any(rule.group in groups for rule in rules):
         if link:
             note_answer(link.user, identity)

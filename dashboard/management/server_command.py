@@ -11,6 +11,7 @@ from django.db import DatabaseError
 
 from rollouts.backup import check_data_version, describe_bytes
 from rollouts.errors import RolloutError
+from rollouts.storage import check_data_folder
 
 PROGRESS_SECONDS = 2.0
 
@@ -29,6 +30,7 @@ class ServerCommand(BaseCommand, ABC):
         try:
             if self.needs_database:
                 check_data_version()
+                check_data_folder()
             status = self.run(options)
         except RolloutError as error:
             self.stderr.write(str(error))

@@ -146,7 +146,9 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     known = None if has_body and target.always_verifies else target.build_known_response()
     if has_body and known is None:
         size = part.total if part else length or 0
-        check_disk_space(target.compute_required_space(size))
+        # Parts that other machines have received need space here too.
+        received = target.get_partial_upload(size).count_bytes() if part else 0
+        check_disk_space(target.compute_required_space(size) - received)
         warning = check_quota(run.project, size)
     return Upload(target, gzipped, part, warning), known
 

@@ -1,6 +1,5 @@
 """Receives an upload: decompresses, counts and hashes the body in chunks on its way to disk."""
 
-import fcntl
 import hashlib
 import os
 import zlib
@@ -11,11 +10,13 @@ from typing import BinaryIO
 
 from rest_framework.exceptions import Throttled
 
+from rolloutdeck.lib import try_lock
 from rolloutdeck.protocol import MAX_EXPANSION_RATIO
 from rollouts.errors import HashMismatchError, InvalidInputError, StorageUnavailableError, TooLargeError
 from rollouts.storage import append_shared_parts, delete_shared_parts, has_shared_parts, share_part
 
 CHUNK_BYTES = 1 << 20
+GZIP_PIECE_BYTES = 16 << 10  # given to zlib at once: after each member of a gzip stream it copies the rest of the piece
 # A small body may expand further: that costs little, and a collapsed model repeats a word ten thousand times.
 MIN_LIMITED_BYTES = 64 << 20
 
@@ -48,11 +49,13 @@ class UploadWriter:
 
     def _decompress(self, data: bytes) -> Iterator[bytes]:
         try:
-            while data:
-                if self.decompressor.eof:  # a gzip stream can have several members
-                    self.decompressor = zlib.decompressobj(wbits=31)
-                yield self.decompressor.decompress(data, CHUNK_BYTES)
-                data = self.decompressor.unconsumed_tail or self.decompressor.unused_data
+            for start in range(0, len(data), GZIP_PIECE_BYTES):
+                piece = data[start : start + GZIP_PIECE_BYTES]
+                while piece:
+                    if self.decompressor.eof:  # a gzip stream can have several members
+                        self.decompressor = zlib.decompressobj(wbits=31)
+                    yield self.decompressor.decompress(piece, CHUNK_BYTES)
+                    piece = self.decompressor.unconsumed_tail or self.decompressor.unused_data
         except zlib.error as error:
             raise InvalidInputError("The body has Content-Encoding: gzip, but is not a gzip stream.") from error
 
@@ -107,11 +110,9 @@ class LockedPartialUpload:
     def __init__(self, upload: PartialUpload) -> None:
         self.path, self.saved = upload.path, False
         self.file = os.fdopen(os.open(upload.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if try_lock(self.file.fileno()) is False:
             self.file.close()
-            raise Throttled(detail="Another request is sending parts of this dump. Try again in a moment.") from error
+            raise Throttled(detail="Another request is sending parts of this dump. Try again in a moment.")
         self.start = self.file.seek(0, os.SEEK_END)
         if os.fstat(self.file.fileno()).st_nlink == 0:
             self.file.close()

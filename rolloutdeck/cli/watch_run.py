@@ -191,10 +191,19 @@ class RunFollower:
         self.target.open_run()
         if self.state.is_new and not self.target.created:
             watch.recover_state(self.follower, self.target)
+        elif self.target.created and (not self.state.is_new or self.collector.upload_queue.artifacts):
+            self._forget_sent()
         self.is_open = True  # not before: a recovery that failed is repeated
         self.state.is_new = False
         self.target.attempt = self.state.attempt
         print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
+
+    def _forget_sent(self) -> None:
+        """Another server has this address now, or the run was deleted: it has nothing of what was sent."""
+        print_message(f"{self.target.name}: the server does not know this run any more. Everything is sent again.")
+        self.state.clear(self.target.attempt)
+        self.collector.upload_queue.forget_registered()
+        self._save()  # at the next start the server knows the run
 
     def _save(self) -> None:
         try:

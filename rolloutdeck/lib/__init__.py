@@ -1,4 +1,4 @@
-"""Helpers of the trainer side: environment variables, HTTP, downloads, symlinks, log lines, version.
+"""Helpers of the trainer side: environment variables, file locks, HTTP, downloads, symlinks, log lines, version.
 
 Depends on: the standard library and `rolloutdeck.protocol`.
 Invariant: a failed request raises `ServerUnreachableError` or `DownloadError`, which callers in a trainer catch.
@@ -14,6 +14,7 @@ from rolloutdeck.lazy import lazy_names
 if TYPE_CHECKING:
     from rolloutdeck.lib.download import DownloadError, DownloadLimits, DownloadProgress, download_file, hash_file
     from rolloutdeck.lib.environment import Settings
+    from rolloutdeck.lib.file_lock import try_lock
     from rolloutdeck.lib.http import (
         FileSlice,
         RunClient,
@@ -44,12 +45,13 @@ __all__ = [
     "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
     "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server", "log_or_print",
     "logger", "read_path_type", "read_safe_stat", "read_version", "record_local_server", "remove_local_server",
-    "write_private_file",
+    "try_lock", "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "download": ("DownloadError", "DownloadLimits", "DownloadProgress", "download_file", "hash_file"),
     "environment": ("Settings",),
+    "file_lock": ("try_lock",),
     "local_servers": (
         "find_home_folder", "find_local_token", "is_same_server", "list_running_servers", "load_local_server",
         "record_local_server", "remove_local_server", "write_private_file",

@@ -1,11 +1,11 @@
 """The servers that this user started with `rolloutdeck up`, recorded below `~/.rolloutdeck`.
 
-| file                        | content                                                                 |
-|-----------------------------|-------------------------------------------------------------------------|
-| `local.json`                | `url`, `token`, `data` of the default server: the one started last      |
-| `servers/{host}-{pid}.json` | the same for each running server; removed when the server stops         |
+| file                        | content                                                                    |
+|-----------------------------|----------------------------------------------------------------------------|
+| `local.json`                | `url`, `token`, `data`, `host`, `boot` of the default server: started last |
+| `servers/{host}-{pid}.json` | the same for each running server; removed when the server stops            |
 
-Only this user may read the files.
+Only this user may read the files. Several machines may share them: on each, `http://127.0.0.1:8460` is another server.
 """
 
 from __future__ import annotations
@@ -36,8 +36,16 @@ def find_home_folder(home: Path | None = None) -> Path:
 
 
 def load_local_server(home: Path | None = None) -> LocalServer:
-    """Returns `url`, `token` and `data` of the default server; {} if there is none."""
-    return _read_server(find_home_folder(home) / "local.json")
+    """Returns `url`, `token` and `data` of the default server; {} if there is none. If a server of another machine is
+    the default, whose address would be another server here, returns the one that was started last on this machine."""
+    server = _read_server(find_home_folder(home) / "local.json")
+    is_here = server.get("host") == _get_host_name() or server.get("boot") == (_read_boot_id() or "unknown")
+    if not _is_loopback(server.get("url", "")) or is_here:
+        return server
+    own = _read_servers(home)
+    if not server.get("host") and any(is_same_server(server["url"], other.get("url", "")) for other in own):
+        return server  # written by an older version
+    return own[-1] if own else {}
 
 
 def find_local_token(url: str, home: Path | None = None) -> str:
@@ -62,7 +70,7 @@ def record_local_server(url: str, token: str, data: Path) -> list[LocalServer]:
     Raises OSError if the home folder does not exist or is not writable.
     """
     others = [server for server in list_running_servers() if server.get("url") != url]
-    text = json.dumps({"url": url, "token": token, "data": str(data)})
+    text = json.dumps({"url": url, "token": token, "data": str(data), **_describe_machine()})
     home = find_home_folder()
     for folder in (home, home / "servers"):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -114,6 +122,28 @@ def _get_host_name() -> str:
     import socket
 
     return re.sub(r"[^\w.]", "_", socket.gethostname()) or "unknown"
+
+
+def _describe_machine() -> LocalServer:
+    return {"host": _get_host_name(), "boot": _read_boot_id()}
+
+
+def _read_boot_id() -> str:
+    """Returns a number of this machine since its last start, which stays if its name changes; "" if there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _is_loopback(url: str) -> bool:
+    import ipaddress
+
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_listening(url: str) -> bool:

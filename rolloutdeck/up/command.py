@@ -96,7 +96,7 @@ class ServerAddress:
 
     def __init__(self, host: str, port: int, public: str) -> None:
         self.host, self.port = host, port
-        name = HOST if host in ("0.0.0.0", "::") else host.strip("[]")
+        name = {"0.0.0.0": HOST, "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
         bracketed = f"[{name}]" if ":" in name else name
         self.direct = f"http://{bracketed}:{port}"
         self.public = public or self.direct

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from rolloutdeck.lib import try_lock
 from rolloutdeck.up.errors import StartRefusedError
 
 SOCKET_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}\Z")  # sun_path has 108 bytes; other characters need URL quoting
@@ -169,7 +169,7 @@ def acquire_data_lock(paths: ServerPaths) -> int:
     """
     handle = os.open(paths.run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
-    while not _try_lock(handle):
+    while try_lock(handle) is False:
         owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "unknown"
         if _is_running(owner) or time.monotonic() > deadline:
             os.close(handle)
@@ -179,15 +179,6 @@ def acquire_data_lock(paths: ServerPaths) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return handle
-
-
-def _try_lock(handle: int) -> bool:
-    """Returns False if another process has the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # others: the file system has no locks
-        return not isinstance(error, (BlockingIOError, PermissionError))  # SMB says EACCES
-    return True
 
 
 def _is_running(owner: str) -> bool:

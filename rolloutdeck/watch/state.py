@@ -88,6 +88,11 @@ class WatchState:
         self.previous_attempt, self.attempt_start = self.attempt, attempt_start
         self.attempt, self.last_steps = f"{base}-{self.number}", {}
 
+    def clear(self, attempt: str) -> None:
+        """Forgets what was sent. `attempt` is the first one again."""
+        self.attempt, self.number, self.previous_attempt, self.attempt_start = attempt, 1, "", 0
+        self.last_steps, self.files = {}, {}
+
     def save(self, key: tuple[str, ...]) -> None:
         """Writes the file atomically: temporary file, fsync, rename. Raises OSError."""
         data: dict[str, Any] = {"version": VERSION, "key": list(key)}

@@ -13,7 +13,7 @@ from rollouts.backup.manifest import (
     clean_pool,
     compute_sha256,
     describe_bytes,
-    list_backups,
+    iterate_backups,
     lock_destination,
     remove_backup,
     write_manifest,
@@ -26,6 +26,6 @@ from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_da
 __all__ = [
     "BackupError", "BackupResult", "Manifest", "MoveResult", "POOL_NAME", "RestoreResult", "UpgradeError",
     "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup",
-    "describe_bytes", "get_engine", "is_database_empty", "list_backups", "list_migrations", "lock_destination",
+    "describe_bytes", "get_engine", "is_database_empty", "iterate_backups", "list_migrations", "lock_destination",
     "migrate_database", "move_files", "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

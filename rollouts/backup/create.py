@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rolloutdeck.lib import read_version
-from rolloutdeck.up import PARTIAL_SUFFIX
+from rolloutdeck.up import PARTIAL_SUFFIX, list_backup_names
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import (
@@ -16,7 +16,7 @@ from rollouts.backup.manifest import (
     Manifest,
     clean_pool,
     compute_sha256,
-    list_backups,
+    iterate_backups,
     lock_destination,
     remove_backup,
     write_manifest,
@@ -48,7 +48,7 @@ def create_backup(destination: Path, keep: int = 0, progress: Progress = lambda 
     destination.mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock_destination(destination):
         remove_partial_backups(destination)
-        known = {name: entry for manifest in list_backups(destination) for name, entry in manifest.files.items()}
+        known = {name: entry for manifest in iterate_backups(destination) for name, entry in manifest.files.items()}
         started = datetime.now(UTC)
         name = choose_name(destination, started)
         partial = destination / f"{name}{PARTIAL_SUFFIX}"
@@ -92,7 +92,7 @@ def remove_partial_backups(destination: Path) -> None:
 def choose_name(destination: Path, started: datetime) -> str:
     """Returns a name by the time that sorts after all others."""
     name = started.strftime("%Y%m%dT%H%M%SZ")
-    newest = max((manifest.name for manifest in list_backups(destination)), default="")
+    newest = max(list_backup_names(destination), default="")
     if newest < name:
         return name
     base, _, number = newest.partition("-")
@@ -100,7 +100,7 @@ def choose_name(destination: Path, started: datetime) -> str:
 
 
 def remove_old_backups(destination: Path, keep: int) -> list[str]:
-    names = [manifest.name for manifest in list_backups(destination)]
+    names = list_backup_names(destination)
     old = names[:-keep] if keep else []
     for name in old:
         remove_backup(destination, name)

@@ -6,7 +6,7 @@ DIR/20261123T231500Z/            one backup: the database and manifest.json
 DIR/20261123T231500Z.partial/    one that did not finish
 """
 
-import fcntl
+import errno
 import json
 import os
 import shutil
@@ -17,6 +17,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck.lib import try_lock
 from rolloutdeck.up import MANIFEST_NAME, PARTIAL_SUFFIX, list_backup_names
 from rollouts.backup.errors import BackupError
 
@@ -78,23 +79,33 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
     temporary.replace(folder / MANIFEST_NAME)
 
 
-def list_backups(destination: Path) -> list[Manifest]:
-    """Returns the finished backups, oldest first. Raises BackupError."""
-    return [read_manifest(destination / name) for name in list_backup_names(destination)]
+def iterate_backups(destination: Path) -> Iterator[Manifest]:
+    """Yields the finished backups, oldest first. Each has the names of all files, so they are read one by one. Raises
+    BackupError."""
+    return (read_manifest(destination / name) for name in list_backup_names(destination))
 
 
 @contextmanager
 def lock_destination(destination: Path) -> Iterator[None]:
     """Raises BackupError if another backup or restore uses the folder."""
-    handle = os.open(destination / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    handle = open_lock_file(destination)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BackupError(f"Another command uses {destination}. Wait until it has ended.") from None
+        if try_lock(handle) is False:
+            raise BackupError(f"Another command uses {destination}. Wait until it has ended.")
         yield
     finally:
         os.close(handle)
+
+
+def open_lock_file(destination: Path) -> int:
+    """A restore may read from a copy that nobody can write."""
+    path = destination / "lock"
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        return os.open(path if path.exists() else destination, os.O_RDONLY)
 
 
 def remove_backup(destination: Path, name: str) -> None:
@@ -106,7 +117,7 @@ def remove_backup(destination: Path, name: str) -> None:
 
 def clean_pool(destination: Path) -> int:
     """Removes files that no backup names. Returns their number."""
-    named = {name for manifest in list_backups(destination) for name in manifest.files}
+    named = {name for manifest in iterate_backups(destination) for name in manifest.files}
     pool, removed = destination / POOL_NAME, 0
     for path in pool.rglob("*"):
         if path.is_file() and path.relative_to(pool).as_posix() not in named:

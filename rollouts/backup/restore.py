@@ -1,7 +1,7 @@
 """Restores a backup into a new data folder."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import connection
 
 from rolloutdeck.lib import read_version
-from rolloutdeck.up import RESTORE_MARKER
+from rolloutdeck.up import RESTORE_MARKER, list_backup_names
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
-from rollouts.backup.manifest import POOL_NAME, Manifest, compute_sha256, list_backups, lock_destination
+from rollouts.backup.manifest import POOL_NAME, Manifest, compute_sha256, lock_destination, read_manifest
 from rollouts.lib import find_unknown_migrations
 from rollouts.storage import (
     StorageRefusedError,
@@ -48,7 +48,7 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
     if not marker.exists():
         raise BackupError(f"{data} is not prepared. Call `rolloutdeck restore`.")
     with lock_destination(destination):
-        manifest = select_backup(list_backups(destination), name, destination)
+        manifest = select_backup(destination, name)
         check_version(manifest)
         restore_id = marker.read_text(encoding="ascii").strip()
         check_database(manifest, restore_id)
@@ -67,13 +67,13 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
     return RestoreResult(manifest, damaged)
 
 
-def select_backup(backups: Sequence[Manifest], name: str, destination: Path) -> Manifest:
-    names = [manifest.name for manifest in backups]
+def select_backup(destination: Path, name: str) -> Manifest:
+    names = list_backup_names(destination)
     if not names:
         raise BackupError(f"There is no finished backup in {destination}.")
     if name and name not in names:
         raise BackupError(f"There is no backup {name} in {destination}. It has: {', '.join(names)}.")
-    return backups[names.index(name) if name else -1]
+    return read_manifest(destination / (name or names[-1]))
 
 
 def check_version(manifest: Manifest) -> None:

@@ -1,10 +1,11 @@
 """Migrates the database to this version so that a failure leaves it as it was, and refuses one of a newer version."""
 
+import fcntl
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from django.core.management.base import OutputWrapper
@@ -57,21 +58,40 @@ def migrate_database(log: OutputWrapper) -> None:
     `<name>.before-<version>`. PostgreSQL: one transaction.
     """
     check_connection()
-    check_data_version()
+    with lock_sqlite_upgrade():
+        check_data_version()
+        try:
+            if get_engine() == "postgresql" or is_database_empty():
+                apply_migrations(stdout=log)
+            elif has_pending_migrations():
+                migrate_sqlite_copy(log)
+        except UpgradeError:
+            raise
+        except Exception as error:
+            message = (
+                f"The database was not upgraded to Rolloutdeck {read_version()}, nothing was changed: {error}. "
+                "The version that used it before still works."
+            )
+            raise UpgradeError(message) from error
+        record_data_version()
+
+
+@contextmanager
+def lock_sqlite_upgrade() -> Iterator[None]:
+    """Waits until no other process changes the tables of an SQLite database: all use the same name for the copy. Before
+    that no connection may be open, since the other process replaces the file. PostgreSQL: see `lock_tables`."""
+    if get_engine() != "sqlite":
+        yield
+        return
+    folder = get_data_root() / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / "upgrade.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if get_engine() == "postgresql" or is_database_empty():
-            apply_migrations(stdout=log)
-        elif has_pending_migrations():
-            migrate_sqlite_copy(log)
-    except UpgradeError:
-        raise
-    except Exception as error:
-        message = (
-            f"The database was not upgraded to Rolloutdeck {read_version()}, nothing was changed: {error}. "
-            "The version that used it before still works."
-        )
-        raise UpgradeError(message) from error
-    record_data_version()
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def migrate_sqlite_copy(log: OutputWrapper) -> None:
@@ -84,7 +104,8 @@ def migrate_sqlite_copy(log: OutputWrapper) -> None:
         copy_sqlite_file(path, copy)
         with use_sqlite_file(copy):
             apply_migrations(stdout=log)
-        with closing(sqlite3.connect(copy)) as migrated:
+        # Without `rw` it would create an empty database if the copy were gone.
+        with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?mode=rw", uri=True)) as migrated:
             migrated.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
         replace_sqlite_file(path, copy)
     finally:

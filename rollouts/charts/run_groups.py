@@ -23,7 +23,7 @@ SEEDS: Final = "seeds"
 TAG: Final = "tag:"
 # Keys of a configuration that differ between runs that are repetitions of each other.
 REPETITION_KEY: Final = re.compile(
-    r"(^|[._/])(\w*seed|(experiment|run|exp)_?name|output_dir|logging_dir|default_local_dir|save_path)$", re.IGNORECASE
+    r"(seed|(^|[._/])((experiment|run|exp)_?name|output_dir|logging_dir|default_local_dir|save_path))$", re.IGNORECASE
 )
 
 

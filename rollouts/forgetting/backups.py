@@ -28,7 +28,7 @@ from rollouts.backup import (
     compute_sha256,
     count_rows,
     get_engine,
-    list_backups,
+    iterate_backups,
     list_migrations,
     lock_destination,
     remove_backup,
@@ -65,12 +65,11 @@ def forget_in_backups(
     parse_prompt_key(key)
     result = BackupForgetting()
     with lock_destination(destination):
-        backups = list_backups(destination)
-        fixed = [manifest.name for manifest in backups if not can_change(manifest)]
+        fixed = [manifest.name for manifest in iterate_backups(destination) if not can_change(manifest)]
         if fixed and not remove:
             message = "cannot be changed, because they have a copy of PostgreSQL or this server uses it"
             raise BackupError(f"These backups {message}: {', '.join(fixed)}. --remove-backups removes them.")
-        for manifest in backups:
+        for manifest in iterate_backups(destination):
             if manifest.name in fixed:
                 remove_backup(destination, manifest.name)
                 result.removed.append(manifest.name)

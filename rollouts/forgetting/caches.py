@@ -1,4 +1,7 @@
-"""Clears the caches in memory of what was forgotten: on this machine at once, on the others within `LOOK_SECONDS`."""
+"""Clears the caches in memory of what was forgotten: on this machine at once, on the others within `LOOK_SECONDS`.
+
+Copies of a bucket's files that nobody used for a day go too, on machines that add no files to their cache.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from django.db.models import Max
 
 from rollouts.lib import clear_caches, clear_outdated
 from rollouts.models import ForgottenPrompt
+from rollouts.storage import remove_unused_copies
 
 LOOK_SECONDS: Final = 30.0
 
@@ -25,10 +29,13 @@ class DatabaseLook:
         self.newest: datetime | None = None
         self.is_first = True
 
-    def has_news(self) -> bool:
+    def is_due(self) -> bool:
         if time.monotonic() - self.at < LOOK_SECONDS:
             return False
         self.at = time.monotonic()
+        return True
+
+    def has_news(self) -> bool:
         try:
             newest = ForgottenPrompt.objects.aggregate(newest=Max("finished_at"))["newest"]
         except DatabaseError:  # the request or task says so
@@ -44,5 +51,7 @@ look = DatabaseLook()
 def clear_forgotten_texts() -> None:
     """Call it before a request or a task."""
     clear_outdated()
-    if settings.STORAGE_URL and look.has_news():
-        clear_caches()
+    if settings.STORAGE_URL and look.is_due():
+        if look.has_news():
+            clear_caches()
+        remove_unused_copies()

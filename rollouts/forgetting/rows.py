@@ -16,6 +16,7 @@ from rollouts.forgetting.pending import add_pending
 from rollouts.forgetting.raw_dumps import drop_raw_dumps
 from rollouts.forgetting.texts import SearchText
 from rollouts.indexing import rebuild_step
+from rollouts.ingest import mark_superseded_steps
 from rollouts.labels import exclude_labels
 from rollouts.live import notify_run_changed
 from rollouts.maintenance import remove_unused_rows
@@ -49,17 +50,20 @@ IDS_PER_QUERY = 500
 
 def remove_samples(forgotten: ForgottenPrompt, matches: BodyMatches, text: SearchText | None) -> None:
     """Removes the rows step by step. Those that only contain the text go first: while a row with the key remains, a
-    command that was killed finds the text again. Raises ConflictError if workers change a step again and again."""
+    command that was killed finds the text again. Raises ConflictError if workers change a step again and again, and
+    StorageUnavailableError if another body of a step is missing or damaged."""
     keys = forgotten.all_keys()
     with_key = {dump for dump, ordinals in matches.ordinals.items() if ordinals - matches.added.get(dump, set())}
     steps = group_by_step(matches.dumps[pk] for pk, ordinals in matches.ordinals.items() if ordinals)
     for dumps in sorted(steps, key=lambda dumps: any(dump.pk in with_key for dump in dumps)):
         found = matches
+        reason: BaseException | None = None
         for _try in range(MAX_TRIES):
             try:
                 remove_step_rows(forgotten, dumps, found.ordinals)
                 break
-            except StepChangedError:
+            except StepChangedError as error:
+                reason = error.__cause__
                 position = get_step_position(dumps[0])
                 paths = Segment.objects.filter(dumps__in=Dump.objects.filter(**position)).values_list("path", flat=True)
                 found = find_body_matches(forgotten.project, keys, text, list(paths))
@@ -68,6 +72,8 @@ def remove_samples(forgotten: ForgottenPrompt, matches: BodyMatches, text: Searc
                 if not dumps:
                     break
         else:
+            if isinstance(reason, StorageUnavailableError):
+                raise reason
             raise ConflictError(f"Step {dumps[0].step} of {dumps[0].run} changes all the time. Run the command again.")
 
 
@@ -142,6 +148,7 @@ def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept
             add_pending(forgotten, [f"bodies/{segment.path}"])
             segment.delete()
     notify_run_changed(step.run, split=step.split, step=step.step)
+    mark_superseded_steps(step.run)  # without samples, a step hides no step of an earlier attempt
 
 
 def point_dump(dump: Dump, kept: OtherRows) -> None:

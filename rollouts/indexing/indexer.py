@@ -27,7 +27,7 @@ from rollouts.formats import FORMAT_NAMES, HEAD_BYTES, METRIC_FORMATS, find_tabl
 from rollouts.indexing import append_chunks, artifact_dumps, correctness, split_steps
 from rollouts.indexing.forgotten import drop_forgotten_artifact, drop_forgotten_bytes
 from rollouts.indexing.reading import BAD_LINE, FORGOTTEN, ClaimLostError, DumpReading, clean_message
-from rollouts.indexing.reconcile import reconcile_step
+from rollouts.indexing.reconcile import find_step_dumps, load_index_rows, reconcile_step
 from rollouts.indexing.renamed_samples import find_renamed_samples, move_user_records
 from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.ingest import mark_superseded_steps
@@ -135,8 +135,9 @@ def store_failure(dump: Dump, error: RolloutError) -> None:
 
 
 def is_outage(dump: Dump, error: RolloutError) -> bool:
-    """Whether the storage does not answer, which says nothing about the dump. A missing file is no outage."""
-    is_refused = isinstance(error, StorageUnavailableError) and not isinstance(error.__cause__, FileNotFoundError)
+    """Whether the storage does not answer, which says nothing about the dump. A file that is missing or damaged is no
+    outage."""
+    is_refused = isinstance(error, StorageUnavailableError) and not storage.is_file_lost(error.__cause__)
     return is_refused and dump.received_at > timezone.now() - MAX_OUTAGE
 
 
@@ -163,10 +164,7 @@ def index_claimed_dump(dump: Dump) -> None:
 
 def read_dump(dump: Dump) -> None:
     if dump.is_final or (dump.segment and artifact_dumps.is_artifact_file_missing(dump)):
-        # Its body is all that remains of its bytes.
-        with transaction.atomic():
-            finish_dump(DumpReading(dump, "", skipped=Counter(dump.left_out)))
-        return
+        return keep_body(dump)
     with open_dump(dump) as stream:
         dump_format = dump.format or find_table_format(dump.columns)
         form = select_format(remove_compression_ending(dump.source), read_head(dump), dump_format)
@@ -180,7 +178,7 @@ def read_dump(dump: Dump) -> None:
             if dump.step is None:
                 with open_dump(dump) as again:
                     others = (item for item in form.read(again, context) if isinstance(item, Record))
-                    has_several_steps = split_steps.has_several_steps(others)
+                    has_several_steps = split_steps.has_several_steps(reading.keep_claim(others))
                 if has_several_steps:
                     return index_steps(reading, records)
             return index_samples(reading, records)
@@ -188,6 +186,25 @@ def read_dump(dump: Dump) -> None:
             if isinstance(first, MetricPoint):
                 dump.rows = append_points(dump.run, dump.attempt, reading.select(MetricPoint, chain([first], items)))
             finish_dump(reading)
+
+
+def keep_body(dump: Dump) -> None:
+    """Finishes a dump whose body is all that remains of its bytes. If its step has other dumps, their order decides
+    which rows are visible: it may have changed since."""
+    with transaction.atomic():
+        has_body = dump.segment_id is not None and dump.step is not None
+        if has_body and find_step_dumps(dump).exclude(pk=dump.pk).exists():
+            assert dump.step is not None
+            step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
+            dump.refresh_from_db(fields=["segment", "segment_offset", "rows", "left_out", "problems"])
+            try:
+                with transaction.atomic():
+                    rows = reconcile_step(step, dump, load_index_rows(dump))
+            except StorageUnavailableError as error:
+                log.warning("The rows of step %s stay as they are: %s", step.pk, error)
+            else:
+                recompute_step_stats(step, None if correctness.apply_correctness_rule(step) else rows)
+        finish_dump(DumpReading(dump, "", skipped=Counter(dump.left_out), problems=dump.problems))
 
 
 @contextmanager
@@ -217,7 +234,8 @@ def read_head(dump: Dump) -> bytes:
 
 def index_steps(reading: DumpReading, records: Iterator[Record]) -> None:
     """Creates a dump for each step and indexes it. If this worker is killed, the sweep finds the other dumps."""
-    step_dumps = split_steps.split_by_step(reading.dump, reading.leave_out_forgotten(records))
+    kept = reading.leave_out_forgotten(reading.keep_claim(records))
+    step_dumps = split_steps.split_by_step(reading.dump, kept, reading.renew_claim)
     with transaction.atomic():
         finish_dump(reading)
     for dump in step_dumps:
@@ -269,6 +287,8 @@ def finish_dump(reading: DumpReading) -> None:
     """Updates the dump's row and notifies. Raises ClaimLostError if this worker has lost its claim."""
     dump = reading.dump
     claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
+    # Without a new body the dump keeps its own, which compaction may move at any time.
+    body = {"segment": dump.segment, "segment_offset": dump.segment_offset} if reading.path else {}
     if not claimed.update(
         state=dump.state if dump.state == Dump.State.SUPERSEDED else Dump.State.INDEXED,
         message="",
@@ -278,9 +298,8 @@ def finish_dump(reading: DumpReading) -> None:
         left_out=dict(reading.skipped),
         rejected=reading.skipped[BAD_LINE],
         problems=reading.problems,
-        segment=dump.segment,
-        segment_offset=dump.segment_offset,
         indexed_at=timezone.now(),
+        **body,
     ):
         raise ClaimLostError("Another worker has taken it over.")
     if reading.forgotten and not dump.is_final:

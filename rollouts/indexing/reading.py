@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from rollouts.samples import IndexRowBuilder, LineProblem, MetricPoint, Record, 
 
 Item = Record | MetricPoint | LineProblem | SkippedRow
 T = TypeVar("T", Record, MetricPoint)
+RENEW_SECONDS = 30.0  # between two renewals of the claim while records are read that are not stored yet
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
 BATCH_BYTES = 8 << 20  # of the dump: limits the memory of records that have few texts and many other values
@@ -58,6 +60,7 @@ class DumpReading:
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
     forgotten: frozenset[str] = frozenset()
+    renewed_at: float = field(default_factory=monotonic)
     get_prompt_key: Callable[[str], str] = field(default_factory=lambda: lru_cache(BATCH_ROWS)(compute_prompt_key))
 
     def __post_init__(self) -> None:
@@ -117,6 +120,20 @@ class DumpReading:
                 self.skipped[FORGOTTEN] += 1
             else:
                 yield record
+
+    def keep_claim(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields the records, and renews the claim meanwhile. Raises ClaimLostError."""
+        for record in records:
+            self.renew_claim()
+            yield record
+
+    def renew_claim(self) -> None:
+        """Does nothing if that is not due yet. Raises ClaimLostError."""
+        if monotonic() - self.renewed_at < RENEW_SECONDS:
+            return
+        if not self.dump.renew():
+            raise ClaimLostError("Another worker has taken it over.")
+        self.renewed_at = monotonic()
 
     def write_batch(self, batch: list[Record], body: Path) -> None:
         if self.writer and not self.dump.renew():

@@ -7,6 +7,7 @@ dumps contain remain as hidden rows.
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from django.db.models import QuerySet
 
 from rollouts import samples
@@ -14,15 +15,19 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.formats import ADDITIVE_FORMATS
 from rollouts.indexing.merge import merge_dumps
 from rollouts.models import Dump, DuplicateSource, Sample, Step, StepTemplate, get_step_position
+from rollouts.storage import is_file_lost
 
 MAX_RETURNED_ROWS = 20_000  # tuples in memory
 
 
-def reconcile_step(step: Step, dump: Dump, index_rows: samples.IndexRowBuilder) -> list[samples.IndexRow] | None:
+def reconcile_step(
+    step: Step, dump: Dump, index_rows: samples.IndexRowBuilder, *, needs_all_bodies: bool = False
+) -> list[samples.IndexRow] | None:
     """Rewrites the rows of a step after `dump` was indexed, and sets `dump.state`. The caller holds the step's lock.
 
     `index_rows` are the rows of `dump`. Returns the rows of the step, None if they are many. Sample ids are stable, so
-    links and flags remain valid.
+    links and flags remain valid. Raises StorageUnavailableError if the body of another dump is missing or damaged. Such
+    a dump counts as if it had no body if it is failed, and, unless `needs_all_bodies`, while it waits to be indexed.
     """
     dumps = sorted([*find_step_dumps(dump).exclude(pk=dump.pk), dump], key=lambda dump: (dump.received_at, dump.pk))
     current, superseded = partition_versions(dumps)
@@ -36,9 +41,25 @@ def reconcile_step(step: Step, dump: Dump, index_rows: samples.IndexRowBuilder) 
         samples.restore_numbers(step)
         store_templates(step, index_rows.templates)
         return returned
-    rows, duplicates, templates = merge_dumps(
-        step.pk, current, superseded, lambda other: index_rows if other.pk == dump.pk else load_index_rows(other)
-    )
+    lost: list[Dump] = []
+
+    def load_rows(other: Dump) -> samples.IndexRowBuilder:
+        if other.pk == dump.pk:
+            return index_rows
+        try:
+            return load_index_rows(other)
+        except StorageUnavailableError:
+            is_given_up = other.state == Dump.State.FAILED
+            if not is_given_up and (needs_all_bodies or not other.will_be_indexed):
+                raise
+            lost.append(other)
+            return samples.IndexRowBuilder()
+
+    rows, duplicates, templates = merge_dumps(step.pk, current, superseded, load_rows)
+    if lost:
+        current, superseded = partition_versions([other for other in dumps if other not in lost])
+        set_states(dump, current, superseded)
+        rows, duplicates, templates = merge_dumps(step.pk, current, superseded, load_rows)
     samples.insert_index_rows(rows)
     DuplicateSource.objects.bulk_create(duplicates, batch_size=5000)
     samples.restore_numbers(step)
@@ -72,14 +93,20 @@ def store_templates(step: Step, templates: Sequence[samples.Template]) -> None:
 def reconcile_step_again(step: Step) -> None:
     """Rewrites the rows of a step from the bodies of its dumps. The caller holds the step's lock.
 
-    Raises StorageUnavailableError if a body is missing.
+    Raises StorageUnavailableError if the body of a dump that is not failed is missing or damaged.
     """
-    if last := find_step_dumps(step).order_by("-pk").first():
-        reconcile_step(step, last, load_index_rows(last))
-    else:
-        Sample.objects.filter(step=step).delete()
-        DuplicateSource.objects.filter(dump__in=Dump.objects.filter(**get_step_position(step))).delete()
-        store_templates(step, [])
+    for last in find_step_dumps(step).order_by("-pk"):
+        try:
+            index_rows = load_index_rows(last)
+        except StorageUnavailableError:
+            if last.state != Dump.State.FAILED:
+                raise
+            continue
+        reconcile_step(step, last, index_rows, needs_all_bodies=True)
+        return
+    Sample.objects.filter(step=step).delete()
+    DuplicateSource.objects.filter(dump__in=Dump.objects.filter(**get_step_position(step))).delete()
+    store_templates(step, [])
 
 
 def find_step_dumps(row: Step | Dump) -> QuerySet[Dump]:
@@ -127,15 +154,24 @@ def set_states(dump: Dump, current: Sequence[Dump], superseded: Sequence[Dump]) 
 
 
 def load_index_rows(dump: Dump) -> samples.IndexRowBuilder:
-    """Returns the index rows of a dump, built from its body. Raises StorageUnavailableError if the body is missing."""
+    """Returns the index rows of a dump, built from its body.
+
+    Raises StorageUnavailableError if the body is missing or damaged, OSError if the disk or the bucket does not answer.
+    """
     try:
-        return build_index_rows(dump)
-    except FileNotFoundError:  # the body was just moved into a segment
-        dump.refresh_from_db()
-    try:
-        return build_index_rows(dump)
-    except FileNotFoundError as error:
-        raise StorageUnavailableError(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
+        try:
+            return build_index_rows(dump)
+        except FileNotFoundError:  # the body was just moved into a segment
+            dump.refresh_from_db()
+            return build_index_rows(dump)
+    except (OSError, pa.ArrowException) as error:
+        if not is_file_lost(error):
+            raise
+        is_missing = isinstance(error, FileNotFoundError)
+        problem = "is not on the disk" if is_missing else f"is damaged ({error})"
+        raise StorageUnavailableError(
+            f"The body of dump {dump.pk} {problem}; index the run again, or run `rolloutdeck fsck --repair`."
+        ) from error
 
 
 def build_index_rows(dump: Dump) -> samples.IndexRowBuilder:

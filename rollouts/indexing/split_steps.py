@@ -5,7 +5,7 @@ The new dumps have the same identities when the dump is indexed again. The origi
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,19 @@ def iter_with_steps(records: Iterable[Record]) -> Iterator[tuple[Record, int]]:
         yield record, last
 
 
-def split_by_step(dump: Dump, records: Iterable[Record]) -> list[Dump]:
-    """Returns the new dumps, ordered by step. Raises StorageUnavailableError."""
-    files = StepFiles()
+def split_by_step(dump: Dump, records: Iterable[Record], renew_claim: Callable[[], None]) -> list[Dump]:
+    """Returns the new dumps, ordered by step. `renew_claim` is called before each of them. Raises
+    StorageUnavailableError."""
+    files, step_dumps = StepFiles(), []
     try:
         for record, step in iter_with_steps(records):
             files.add(step, serialize_record(record))
         files.flush()
-        return [accept_step_dump(dump, step, path) for step, path in sorted(files.paths.items())]
+        correct_arrivals(dump)
+        for step, path in sorted(files.paths.items()):
+            renew_claim()
+            step_dumps.append(accept_step_dump(dump, step, path))
+        return step_dumps
     finally:
         for path in files.paths.values():
             path.unlink(missing_ok=True)
@@ -88,10 +93,20 @@ def serialize_record(record: Record) -> bytes:
     return to_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
+def correct_arrivals(dump: Dump) -> None:
+    """Parts that an earlier version made have arrived when a worker split the file, which is later than any part that
+    is made now. They get the time of the first version of the file; the versions raise it when they are split again."""
+    same_source = Dump.objects.filter(**{name: getattr(dump, name) for name in ("run", "attempt", *COPIED_FIELDS)})
+    arrivals = list(same_source.filter(step=None).values_list("received_at", flat=True))
+    parts = same_source.exclude(step=None).exclude(received_at__in=arrivals)
+    parts.update(received_at=min(arrivals, default=dump.received_at))
+
+
 def accept_step_dump(dump: Dump, step: int, path: Path) -> Dump:
+    """The new dump has arrived when `dump` did, whenever a worker splits it."""
     copied = {name: getattr(dump, name) for name in COPIED_FIELDS}
     # The columns have our names now.
     header = DumpHeader(attempt=dump.attempt.key, step=step, format=get_part_format(dump), **copied)
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return accept_dump(dump.run, header, sha256, path, path.stat().st_size)[0]
+    return accept_dump(dump.run, header, sha256, path, path.stat().st_size, dump.received_at)[0]

@@ -21,6 +21,7 @@ REWARD_BINS = ["<0", "0", "(0, 0.5)", "[0.5, 1)", "1"]
 
 MAX_PARTS = 24  # of a step; its most frequent ones
 MAX_PART = 1e100  # larger values would make a mean infinite
+MIN_HISTOGRAM_ULPS = 16  # a smaller range has no room for ten bins: numpy refuses it
 
 
 class SampleStats(NamedTuple):
@@ -48,7 +49,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
     """Writes the step's statistics, from its visible rows. The caller holds the row's lock (`StepQuerySet.get_locked`).
 
     `index_rows`: the step's rows, if the caller has just written them. If samples of the step were dropped, only the
-    flags are counted and the ranges computed again: the other statistics remain those of all samples.
+    samples and flags are counted and the ranges computed again: the other statistics remain those of all samples.
     """
     if index_rows is None:
         stored = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
@@ -57,7 +58,8 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
         rows = [SampleStats._make(get_stat_values(row)) for row in index_rows if row[FIELD_POSITIONS["visible"]]]
     if step.dropped:
         flags = Label.objects.count_flagged_samples(step)
-        kept: dict[str, Any] = {"flags": flags, "ranges": compute_ranges(rows)}
+        samples = max(step.samples, step.dropped + len(rows))  # more have arrived since
+        kept: dict[str, Any] = {"samples": samples, "flags": flags, "ranges": compute_ranges(rows)}
         Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), **kept)
         step.refresh_from_db()
         return
@@ -120,15 +122,15 @@ def compute_score_stats(scores: npt.NDArray[np.float64]) -> dict[str, Any]:
 def build_histogram(values: npt.NDArray[np.float64]) -> dict[str, Any]:
     """Returns {"edges": n + 1 numbers, "counts": n, "labels": n texts}.
 
-    The bins are the five of `REWARD_BINS` if all scores are between -1 and 1, else ten of equal width. In the five, an
-    edge that occurs twice bounds the bin of exactly that value.
+    The bins are the five of `REWARD_BINS` if all scores are between -1 and 1, else ten of equal width, or one if the
+    scores differ by rounding only. In the five, an edge that occurs twice bounds the bin of exactly that value.
     """
     low, high = float(values.min()), float(values.max())
     if low >= -1 and high <= 1:
         masks = (values < 0, values == 0, (values > 0) & (values < 0.5), (values >= 0.5) & (values < 1), values == 1)
         counts = [int(np.count_nonzero(mask)) for mask in masks]
         return {"edges": [-1.0, 0.0, 0.0, 0.5, 1.0, 1.0], "counts": counts, "labels": REWARD_BINS}
-    if low == high:
+    if high - low <= MIN_HISTOGRAM_ULPS * np.spacing(max(abs(low), abs(high))):
         return {"edges": [low, high], "counts": [len(values)], "labels": [f"{low:g}"]}
     bin_counts, edges = np.histogram(values, bins=10)
     labels = [f"{start:.3g} … {end:.3g}" for start, end in zip(edges, edges[1:], strict=False)]

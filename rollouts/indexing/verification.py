@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rolloutdeck.watch import remove_compression_ending
 from rollouts import samples
-from rollouts.errors import RolloutError
+from rollouts.errors import RolloutError, StorageUnavailableError
 from rollouts.formats import TOKEN_ONLY_FORMATS, select_format
 from rollouts.indexing.artifact_dumps import build_dump_context
 from rollouts.indexing.indexer import open_dump
 from rollouts.indexing.reading import DumpReading, iter_batches
+from rollouts.models import Dump
 from rollouts.samples import Record
-
-if TYPE_CHECKING:
-    from rollouts.models import Dump
+from rollouts.storage import is_file_lost
 
 
 def find_body_difference(dump: Dump) -> str:
     """Reads the raw bytes again and compares each value of each row. Returns "" if the body reproduces them, else why
-    not. A body that an older version wrote may differ: then the raw bytes have more."""
+    not. A body that an older version wrote may differ: then the raw bytes have more. Raises StorageUnavailableError if
+    the files cannot be read now, which says nothing about them."""
     if dump.format in TOKEN_ONLY_FORMATS:
         return "it has tokens only, and may be read again with a tokenizer"
     difference = compare_with_raw(dump, continues_counts=True)
@@ -44,7 +43,17 @@ def compare_with_raw(dump: Dump, *, continues_counts: bool) -> str:
     except MemoryError:
         return "reading it again needs more memory than a worker may use"
     except (RolloutError, OSError, pa.ArrowException) as error:
+        if is_temporary(dump, error):
+            raise StorageUnavailableError(f"Dump {dump.pk} cannot be compared with its body now: {error}") from error
         return f"it cannot be read: {error}"
+
+
+def is_temporary(dump: Dump, error: Exception) -> bool:
+    """Whether the disk or the bucket does not answer, or compaction has moved the body since the dump was loaded."""
+    cause = error.__cause__ if isinstance(error, StorageUnavailableError) else error
+    if isinstance(error, FileNotFoundError):
+        return not Dump.objects.filter(pk=dump.pk, segment=dump.segment_id).exists()
+    return isinstance(cause, OSError) and not is_file_lost(cause)
 
 
 def compare_rows(dump: Dump, reading: DumpReading, records: Iterator[Record]) -> str:

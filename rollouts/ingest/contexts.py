@@ -11,7 +11,7 @@ from django.db import transaction
 
 from rollouts.errors import InvalidInputError
 from rollouts.ingest.attempts import get_or_create_attempt
-from rollouts.lib import redact_command, redact_text, replace_unstorable
+from rollouts.lib import redact_command, redact_text
 from rollouts.live import notify_run_changed
 from rollouts.models import AttemptContext, Run
 
@@ -91,7 +91,8 @@ def parse_object(facts: Mapping[str, Any], name: str) -> Mapping[Any, Any]:
 
 
 def clean(value: object) -> str:
-    return redact_text(replace_unstorable(value))[:MAX_TEXT_CHARS] if isinstance(value, str) else ""
+    """Redacts more than is kept: what is cut off may say that the text before it is secret."""
+    return redact_text(value[:MAX_ARGUMENT_CHARS])[:MAX_TEXT_CHARS] if isinstance(value, str) else ""
 
 
 def parse_count(value: object) -> int | None:

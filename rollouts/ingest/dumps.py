@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.ingest.attempts import FILES_ATTEMPT_KEY, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
-from rollouts.models import Dump, Run
+from rollouts.models import Dump, Run, get_step_position
 from rollouts.storage import confirm_raw_dump, is_raw_dump_stored, store_raw_dump
 
 # A worker usually receives the task within milliseconds. The sweep sends a dump again when it is older than this.
@@ -111,23 +111,48 @@ def requeue_resent_dump(dump: Dump) -> Dump:
     return dump
 
 
+def move_arrival(dump: Dump, received_at: datetime) -> Dump:
+    """Moves the time of arrival of a dump forward, never back: equal bytes of a step may be in several versions of a
+    file. Queues the dump again if another dump of the step arrived in between, since their order changes."""
+    if received_at <= dump.received_at:
+        return dump
+    others = Dump.objects.filter(**get_step_position(dump)).exclude(pk=dump.pk)
+    changed = Dump.objects.filter(pk=dump.pk, received_at__lt=received_at)
+    if others.filter(received_at__range=(dump.received_at, received_at)).exists():
+        changed.requeue(timezone.now() + FIRST_SWEEP_DELAY, received_at=received_at)
+    else:
+        changed.update(received_at=received_at)
+    dump.refresh_from_db()
+    return dump
+
+
 def fill_source(header: DumpHeader, sha256: str) -> DumpHeader:
     """Returns the header with a source. The default is made of the hash, so a repeated upload is the same dump."""
     return header if header.source else replace(header, source=f"upload:{sha256[:32]}")
 
 
-def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Path, size: int) -> tuple[Dump, bool]:
+def accept_dump(
+    run: Run,
+    header: DumpHeader,
+    sha256: str,
+    uncompressed_path: Path,
+    size: int,
+    received_at: datetime | None = None,
+) -> tuple[Dump, bool]:
     """Stores the bytes, then creates the row. Returns the dump and whether it is new. Removes the file.
 
-    Bytes of a dump that were lost are stored again, and indexed if they never were. `size` is in bytes. The caller has
-    checked the hash. Raises StorageUnavailableError if the disk refuses the write.
+    Bytes of a dump that were lost are stored again, and indexed if they never were. `size` is in bytes. `received_at`
+    is the time of arrival, by default now. The caller has checked the hash. Raises StorageUnavailableError if the disk
+    refuses the write.
     """
     header = fill_source(header, sha256)
     if existing_dump := find_dump(run, header, sha256):
         if has_lost_bytes(existing_dump):
             restore_lost_bytes(existing_dump, uncompressed_path)
         uncompressed_path.unlink(missing_ok=True)
-        return requeue_resent_dump(existing_dump), False
+        if received_at is None:
+            return requeue_resent_dump(existing_dump), False
+        return move_arrival(existing_dump, received_at), False
     attempt = get_or_create_attempt(run, header.attempt)
     store_raw_dump(run.project_id, sha256, uncompressed_path)
     due_at = timezone.now() + FIRST_SWEEP_DELAY
@@ -136,6 +161,11 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Pa
         dump, created = Dump.objects.get_or_create(
             identity=header.identity(run, sha256), defaults={**asdict(header), **stored}
         )
+        if received_at is not None and created:
+            Dump.objects.filter(pk=dump.pk).update(received_at=received_at)
+            dump.received_at = received_at
+        elif received_at is not None:
+            dump = move_arrival(dump, received_at)
     record_activity(run, attempt)
     return dump, created
 

@@ -1,13 +1,14 @@
 """Repairs what `check_integrity` found: rebuilds bodies from raw dumps, removes orphans, marks what is lost."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from rollouts.errors import RolloutError
 from rollouts.indexing import index_dump
 from rollouts.integrity.check import GRACE_SECONDS, Problem, get_segment_path, list_images, select_old_files
 from rollouts.integrity.files import RateLimit, find_damage
@@ -24,6 +25,8 @@ from rollouts.storage import (
     list_files,
 )
 
+log = logging.getLogger(__name__)
+
 LOST_TEXT = "The texts of its samples are lost: the body file and the raw bytes are missing or damaged."
 LOST_FILE = "A stored file was missing or damaged. Upload it again."
 
@@ -39,23 +42,20 @@ class Repair:
 
 def repair_problems(problems: Iterable[Problem], grace: float = GRACE_SECONDS) -> list[Repair]:
     """Repairs the problems, raw dumps first: bodies are rebuilt from those that are whole."""
-    order = {"raw": 0, "blobs": 1, "bodies": 2, "images": 3}
-    repairs = []
-    orphans = [problem for problem in problems if problem.problem == "orphan"]
-    for problem in sorted(problems, key=lambda problem: order[problem.kind]):
-        if problem.problem != "orphan":
-            repairs.append(repair_problem(problem))
-    return [*repairs, *remove_orphans(orphans, grace)]
+    by_kind: dict[str, list[Problem]] = {"raw": [], "blobs": [], "bodies": [], "images": []}
+    orphans: list[Problem] = []
+    for problem in problems:
+        (orphans if problem.problem == "orphan" else by_kind[problem.kind]).append(problem)
+    return [
+        *map(drop_raw_dump, by_kind["raw"]),
+        *map(drop_blob, by_kind["blobs"]),
+        *rebuild_bodies(by_kind["bodies"]),
+        *map(drop_image, by_kind["images"]),
+        *remove_orphans(orphans, grace),
+    ]
 
 
-def repair_problem(problem: Problem) -> Repair:
-    match problem.kind:
-        case "raw":
-            return drop_raw_dump(problem)
-        case "blobs":
-            return drop_blob(problem)
-        case "bodies":
-            return rebuild_bodies(problem)
+def drop_image(problem: Problem) -> Repair:
     delete_file(problem.name)
     return Repair(problem, "removed; indexing the run again restores it", False)
 
@@ -101,33 +101,53 @@ def drop_blob(problem: Problem) -> Repair:
     return Repair(problem, "its artifact waits for the file again; run the upload command of its pin", False)
 
 
-def rebuild_bodies(problem: Problem) -> Repair:
-    """Indexes the dumps of a body file again, or marks those whose source is gone."""
+def rebuild_bodies(problems: Iterable[Problem]) -> list[Repair]:
+    """Indexes the dumps of body files again, and marks those whose source is gone.
+
+    First all of them are queued: while a dump is indexed, a lost body of another dump of its step matters only if that
+    dump does not wait.
+    """
+    found = [(problem, list(find_dumps(problem))) for problem in problems]
+    lost: set[int] = set()
+    for problem, dumps in found:
+        for dump in dumps:
+            if dump.is_final or not is_source_whole(dump):
+                lost.add(dump.pk)
+                mark_lost(dump, is_file_missing=problem.problem != "damaged")
+            else:  # workers leave it to this process
+                Dump.objects.filter(pk=dump.pk).requeue(timezone.now() + Dump.MAX_DELAY / 2)
+    return [rebuild_body_file(problem, dumps, lost) for problem, dumps in found]
+
+
+def find_dumps(problem: Problem) -> QuerySet[Dump]:
+    """Returns the dumps of a body file."""
+    dumps: QuerySet[Dump] = Dump.objects.select_related("run")
     if problem.problem == "bodyless":
-        dumps = list(Dump.objects.filter(pk=int(problem.name.split()[1])))
-    else:
-        dumps = list(Dump.objects.filter(segment__path=get_segment_path(problem.name)).select_related("run"))
-    lost = [dump for dump in dumps if not rebuild_body(dump)]
-    for dump in lost:
-        mark_lost(dump, is_file_missing=problem.problem != "damaged")
+        return dumps.filter(pk=int(problem.name.split()[1]))
+    return dumps.filter(segment__path=get_segment_path(problem.name))
+
+
+def rebuild_body_file(problem: Problem, dumps: Collection[Dump], lost: Collection[int]) -> Repair:
+    """Indexes the dumps of a body file that are not `lost`."""
+    failed = [dump for dump in dumps if dump.pk not in lost and not rebuild_body(dump)]
     if problem.problem != "bodyless":
         rows = Segment.objects.filter(path=get_segment_path(problem.name))
         rows.filter(dumps=None).delete()
         if not rows.exists():
             delete_file(problem.name)
-    if lost:
-        return Repair(problem, f"the texts of {len(lost)} of {len(dumps)} dumps are lost and marked so", False)
+    if count := sum(dump.pk in lost for dump in dumps):
+        return Repair(problem, f"the texts of {count} of {len(dumps)} dumps are lost and marked so", False)
+    if failed:
+        return Repair(problem, f"{len(failed)} of {len(dumps)} dumps could not be indexed; the log says why", False)
     return Repair(problem, f"rebuilt from {len(dumps)} raw dumps", True)
 
 
 def rebuild_body(dump: Dump) -> bool:
-    """Indexes a dump again from its source, and returns whether it has another body file then."""
-    if dump.is_final or not is_source_whole(dump):
-        return False
-    Dump.objects.filter(pk=dump.pk).requeue(timezone.now())
+    """Indexes a queued dump again from its source, and returns whether it has another body file then."""
     try:
         index_dump(dump.pk)
-    except RolloutError:
+    except Exception:
+        log.exception("Dump %s could not be indexed.", dump.pk)
         return False
     old, dump.segment_id = dump.segment_id, None
     dump.refresh_from_db()

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.utils.translation import gettext as _
 
 from rollouts.label_import.rows import SampleClaims
-from rollouts.models import Project, Run, Sample, Step
+from rollouts.models import Project, Run, Sample, SampleQuerySet, Step
 from rollouts.samples import SampleContent, load_contents
 
 STEPS_PER_QUERY: Final = 40  # SQLite limits the depth of a condition
 MAX_CANDIDATES: Final = 2_000  # of one row that is found by text
+MAX_REQUEST_CANDIDATES: Final = 100_000  # of all rows together
 STEP_COLUMNS: Final = ("pk", "run", "split", "step_kind", "step", "superseded", "attempt__key")
 
 
@@ -71,6 +72,8 @@ class SampleFinder:
     runs: dict[str, int] = field(default_factory=dict)  # by name, uid and alias
     steps: dict[int, StepPlace] = field(default_factory=dict)
     contents: dict[str, SampleContent] = field(default_factory=dict)
+    crowds: dict[int, Match] = field(default_factory=dict)  # rows with so many candidates that they are not read
+    left: int = field(default_factory=lambda: MAX_REQUEST_CANDIDATES)  # candidates that may still be read
 
     def find(self, rows: Mapping[int, SampleClaims]) -> dict[int, Match]:
         """Returns the match of each row. Raises StorageUnavailableError."""
@@ -84,8 +87,7 @@ class SampleFinder:
         ):
             open_rows = {number: claims for number, claims in rows.items() if number not in found}
             candidates = find_candidates(open_rows, reasons)
-            if by == MatchedBy.TEXT:
-                found |= leave_out_crowds(candidates)
+            found |= self.crowds
             self.load_contents(open_rows, candidates)
             for number, some in candidates.items():
                 kept = [candidate for candidate in some if self.agrees(open_rows[number], candidate)]
@@ -124,15 +126,43 @@ class SampleFinder:
         self.steps |= {step.pk: step for step in steps}
         return steps
 
-    def load_candidates(self, condition: Q) -> list[Candidate]:
+    def select_samples(self, condition: Q) -> SampleQuerySet:
         """Visible samples of the project's runs."""
-        rows = Sample.objects.visible().filter(condition, step__run__project=self.project, step__run__deleted_at=None)
+        samples: SampleQuerySet = Sample.objects.visible().order_by()
+        return samples.filter(condition, step__run__project=self.project, step__run__deleted_at=None)
+
+    def load_candidates(self, condition: Q) -> list[Candidate]:
         columns = ("pk", "step", "group", "index", "trajectory", "prompt_key", "chars")
-        values = list(rows.order_by().values_list(*columns))
+        values = list(self.select_samples(condition).values_list(*columns))
         missing = {row[1] for row in values} - self.steps.keys()
         for part in split(sorted(missing), 500):
             self.load_steps(Step.objects.filter(pk__in=part).values_list(*STEP_COLUMNS))
         return [Candidate(pk, self.steps[step], *rest) for pk, step, *rest in values]
+
+    def load_counted(
+        self, column: str, conditions: Mapping[Any, Q], limits: Mapping[Any, int]
+    ) -> tuple[list[Candidate], dict[Any, str]]:
+        """The candidates of conditions, which are given by the value that they want of a column. They are counted
+        first: where there are more than `limits` has for the value, or than the request may read, none are loaded, and
+        the second result has the problem."""
+        candidates: list[Candidate] = []
+        problems: dict[Any, str] = {}
+        for part in split(sorted(conditions), STEPS_PER_QUERY):
+            selected = self.select_samples(Q(**{f"{column}__in": part}) & join(conditions[value] for value in part))
+            counts = sorted(selected.values_list(column).annotate(Count("pk")), key=lambda row: (row[1], row[0]))
+            small = []
+            for value, count in counts:
+                if count > limits.get(value, count):
+                    problems[value] = describe_crowd()
+                elif count > self.left:
+                    problems[value] = describe_large_request()
+                else:
+                    self.left -= count
+                    small.append(value)
+            if small:
+                is_small = Q(**{f"{column}__in": small})
+                candidates += self.load_candidates(is_small & join(conditions[value] for value in small))
+        return candidates, problems
 
     def find_by_id(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
         ids = {claims.sample for claims in rows.values() if claims.sample.isascii() and claims.sample.isprintable()}
@@ -154,13 +184,14 @@ class SampleFinder:
                 reasons[number] = _("The run has no such step.")
             for step in steps[number]:
                 wanted[step.pk].append(claims)
-        index = CandidateIndex(
-            candidate
-            for part in split(sorted(wanted), STEPS_PER_QUERY)
-            for candidate in self.load_candidates(join(build_step_condition(step, wanted[step]) for step in part))
-        )
+        conditions = {step: build_step_condition(step, some) for step, some in wanted.items()}
+        candidates, problems = self.load_counted("step", conditions, {})
+        index = CandidateIndex(candidates)
         found = {}
         for number, claims in placed.items():
+            if problem := next((problems[step.pk] for step in steps[number] if step.pk in problems), ""):
+                self.crowds[number] = Match(problem=problem, is_ambiguous=True)
+                continue
             found[number] = [candidate for step in steps[number] for candidate in index.find(step.pk, claims)]
             if steps[number] and not found[number]:
                 reasons[number] = _("The step has no sample at this place.")
@@ -185,15 +216,15 @@ class SampleFinder:
 
     def find_by_text(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
         asked = {n: claims for n, claims in rows.items() if claims.has_text}
-        if not asked:
-            return {}
+        wanted: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for claims in asked.values():
+            wanted[claims.prompt_key].append(self.list_lookups(claims))
+        conditions = {key: build_text_condition(key, some) for key, some in wanted.items()}
+        # Only if the rows of a prompt mean the same samples is their number that of each row.
+        limits = {key: MAX_CANDIDATES for key, some in wanted.items() if all(each == some[0] for each in some)}
+        candidates, problems = self.load_counted("prompt_key", conditions, limits)
         by_key: dict[str, list[Candidate]] = defaultdict(list)
-        condition = Q(prompt_key__in={claims.prompt_key for claims in asked.values()})
-        if all(claims.chars is not None for claims in asked.values()):
-            condition &= Q(chars__in={claims.chars for claims in asked.values()})
-        if all(claims.step is not None for claims in asked.values()):
-            condition &= Q(step__step__in={claims.step for claims in asked.values()})
-        for candidate in self.load_candidates(condition):
+        for candidate in candidates:
             by_key[candidate.prompt_key].append(candidate)
         found = {}
         for number, claims in asked.items():
@@ -202,10 +233,28 @@ class SampleFinder:
             some = [row for row in some if (run is None or row.step.run == run) and is_place(claims, row)]
             if len(some) > MAX_CANDIDATES:
                 some = [row for row in some if claims.chars in (None, row.chars)]
-            found[number] = some[: MAX_CANDIDATES + 1]  # one more than are read says that there are too many
+            problem = problems.get(claims.prompt_key) or (describe_crowd() if len(some) > MAX_CANDIDATES else "")
+            if problem:
+                self.crowds[number] = Match(problem=problem, is_ambiguous=True)
+                continue
+            found[number] = some
             if not some:
                 reasons[number] = reasons.get(number) or _("No sample has this prompt and response.")
         return found
+
+    def list_lookups(self, claims: SampleClaims) -> dict[str, Any]:
+        """What the index row of a sample with the text of this row has, by the name of the lookup."""
+        lookups = {
+            "step__run": self.get_run(claims),
+            "step__step": claims.step,
+            "step__split": claims.split,
+            "step__step_kind": claims.step_kind,
+            "group": claims.group,
+            "index": claims.index,
+            "trajectory": claims.trajectory,
+            "chars": claims.chars,
+        }
+        return {name: value for name, value in lookups.items() if value not in (None, "")}
 
     def load_contents(self, rows: Mapping[int, SampleClaims], candidates: Mapping[int, Sequence[Candidate]]) -> None:
         """Reads the texts of the candidates whose rows say something about them."""
@@ -268,11 +317,19 @@ def build_step_condition(step: int, rows: Sequence[SampleClaims]) -> Q:
     condition = Q(step=step)
     if all(claims.group for claims in rows):
         return condition & Q(group__in={claims.group for claims in rows})
+    if all(claims.trajectory for claims in rows):
+        return condition & Q(trajectory__in={claims.trajectory for claims in rows})
     if all(claims.prompt_key for claims in rows):
         return condition & Q(prompt_key__in={claims.prompt_key for claims in rows})
     if all(claims.index is not None for claims in rows):
         return condition & Q(index__in={claims.index for claims in rows})
     return condition
+
+
+def build_text_condition(prompt_key: str, rows: Sequence[Mapping[str, Any]]) -> Q:
+    """The samples with a prompt that these rows may mean, by what all of them say."""
+    names = set.intersection(*map(set, rows))
+    return Q(prompt_key=prompt_key, **{f"{name}__in": {row[name] for row in rows} for name in sorted(names)})
 
 
 def join(conditions: Iterable[Q]) -> Q:
@@ -291,14 +348,17 @@ def is_place(claims: SampleClaims, row: Candidate) -> bool:
     return same and claims.index in (None, row.index) and is_step(claims, row.step)
 
 
-def leave_out_crowds(candidates: dict[int, list[Candidate]]) -> dict[int, Match]:
-    """Removes rows with so many candidates that their texts are not read, and returns what is said about them."""
+def describe_crowd() -> str:
     message = _("More than {count} samples match. Add what tells them apart: run, split, step, group or index.")
-    problem = message.format(count=f"{MAX_CANDIDATES:,}")
-    crowds = [number for number, some in candidates.items() if len(some) > MAX_CANDIDATES]
-    for number in crowds:
-        del candidates[number]
-    return dict.fromkeys(crowds, Match(problem=problem, is_ambiguous=True))
+    return message.format(count=f"{MAX_CANDIDATES:,}")
+
+
+def describe_large_request() -> str:
+    message = _(
+        "The rows that are imported at once match more than {count} samples. Import fewer rows at once, or add what "
+        "tells the samples apart: run, split, step, group or index."
+    )
+    return message.format(count=f"{MAX_REQUEST_CANDIDATES:,}")
 
 
 def describe_disagreement(by: MatchedBy) -> str:

@@ -74,8 +74,11 @@ def make_storable(value: Any, depth: int = 0) -> Any:
     return replace_unstorable(value) if isinstance(value, str) else value
 
 
-AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization\s*[:=]\s*(?:bearer|basic|token)?\s*)[^\s'\"]+")
-ASSIGNMENT = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["']?)([^\s"',;&]+)\3""")
+# One try per word, and possessive repetitions: the time grows with the length of the text, not with its square.
+AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization\s*+[:=]\s*+(?:bearer|basic|token)?\s*+)[^\s'\"]+")
+ASSIGNMENT = re.compile(
+    r"""(?<![\w.-])((?:(?![A-Za-z_])[\w.-])*+[A-Za-z_][\w.-]*+)(["']?\s*+[:=]\s*+)(["']?)([^\s"',;&]+)\3"""
+)
 
 
 def redact_text(text: str) -> str:

@@ -6,6 +6,7 @@ a second and person, so those about them are sparse: at most one in `SPARSE_SECO
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -26,6 +27,9 @@ from rollouts.models import Run
 log = logging.getLogger(__name__)
 
 SPARSE_SECONDS = 3.0
+MAX_SEND_SECONDS = 2.0  # a request waits for this at most
+PAUSE_SECONDS = 5.0  # nothing is sent for this long after that
+quiet_until = 0.0
 
 
 class ChangeNotification(TypedDict):
@@ -155,17 +159,23 @@ sparse_sender = SparseSender()
 
 
 def send(notification: ChangeNotification) -> None:
-    """Puts the notification on the channel layer. If Redis fails, only the notification is lost."""
+    """Puts the notification on the channel layer. If Redis fails, only the notification is lost. If Redis does not
+    answer, those of the next `PAUSE_SECONDS` are lost too: the caller would wait for each of them."""
+    global quiet_until
     layer: Any = get_channel_layer()
-    if layer is None:
+    if layer is None or time.monotonic() < quiet_until:
         return
     try:
         async_to_sync(send_all)(layer, notification)
     except (RedisError, OSError) as error:
-        log.warning("Redis does not answer (%s); open pages do not update until it does.", error)
+        if isinstance(error, TimeoutError):
+            quiet_until = time.monotonic() + PAUSE_SECONDS
+        log.warning("Redis does not answer (%s); open pages do not update until it does.", str(error) or "timeout")
 
 
 async def send_all(layer: Any, notification: ChangeNotification) -> None:
-    """Sends to all topics over one connection. Separate calls from synchronous code would open one each."""
-    for topic in notification["topics"]:
-        await layer.group_send(get_channel_group(topic), notification)
+    """Sends to all topics over one connection. Separate calls from synchronous code would open one each. The layer
+    sends one after the other, so the time includes those that wait before this one. Raises TimeoutError."""
+    async with asyncio.timeout(MAX_SEND_SECONDS):
+        for topic in notification["topics"]:
+            await layer.group_send(get_channel_group(topic), notification)

@@ -1,7 +1,8 @@
 """Joins small body files into large ones: a scan of ten thousand small Parquet files takes ten times longer."""
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -28,11 +29,14 @@ from rollouts.storage import (
     delete_on_failure,
     fetch_body_file,
     get_body_key,
+    is_file_lost,
     list_files,
     skip_during_backup,
     touch_file,
     write_file,
 )
+
+log = logging.getLogger(__name__)
 
 # Larger files are not joined: each adds 1 ms to a scan. A copy takes CPU and, for an hour, the same space again.
 MAX_SMALL_BYTES = 1 << 20
@@ -50,6 +54,14 @@ class MovedRows(NamedTuple):
 
 class RowsChangedError(Exception):
     """A dump was indexed again, or compacted by another worker, while its rows were copied."""
+
+
+class UnreadableFilesError(Exception):
+    """Body files are missing or damaged. `segments` are their ids."""
+
+    def __init__(self, segments: Collection[int | None], reason: object) -> None:
+        super().__init__(str(reason))
+        self.segments = segments
 
 
 def find_due_body_files() -> list[tuple[int, str]]:
@@ -85,9 +97,22 @@ def iter_segment_batches(run_id: int, split: str) -> Iterator[list[Segment]]:
 
 def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
     """Copies the rows that dumps still point to into one new file. Rows that a re-index replaced are not copied.
+    Segments whose files are missing or damaged stay as they are.
 
     Returns the number of joined segments, 0 if the dumps changed meanwhile.
     """
+    readable, min_files = list(segments), min(len(segments), 2)
+    while readable and len(readable) >= min_files:
+        try:
+            return copy_segments(run_id, split, readable)
+        except UnreadableFilesError as error:
+            log.warning("Body files of run %s (%s) are not joined: %s", run_id, split, error)
+            readable = [segment for segment in readable if segment.pk not in error.segments]
+    return 0
+
+
+def copy_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
+    """Joins segments as `join_segments` does. Raises UnreadableFilesError."""
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
     key = get_body_key(path)
     dumps = Dump.objects.filter(segment__in=segments).select_related("segment").order_by("segment", "segment_offset")
@@ -104,27 +129,52 @@ def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
 
 
 def copy_rows(dumps: Sequence[Dump], path: Path) -> list[MovedRows]:
-    """Writes the rows of the dumps, sorted by segment, to a new body file."""
-    schema = merge_schemas([fetch_body_file(dump.segment.path) for dump in dumps if dump.segment])
+    """Writes the rows of the dumps, sorted by segment, to a new body file. Raises UnreadableFilesError."""
+    schema = merge_schemas(read_schemas(dumps))
     writer = BodyWriter(path, schema)
-    moved = []
+    moved: list[MovedRows] = []
     try:
-        for _, group in groupby(dumps, lambda dump: dump.segment_id):
-            segment_dumps = list(group)
-            with open_body_file(segment_dumps[0]) as file:
-                for dump in segment_dumps:
-                    moved.append(MovedRows(dump, writer.rows))
-                    for table in scan_dump_rows_in_file(dump, file, None):
-                        writer.write(fit_to_schema(table, schema))
+        for segment, group in groupby(dumps, lambda dump: dump.segment_id):
+            try:
+                copy_segment_rows(list(group), writer, schema, moved)
+            except (OSError, pa.ArrowException) as error:
+                if not is_file_lost(error):
+                    raise
+                raise UnreadableFilesError([segment], error) from error
     finally:
         writer.close()
     return moved
 
 
-def merge_schemas(paths: Sequence[Path]) -> pa.Schema:
+def copy_segment_rows(dumps: Sequence[Dump], writer: BodyWriter, schema: pa.Schema, moved: list[MovedRows]) -> None:
+    """Writes the rows of dumps of one file, and adds them to `moved`."""
+    with open_body_file(dumps[0]) as file:
+        for dump in dumps:
+            moved.append(MovedRows(dump, writer.rows))
+            for table in scan_dump_rows_in_file(dump, file, None):
+                writer.write(fit_to_schema(table, schema))
+
+
+def read_schemas(dumps: Sequence[Dump]) -> list[pa.Schema]:
+    """Returns the schema of each file of the dumps. Raises UnreadableFilesError, which names all unreadable files."""
+    schemas: list[pa.Schema] = []
+    unreadable: dict[int, Exception] = {}
+    for segment in dict.fromkeys(dump.segment for dump in dumps if dump.segment):
+        try:
+            schemas.append(pq.read_schema(fetch_body_file(segment.path)))
+        except (OSError, pa.ArrowException) as error:
+            if not is_file_lost(error):
+                raise
+            unreadable[segment.pk] = error
+    if unreadable:
+        raise UnreadableFilesError(unreadable.keys(), next(iter(unreadable.values())))
+    return schemas
+
+
+def merge_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """Returns the fixed columns and all other columns of the files. A column is a reward if any file marks it so."""
     fields: dict[str, pa.Field] = {}
-    for field in chain.from_iterable(pq.read_schema(path) for path in dict.fromkeys(paths)):
+    for field in chain.from_iterable(schemas):
         if field.name not in fields or field.metadata == REWARD_METADATA:
             fields[field.name] = field
     fixed_names = [field.name for field in FIXED_FIELDS]
@@ -166,7 +216,8 @@ def find_body_files_with_unused_rows(project_id: int) -> list[Segment]:
 
 
 def remove_unused_rows(segment: Segment) -> bool:
-    """Copies the used rows of a file into a new one. Returns False if its dumps changed meanwhile."""
+    """Copies the used rows of a file into a new one. Returns False if its dumps changed meanwhile, or it is missing or
+    damaged."""
     return join_segments(segment.run_id, segment.split, [segment]) > 0
 
 

@@ -244,12 +244,9 @@ def delete_orphan_blobs() -> int:
     """
     max_modified_at = time.time() - ORPHAN_LIFETIME_SECONDS
     old_keys = {file.key for file in list_files("blobs/") if file.modified_at < max_modified_at}
-    rows = (
-        Blob.objects.filter(sha256__in={key.rpartition("/")[2] for key in old_keys})
-        if old_keys
-        else Blob.objects.none()
-    )
-    orphans = old_keys - {get_blob_key(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
+    # All rows: SQLite limits the number of values in a query.
+    rows = Blob.objects.values_list("project", "sha256").iterator() if old_keys else iter(())
+    orphans = old_keys - {get_blob_key(project, sha256) for project, sha256 in rows}
     for key in orphans:
         delete_file(key)
     max_created_at = timezone.now() - timedelta(seconds=ORPHAN_LIFETIME_SECONDS)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orjson
 from django.db import transaction
 
-from rollouts.models import Block, MetricRow, Series
+from rollouts.models import Block, MetricRow, Series, Step
 
 StepArray = npt.NDArray[np.int64]
 ValueArray = npt.NDArray[np.float64]
@@ -45,6 +45,21 @@ def pack_block(series: int, steps: StepArray, values: ValueArray) -> Block:
     packed_steps = b"" if even else steps.astype("<i8").tobytes()
     packed_values = values.astype("<f8").tobytes()
     return Block(series_id=series, first=first, last=last, count=len(steps), steps=packed_steps, values=packed_values)
+
+
+def load_packed_values(step: Step, prefix: str) -> dict[str, float]:
+    """Returns the packed values of a step, of the metrics whose names start with `prefix`."""
+    packed = Block.objects.filter(
+        series__run=step.run_id, series__attempt=step.attempt_id, series__step_kind=step.step_kind,
+        series__name__startswith=prefix, first__lte=step.step, last__gte=step.step,
+    )  # fmt: skip
+    values = {}
+    for name, *columns in packed.values_list("series__name", *BLOCK_COLUMNS):
+        steps, numbers = unpack_block(*columns)
+        at = int(np.searchsorted(steps, step.step))
+        if steps[at] == step.step:
+            values[name] = float(numbers[at])
+    return values
 
 
 def join_points(pieces: Sequence[PointArrays]) -> PointArrays:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from rolloutdeck.protocol import GUIDANCE_METRICS
+from rollouts.metrics.blocks import load_packed_values
 from rollouts.models import Attempt, MetricRow, Run, Step
 from rollouts.samples import MetricPoint
 
@@ -43,9 +44,10 @@ def store_guidance(run: Run, attempt: Attempt, points: Iterable[MetricPoint]) ->
 
 
 def find_step_guidance(step: Step) -> StepGuidance | None:
-    """Returns what the step has, or what arrived before its samples."""
+    """Returns what the step has, or what arrived before its samples: as rows, or packed already."""
     if step.split != "train" or step.guidance is not None:
         return step.guidance
     rows = MetricRow.objects.filter(run=step.run_id, attempt=step.attempt_id, step_kind=step.step_kind, step=step.step)
     texts = rows.filter(values__contains=VERSION_METRIC).order_by("-pk").values_list("values", flat=True)
-    return next((found for text in texts if (found := parse_step_guidance(orjson.loads(text)))), None)
+    known = next((found for text in texts if (found := parse_step_guidance(orjson.loads(text)))), None)
+    return known or parse_step_guidance(load_packed_values(step, GUIDANCE_METRICS))

@@ -102,14 +102,17 @@ def to_count(value: object) -> int | None:
 def find_generated_count(step: Step) -> int | None:
     """Returns how many samples the trainer generated for a step, with those that it filtered out and did not record.
 
-    The metric may have arrived before the step. None if it is unknown.
+    The metric may have arrived before the step, and may be packed already. None if it is unknown.
     """
     if step.split != "train":
         return None
     rows = MetricRow.objects.filter(run=step.run_id, attempt=step.attempt_id, step_kind=step.step_kind, step=step.step)
     texts = rows.filter(values__contains=GENERATED_COUNT_METRIC).order_by("-pk").values_list("values", flat=True)
     counts = (to_count(orjson.loads(text).get(GENERATED_COUNT_METRIC)) for text in texts)
-    return next((count for count in counts if count is not None), step.generated)
+    count = next((count for count in counts if count is not None), step.generated)
+    if count is not None:
+        return count
+    return to_count(blocks.load_packed_values(step, GENERATED_COUNT_METRIC).get(GENERATED_COUNT_METRIC))
 
 
 def list_metric_names(run: Run, attempt: str = "") -> list[str]:
@@ -266,7 +269,8 @@ def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str
             # If the clock was set back, the line would go to the left.
             times[piece["attempt"], piece["step_kind"]] = steps, np.maximum.accumulate(seconds)
     start = min((float(seconds.min()) for _, seconds in times.values()), default=0.0)
-    shared = {kind: join_times([own for (_, other), own in times.items() if other == kind]) for _, kind in times}
+    kinds = {kind for _, kind in times}
+    shared = {kind: join_times([own for (_, other), own in times.items() if other == kind]) for kind in kinds}
     result: dict[str, list[dict[str, Any]]] = {name: [] for name in curves}
     for name, pieces in curves.items():
         for curve in pieces:

@@ -126,6 +126,11 @@ class Dump(models.Model):
         """Whether the retention policy dropped raw bytes or samples, so the dump is never indexed again."""
         return self.raw_dropped_at is not None or self.samples_dropped_at is not None
 
+    @property
+    def will_be_indexed(self) -> bool:
+        """Whether its body will be made again: it waits for a worker, or one works on it."""
+        return self.state in (self.State.RECEIVED, self.State.INDEXING) and not self.is_final
+
     def claim(self) -> bool:
         """Returns True for exactly one caller, who must finish or `renew` within `LEASE`."""
         free = Q(state=self.State.RECEIVED) | is_claim_over()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from rollouts.errors import NotFoundError
+from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Queue, QueueItem, Sample
 from rollouts.queues.groups import ORDER_KEY, build_pairs, hash_responses, list_group_samples, shuffle_for
 from rollouts.queues.slots import load_entered_answers
@@ -62,7 +62,14 @@ class ItemContent:
 def load_item_content(item: QueueItem, user: User) -> ItemContent:
     """Raises NotFoundError if the sample is gone, StorageUnavailableError if its text cannot be read."""
     samples = shuffle_for(user, item, list_item_samples(item))
-    bodies = load_bodies(samples)
+    try:
+        bodies = load_bodies(samples)
+    except StorageUnavailableError as error:
+        if not item.queue.is_blind:
+            raise
+        # Its message names the dump and the file, and so the run and the split, which a blind queue hides.
+        message = _("Cannot read the sample texts of this run. Try again, or re-index the run.")
+        raise StorageUnavailableError(message) from error.__cause__
     if not samples or samples[0].pk not in bodies:
         raise NotFoundError(_(MISSING_BODY_MESSAGE), "item")
     blind = item.queue.is_blind

@@ -36,6 +36,7 @@ MAX_SECONDS = 4.0  # of each sweep, so that most of a worker's time remains for 
 PASS_INTERVAL = timedelta(hours=1)
 LEASE = timedelta(minutes=2)
 STEPS_PER_QUERY = 200
+MAX_FAILURES = 5  # of raw dumps in a portion, after which its time counts
 
 
 def find_due_policies() -> QuerySet[RetentionPolicy]:
@@ -60,10 +61,14 @@ def start_pass(policy: RetentionPolicy, by: User) -> None:
 
 
 def apply_due_policies(max_seconds: float = MAX_SECONDS) -> int:
-    """Applies a portion of each due policy, unless another worker does. Returns the number of dropped samples."""
+    """Applies a portion of each due policy, unless another worker does. Returns the number of dropped samples. A policy
+    that fails does not stop those of other projects."""
     dropped = 0
     for policy in find_due_policies().order_by("finished_at", "pk"):
-        dropped += apply_policy(policy, max_seconds)
+        try:
+            dropped += apply_policy(policy, max_seconds)
+        except Exception:
+            log.exception("The retention policy of project %s failed; the next sweep tries again.", policy.project.slug)
     return dropped
 
 
@@ -92,7 +97,7 @@ class Portion:
 
     def __init__(self, policy: RetentionPolicy, deadline: float) -> None:
         self.policy, self.deadline = policy, deadline
-        self.dropped = self.done = 0
+        self.dropped = self.done = self.failures = 0
         self.changed_runs: set[int] = set()
 
     def run(self) -> bool:
@@ -139,8 +144,14 @@ class Portion:
                 continue
             if self.is_over():
                 return False
-            if drop_raw_dump(dump):
-                self.changed_runs.add(dump.run_id)
+            try:
+                if drop_raw_dump(dump):
+                    self.changed_runs.add(dump.run_id)
+            except RolloutError as error:
+                log.warning("The raw bytes of dump %s are kept for now: %s", dump.pk, error)
+                self.failures += 1
+                if self.failures < MAX_FAILURES:  # the next portion begins with this dump again
+                    self.done = 0
         return True
 
     def remove_unused_rows(self) -> bool:

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from django.db import transaction
 from django.utils import timezone
 
-from rollouts.errors import RolloutError
+from rollouts.errors import RolloutError, StorageUnavailableError
 from rollouts.indexing import find_body_difference
 from rollouts.live import notify_run_changed
 from rollouts.models import (
@@ -41,7 +42,14 @@ from rollouts.samples import (
     remove_missing_results,
     scan_dump_rows_in_file,
 )
-from rollouts.storage import delete_orphan, delete_unused_raw_files, get_body_key, touch_file, write_file
+from rollouts.storage import (
+    delete_orphan,
+    delete_unused_raw_files,
+    get_body_key,
+    is_file_lost,
+    touch_file,
+    write_file,
+)
 
 
 class StepChangedError(Exception):
@@ -65,7 +73,7 @@ class KeptRows:
 
 
 def drop_step_samples(decision: StepDecision, policy: RetentionPolicy, limits: Limits) -> int:
-    """Returns the number of dropped samples. Raises StepChangedError and NotReproducedError."""
+    """Returns the number of dropped samples. Raises StepChangedError, NotReproducedError, StorageUnavailableError."""
     step = decision.step
     assert decision.kept_groups is not None
     dumps = list(Dump.objects.filter(**get_step_position(step), segment__isnull=False).select_related("segment", "run"))
@@ -91,7 +99,8 @@ def find_step(dump: Dump) -> Any:
 
 
 def copy_kept_rows(dump: Dump, ordinals: list[int], files: ExitStack) -> KeptRows:
-    """Writes the rows to a new file that survives a power cut, since the raw bytes go. Raises NotReproducedError."""
+    """Writes the rows to a new file that survives a power cut, since the raw bytes go. Raises NotReproducedError, and
+    StorageUnavailableError if the body is damaged."""
     if not ordinals:
         return KeptRows(dump, [], "")
     if not dump.is_from_artifact and dump.raw_dropped_at is None and (reason := find_body_difference(dump)):
@@ -113,6 +122,10 @@ def copy_kept_rows(dump: Dump, ordinals: list[int], files: ExitStack) -> KeptRow
             size = temporary.stat().st_size
     except FileNotFoundError as error:  # compaction moved the rows
         raise StepChangedError from error
+    except (OSError, pa.ArrowException) as error:
+        if not is_file_lost(error):
+            raise
+        raise StorageUnavailableError(f"The body of dump {dump.pk} is damaged ({error}).") from error
     return KeptRows(dump, ordinals, path, size)
 
 

@@ -72,7 +72,8 @@ def find_raw_reason(dump: Dump, policy: RetentionPolicy) -> str:
 
 
 def drop_raw_dump(dump: Dump) -> int:
-    """Drops the raw bytes of a dump if its body has all rows. Returns the freed bytes, 0 if they are kept."""
+    """Drops the raw bytes of a dump if its body has all rows. Returns the freed bytes, 0 if they are kept. Raises
+    StorageUnavailableError."""
     if difference := find_body_difference(dump):
         log.warning("The raw bytes of dump %s are kept: %s.", dump.pk, difference)
         Dump.objects.filter(pk=dump.pk).update(raw_kept_at=timezone.now())

@@ -4,9 +4,11 @@ During a move new files go to the place of the settings, and files that it lacks
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from rollouts.storage.bucket import BucketStore
+from rollouts.storage.cache import UNUSED_CHECK_SECONDS
 from rollouts.storage.keys import get_body_key
 from rollouts.storage.location import get_other_store, get_store, get_writable_store
 from rollouts.storage.store import Store, StoredFile
@@ -134,6 +136,15 @@ def delete_on_failure(key: str) -> Iterator[None]:
     except BaseException:
         delete_orphan(key)
         raise
+
+
+def remove_unused_copies() -> None:
+    """Removes the copies of a bucket's files that nobody used for a day, at most once an hour. Call it now and then: a
+    machine that adds no files to its cache does not do so otherwise."""
+    store = get_store()
+    if isinstance(store, BucketStore):
+        with suppress(OSError):  # the next call tries again
+            store.cache.remove_unused_sometimes(UNUSED_CHECK_SECONDS)
 
 
 def delete_orphan(key: str) -> None:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 MIN_UNUSED_SECONDS: Final = 15 * 60.0  # longer than any search
 MAX_UNUSED_SECONDS: Final = 24 * 3600.0
 CHECK_SECONDS: Final = 60.0  # between two looks at the size
+UNUSED_CHECK_SECONDS: Final = 3600.0  # between two looks for what nobody used, while no file is added
 TEMPORARY_LIFETIME_SECONDS: Final = 3600.0
 
 
@@ -84,7 +85,8 @@ class FileCache:
         name = blake2b(key.encode(), digest_size=1).hexdigest()
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with suppress(OSError):  # a file system without locks: the file may be downloaded twice
+                fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
@@ -95,11 +97,11 @@ class FileCache:
     def delete_all(self, prefix: str) -> None:
         shutil.rmtree(self.root / prefix, ignore_errors=True)
 
-    def remove_unused_sometimes(self) -> None:
-        """Looks at the size, unless a process of this machine did so within a minute."""
+    def remove_unused_sometimes(self, seconds: float = CHECK_SECONDS) -> None:
+        """Looks at the files, unless a process of this machine did so within this time."""
         mark = self.root / ".checked"
         with suppress(FileNotFoundError):
-            if time.time() - mark.stat().st_mtime < CHECK_SECONDS:
+            if 0 <= time.time() - mark.stat().st_mtime < seconds:
                 return
         mark.touch()
         self.remove_unused()

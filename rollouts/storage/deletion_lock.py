@@ -1,10 +1,10 @@
 """A lock between the removal of stored files and a backup, which needs every file of its database snapshot.
 
 Code that removes stored files does it inside `allow_deletion`. The kernel releases the lock when a process ends. With a
-bucket the machines share no folder: then they share a lock of PostgreSQL as well, which ends with its connection.
+bucket the machines share no folder, and some file systems have no locks: then they share a lock of PostgreSQL as well,
+which ends with its connection.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import connection, connections
 
+from rolloutdeck.lib import try_lock
 from rollouts.storage.files import ensure_folder
 
 POLL_SECONDS = 0.1
@@ -26,16 +27,18 @@ TRY_EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s)"
 class DeletionLock:
     """`take` returns whether this process has it now."""
 
-    def __init__(self, handle: int, shared: Any) -> None:
-        self.handle, self.shared = handle, shared
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.shared: Any = None  # the connection that has the lock of PostgreSQL
 
     def take(self, *, exclusive: bool) -> bool:
-        try:
-            fcntl.flock(self.handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except OSError:
+        locked = try_lock(self.handle, shared=not exclusive)
+        if locked is False:
             return False
-        if self.shared is None:
+        if connection.vendor != "postgresql" or (locked and not settings.STORAGE_URL):
             return True
+        if self.shared is None:
+            self.shared = connections.create_connection("default")
         with self.shared.cursor() as cursor:
             cursor.execute(TRY_EXCLUSIVE if exclusive else TRY_SHARED, [LOCK_NUMBER])
             return bool(cursor.fetchone()[0])
@@ -44,14 +47,12 @@ class DeletionLock:
 @contextmanager
 def open_lock() -> Iterator[DeletionLock]:
     handle = os.open(ensure_folder("run") / "deletions.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    shared: Any = None
+    lock = DeletionLock(handle)
     try:
-        if settings.STORAGE_URL and connection.vendor == "postgresql":
-            shared = connections.create_connection("default")
-        yield DeletionLock(handle, shared)
+        yield lock
     finally:
-        if shared:
-            shared.close()
+        if lock.shared:
+            lock.shared.close()
         os.close(handle)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 from django.conf import settings
 
 
@@ -75,3 +76,11 @@ def is_disk_full(error: BaseException) -> bool:
     if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN")):  # of the log or its index next to the database
         return count_free_bytes() < MIN_DATABASE_BYTES
     return name == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"
+
+
+def is_file_lost(error: BaseException | None) -> bool:
+    """Whether the error says that a stored file is missing or damaged, and not that the disk or the bucket does not
+    answer. Arrow reports damaged content as an OSError without a number, or as an error of its own."""
+    if isinstance(error, OSError):
+        return error.errno is None or isinstance(error, FileNotFoundError)
+    return isinstance(error, pa.ArrowException) and not isinstance(error, MemoryError)

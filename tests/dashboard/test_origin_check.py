@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from django.core.asgi import get_asgi_application
 
 from dashboard.origin_check import HostOriginCheck, is_own_origin, remove_url_prefix
+from rolloutdeck.protocol import MAX_JSON_BYTES
 from tests.dashboard.support.asgi_server import Site, served
 from tests.support import builders
 
@@ -50,6 +52,53 @@ def test_prometheus_may_ask_each_web_process_by_its_address_with_a_token(public_
 def test_metrics_without_a_token_are_only_for_this_machine(site: Site) -> None:
     assert site.send("GET", "/metrics").status == 200
     assert site.send("GET", "/metrics", Host="evil.example").status == 400
+
+
+async def post(path: str, *chunks: bytes, **headers: str) -> tuple[list[Any], bytes]:
+    """What Django receives of a body that arrives in these chunks, and what is sent in place of its response."""
+    left, received, sent = list(chunks), [], []
+
+    async def django(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            received.append(message["body"])
+            if not message["more_body"]:
+                break
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    named = {"host": "127.0.0.1:8460", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"",
+             "headers": [(name.encode(), value.encode()) for name, value in named.items()]}  # fmt: skip
+    await HostOriginCheck(django, django)(scope, receive, send)
+    return sent, b"".join(received)
+
+
+@pytest.mark.parametrize("path", ["/", "/sign-in/", "/api/v1/runs/", "/no/such/page"])
+def test_a_body_larger_than_any_request_needs_does_not_reach_django(path: str) -> None:
+    """It stores a complete body before it looks at the request."""
+    chunk = bytes(MAX_JSON_BYTES // 4)
+    for chunks, headers, passed in (
+        ([chunk] * 5, {}, 4 * len(chunk)),  # without a length, as with curl -T
+        ([chunk] * 4 + [b"x"], {"content_length": "5"}, 4 * len(chunk)),
+        ([b"x"], {"content_length": str(MAX_JSON_BYTES + 1)}, 0),
+    ):
+        sent, received = asyncio.run(post(path, *chunks, **headers))
+        assert (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]) == (413, "too_large")
+        assert len(received) == passed and not sent[-1].get("more_body")
+    sent, received = asyncio.run(post(path, *[chunk] * 4, content_length=str(MAX_JSON_BYTES)))
+    assert sent == [] and len(received) == MAX_JSON_BYTES
+
+
+def test_after_a_body_that_is_too_large_django_sends_nothing(site: Site, monkeypatch: Any) -> None:
+    monkeypatch.setattr("dashboard.origin_check.MAX_JSON_BYTES", 100)
+    for body in (b"x" * 101, iter([b"x" * 60, b"x" * 60])):  # the second one without a length
+        answer = site.send("POST", "/sign-in/", body, Content_Type="text/plain")
+        assert (answer.status, answer.json["error"]["code"]) == (413, "too_large")
+    assert site.send("GET", "/sign-in/").status == 200
 
 
 def test_pages_carry_a_policy_without_inline_script(site: Site) -> None:

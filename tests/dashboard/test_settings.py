@@ -13,16 +13,18 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 SCRIPT = """
-import json
+import json, sys
 from dashboard import settings
-print(json.dumps([settings.SESSION_COOKIE_AGE, settings.SECURE_HSTS_SECONDS, settings.SESSION_COOKIE_SECURE]))
+print(json.dumps([getattr(settings, name) for name in sys.argv[1:]]))
 """
+NAMES = ("SESSION_COOKIE_AGE", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE")
 
 
-def read_settings(folder: Path, **variables: str) -> list[object]:
+def read_settings(folder: Path, *wanted: str, **variables: str) -> list[object]:
     names = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
     env = {**names, "ROLLOUTDECK_DATA": str(folder), **variables}
-    return json.loads(subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, check=True).stdout)
+    command = [sys.executable, "-c", SCRIPT, *wanted]
+    return json.loads(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,13 @@ def read_settings(folder: Path, **variables: str) -> list[object]:
 def test_the_environment_sets_the_session_and_hsts(
     tmp_path: Path, variables: dict[str, str], read: list[object]
 ) -> None:
-    assert read_settings(tmp_path, **variables) == read
+    assert read_settings(tmp_path, *NAMES, **variables) == read
+
+
+def test_a_public_url_with_an_ipv6_address_is_an_allowed_host(tmp_path: Path) -> None:
+    """Django compares it with the Host header, which has brackets."""
+    [hosts] = read_settings(tmp_path, "ALLOWED_HOSTS", ROLLOUTDECK_PUBLIC_URL="http://[fd00::1]:8460")
+    assert hosts == ["127.0.0.1", "[::1]", "[fd00::1]", "localhost"]
 
 
 def test_a_session_lasts_as_long_as_the_setting_says(client: Client, mate: User, settings: object) -> None:

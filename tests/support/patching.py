@@ -1,7 +1,10 @@
-"""Replaces a constant or a function in all modules that import it."""
+"""Replaces a constant or a function in all modules that import it, and the locks of files."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -17,3 +20,12 @@ def patch_everywhere(patch: pytest.MonkeyPatch, module: ModuleType, name: str, v
     for key, other in list(sys.modules.items()):
         if key.partition(".")[0] in PACKAGES and vars(other).get(name) is real:
             patch.setattr(other, name, value)
+
+
+def remove_locks(patch: pytest.MonkeyPatch) -> None:
+    """As on some network file systems."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    patch.setattr(fcntl, "flock", fail)

@@ -19,7 +19,7 @@ from rollouts.lib import ClockWatch, process_id
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.runs.actions import move_run_to_trash
-from rollouts.storage import files, raw_dumps
+from rollouts.storage import files, raw_dumps, set_location
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders
 from tests.support.stored import StoredPath, body_path, list_stored
@@ -134,6 +134,17 @@ def test_a_cleanup_after_a_change_of_the_clock_removes_nothing(
     assert path.exists()
     tasks.hourly_cleanup()
     assert not path.exists()
+
+
+@pytest.mark.disk
+def test_a_cleanup_in_the_data_folder_of_another_server_removes_nothing(data_dir: Path) -> None:
+    orphan = stored("9/orphan.parquet", sweep.ORPHAN_LIFETIME_SECONDS + 9)
+    (data_dir / "server").write_text("another-server sqlite\n")
+    tasks.hourly_cleanup()
+    assert orphan.exists()
+    set_location("this-server")
+    tasks.hourly_cleanup()
+    assert not orphan.exists()
 
 
 def test_every_task_that_is_sent_or_scheduled_is_one_that_workers_know(settings: Any) -> None:

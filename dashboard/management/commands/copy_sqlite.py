@@ -16,6 +16,7 @@ from django.db.models.fields import Field
 
 from rolloutdeck.up import ServerPaths, StartRefusedError, acquire_data_lock, find_server_folder
 from rollouts.backup import apply_migrations
+from rollouts.storage import load_location, own_data_folder, read_owner
 
 OLD = "old"  # alias of the SQLite database
 BATCH_ROWS = 5000
@@ -46,7 +47,30 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(f"The database failed, nothing was copied: {str(error).strip()}") from error
-        self.stdout.write(f"{count:,} rows were copied. The files of the data folder are unchanged.")
+        self.stdout.write(f"{count:,} rows were copied. The stored files of the data folder are unchanged.")
+        is_own = path.resolve() == (settings.DATA_DIR / "db.sqlite3").resolve()
+        server = load_location().server
+        try:
+            if read_owner() == f"{server} sqlite" or (is_own and not read_owner()):
+                own_data_folder(server)
+            if is_own:
+                connections[OLD].close()  # writes its log into the file
+                moved = put_aside(path)
+                self.stdout.write(f"{path} is {moved.name} now, so a start without DATABASE_URL does not use its rows.")
+        except OSError as error:
+            raise CommandError(
+                f"The rows were copied, but {error.filename} could not be changed: {error.strerror}. Rename {path} and "
+                f"remove {settings.DATA_DIR / 'server'} yourself."
+            ) from error
+
+
+def put_aside(path: Path) -> Path:
+    """Renames an SQLite database. Returns the new path."""
+    moved = path.with_name(f"{path.name}.moved")
+    for suffix in ("-wal", "-shm", ""):
+        if (file := Path(f"{path}{suffix}")).exists():
+            file.replace(f"{moved}{suffix}")
+    return moved
 
 
 def copy_database(path: Path) -> int:

@@ -41,6 +41,7 @@ RUN_STATUS_LABELS = {  # by `Run.status`
     "finished": N_("finished"),
     "failed": N_("failed"),
 }
+MIN_SIGNED = 1e-9  # a smaller change is none
 # The tags of Markdown of a model. Images and links would tell another site that this response is read.
 MARKDOWN_TAGS = {
     "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "span",
@@ -66,9 +67,10 @@ def format_number(value: float | None, digits: int = 2) -> str:
 
 
 def format_signed_number(value: float | None, digits: int = 2) -> str:
-    """The same with a sign: +0.25, −1.0e-03."""
+    """The same with a sign: +0.25, −1.0e-03. The difference of equal means is +0.00: sums of floats differ by noise."""
     if value is None:
         return ""
+    value = 0.0 if abs(value) < MIN_SIGNED else value
     return f"{'−' if value < 0 else '+'}{format_number(abs(float(value)), digits)}"
 
 

@@ -45,10 +45,8 @@ def parse_flag_form(request: HttpRequest) -> dict[str, str]:
 @login_required
 @require_POST
 def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
-    visible = (
-        Label.objects.flags().filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
-    )
-    flag = visible.filter(pk=pk).first()
+    visible = Label.objects.flags().readable_by(request.user).filter(run__in=permissions.visible_runs(request))
+    flag = visible.select_related("run__project", "user").filter(pk=pk).first()
     if flag is None:
         raise Http404(_("Flag not found, or you have no access to it."))
     is_own = flag.user_id == request.user.pk or flag.author == request.user.get_username()

@@ -4,6 +4,7 @@
 count. `against` is another run, or `than` other steps of this run, to compare with.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -60,10 +61,7 @@ def reward_check_page(request: HttpRequest, uid: str) -> HttpResponse:
 
 def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
     """Raises InvalidInputError."""
-    name = common.clean_param(request.GET.get("question", ""))
-    good = [common.clean_param(value) for text in request.GET.getlist("good") for value in text.split(",") if value]
-    if request.GET.get("asked", name) != name:  # the answers were those of another question
-        good = []
+    name, good = read_question(request)
     fields = {field: request.GET.get(field, "") for field in ("threshold", "steps", "than")}
     uid = common.clean_param(request.GET.get("against", ""))
     other = permissions.visible_runs(request).filter(project=run.project, uid=uid).first() if uid else None
@@ -71,13 +69,20 @@ def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
     return reward_check.parse_selection(run, reader=reader, question=name, good=good, other=other, **fields)
 
 
+def read_question(request: HttpRequest) -> tuple[str, list[str]]:
+    """Returns the question and the answers that are right. They are empty if they were those of another question."""
+    name = common.clean_param(request.GET.get("question", ""))
+    good = [common.clean_param(value) for text in request.GET.getlist("good") for value in text.split(",") if value]
+    return name, good if request.GET.get("asked", name) == name else []
+
+
 def build_form_context(request: HttpRequest, run: Run) -> dict[str, Any]:
-    """The form as it was sent, if the selection is refused."""
-    chosen = request.GET.get("question", "")
-    try:
-        asked = reward_check.parse_reward_question(run.project, chosen, request.GET.getlist("good"))
-    except InvalidInputError:
-        asked = reward_check.parse_reward_question(run.project, "", ())
+    """The form as it was sent, if the selection is refused: with the first question if there is none of this name."""
+    name, good = read_question(request)
+    asked = reward_check.parse_reward_question(run.project, "", ())
+    for values in ((), good):
+        with suppress(InvalidInputError):
+            asked = reward_check.parse_reward_question(run.project, name, values)
     typed = {name: request.GET.get(name, "") for name in ("threshold", "steps", "than", "against")}
     return {"asked": asked, **build_choices(request, run, asked), **typed}
 

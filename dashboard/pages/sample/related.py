@@ -60,7 +60,7 @@ def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -
             related[sample.pk] = RelatedData(
                 body,
                 labels[sample.pk],
-                groups[group],
+                [row for at, row in enumerate(groups[group]) if at < MAX_SIBLINGS or row.pk == sample.pk],
                 sizes[group],
                 history,
                 replays.get(sample.step_id),

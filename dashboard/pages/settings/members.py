@@ -109,7 +109,9 @@ def read_name(request: HttpRequest) -> str:
 
 def render_member_link(request: HttpRequest, project: Project, user: User) -> HttpResponse:
     context = build_project_context(request, project, invitation=build_invitation(user))
-    return render(request, "settings/project.html", context)
+    response = render(request, "settings/project.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def build_invitation(user: User) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import second_factor
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.settings.throttle import count_and_allow_login, get_client_address
+from dashboard.pages.settings.throttle import count_and_allow_login, get_client_address, record_login_success
 
 STEP_SALT = "rolloutdeck.sign-in.second-step"
 STEP_SECONDS = 10 * 60
@@ -32,13 +32,15 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
     user = get_signed_in_user(request)
     if request.method != "POST":
         return render_page(request, user)
-    if not count_and_allow_login(f"second factor {user.pk}", get_client_address(request)):
+    if not count_and_allow_login(get_throttled_name(user), get_client_address(request)):
         return render_page(request, user, error=_("Too many codes. Try again in ten minutes."), status=429)
     do, code = request.POST.get("do", ""), request.POST.get("code", "")
     if do == "enable" and not second_factor.has_second_factor(user):
         return enable(request, user, code)
-    if do in ("codes", "remove") and not second_factor.verify_code(user, code):
-        return render_page(request, user, error=get_wrong_code_text(), status=400)
+    if do in ("codes", "remove"):
+        if not second_factor.verify_code(user, code):
+            return render_page(request, user, error=get_wrong_code_text(), status=400)
+        record_login_success(get_throttled_name(user), get_client_address(request))
     if do == "codes":
         return render_page(request, user, codes=second_factor.replace_recovery_codes(user))
     if do == "remove" and second_factor.remove_second_factor(user):
@@ -57,7 +59,13 @@ def enable(request: HttpRequest, user: User, code: str) -> HttpResponse:
         return render_page(
             request, user, error=_("This is not the app's code. Try the next one."), setup=setup, status=400
         )
+    record_login_success(get_throttled_name(user), get_client_address(request))
     return render_page(request, user, codes=codes)
+
+
+def get_throttled_name(user: User) -> str:
+    """The name under which codes in the settings are counted."""
+    return f"second factor {user.pk}"
 
 
 def render_page(
@@ -102,9 +110,10 @@ def get_wrong_code_text() -> str:
 # --- sign-in ----------------------------------------------------------------------------------------------------------
 
 
-def build_step_token(user: User, next_url: str) -> str:
-    """Proves that the first step succeeded. It ends with the next sign-in and with a change of the password."""
-    return signing.dumps([user.pk, get_step_state(user), next_url], salt=STEP_SALT)
+def build_step_token(user: User, next_url: str, attempts: int) -> str:
+    """Proves that the first step succeeded. It ends with the next sign-in and with a change of the password.
+    `attempts`: how many are not counted any more after a right code, its own and that of a password."""
+    return signing.dumps([user.pk, get_step_state(user), next_url, attempts], salt=STEP_SALT)
 
 
 def get_step_state(user: User) -> str:
@@ -112,14 +121,14 @@ def get_step_state(user: User) -> str:
     return f"{last} {user.get_session_auth_hash()[:16]}"
 
 
-def load_step_token(token: str) -> tuple[User, str] | None:
-    """The user and the address to open after the sign-in; None if the first step must be repeated."""
+def load_step_token(token: str) -> tuple[User, str, int] | None:
+    """The user, the address to open after the sign-in, and the attempts; None if the first step must be repeated."""
     try:
-        pk, state, next_url = signing.loads(token, salt=STEP_SALT, max_age=STEP_SECONDS)
+        pk, state, next_url, attempts = signing.loads(token, salt=STEP_SALT, max_age=STEP_SECONDS)
     except (signing.BadSignature, ValueError, TypeError):
         return None
     user = User.objects.filter(pk=pk, is_active=True).first()
-    return (user, str(next_url)) if user and get_step_state(user) == state else None
+    return (user, str(next_url), int(attempts)) if user and get_step_state(user) == state else None
 
 
 def render_code_step(request: HttpRequest, token: str, *, error: str = "", status: int = 200) -> HttpResponse:

@@ -64,9 +64,8 @@ class SignInView(LoginView):
             response.status_code = 403
             return response
         if has_second_factor(user):  # the attempt stays counted until the code is right
-            return render_code_step(
-                self.request, build_step_token(user, self.get_redirect_url() or find_landing_url(user))
-            )
+            next_url = self.get_redirect_url() or find_landing_url(user)
+            return render_code_step(self.request, build_step_token(user, next_url, attempts=2))
         record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
         try:
             return super().form_valid(form)
@@ -131,7 +130,7 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
     if user is None:
         return render_invalid_link(request)
     if needs_code:  # the link stays valid until then
-        return render_code_step(request, build_step_token(user, find_landing_url(user)))
+        return render_code_step(request, build_step_token(user, find_landing_url(user), attempts=1))
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Set a password in Settings so that you can sign in again."))
     return redirect(find_landing_url(user))
@@ -155,7 +154,7 @@ def sign_in_code_view(request: HttpRequest) -> HttpResponse:
     if step is None:
         error = _("The first step is too long ago. Sign in again.")
         return render_sign_in_error(request, error, 403)
-    user, next_url = step
+    user, next_url, attempts = step
     name, address = user.get_username(), get_client_address(request)
     if not count_and_allow_login(name, address):
         error = _("Too many failed sign-in attempts. Try again in ten minutes.")
@@ -164,7 +163,7 @@ def sign_in_code_view(request: HttpRequest) -> HttpResponse:
         return response
     if not verify_code(user, request.POST.get("code", "")):
         return render_code_step(request, token, error=get_wrong_code_text(), status=400)
-    record_login_success(name, address)
+    record_login_success(name, address, attempts)
     login(request, user, backend=BACKEND)
     return redirect(next_url)
 

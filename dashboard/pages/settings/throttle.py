@@ -52,11 +52,13 @@ def count_and_allow_login(name: str, address: str) -> bool:
     return all(count <= limit for count, limit in zip(counts, limits, strict=True))
 
 
-def record_login_success(name: str, address: str) -> None:
-    """Resets the counts of the name. Lowers the address's count by one: earlier failures may be for other names."""
+def record_login_success(name: str, address: str, attempts: int = 1) -> None:
+    """Resets the counts of the name. Lowers the address's count by the `attempts` of this success: earlier failures may
+    be for other names."""
     keys = build_counter_keys(name, address)
     counters.reset([keys.together, keys.by_name])
-    counters.lower(keys.by_address)
+    for _attempt in range(attempts):
+        counters.lower(keys.by_address)
 
 
 def get_client_address(request: HttpRequest) -> str:

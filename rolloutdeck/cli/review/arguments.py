@@ -129,7 +129,7 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
     add("--minutes", type=int, metavar="N", help="how long an opened item belongs to a person; default: 30")
     add("--person", action="append", default=[], metavar="USER", help="who may answer; default: all annotators")
     add("--role", action="append", default=[], metavar="ROLE", help="members with this role may answer")
-    add("--due", default="", metavar="TIME", help="for example 2026-11-30T18:00")
+    add("--due", default="", metavar="TIME", help="in UTC, for example 2026-11-30T18:00")
     add("--blind", action="store_true", help="reviewers see no score, ground truth, run or label of others")
     add("--gold", type=int, metavar="N", help="mix in N items with your own answers, to compare people with")
     add("--dry-run", action="store_true", help="only print what would be drawn")

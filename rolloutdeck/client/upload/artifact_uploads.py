@@ -11,6 +11,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -129,6 +130,14 @@ class ArtifactUploadQueue:
         self._enqueue(UploadRequest(artifact, key, name) for name in names)
         if self.state_file:
             _append_line(self.state_file, {**asdict(artifact), "path": str(artifact.path), "key": key})
+
+    def forget_registered(self) -> None:
+        """Forgets all artifacts, also for later processes. Their files are not hashed again."""
+        self.artifacts.clear()
+        self._stamps.clear()
+        if self.state_file:
+            with suppress(OSError):
+                self.state_file.unlink(missing_ok=True)
 
     def enqueue_requested(self, files: Any) -> None:
         """Enqueues the `files` of a `wanted/` response. Files of other processes' artifacts are ignored."""

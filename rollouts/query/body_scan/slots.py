@@ -6,11 +6,10 @@ keeps no slot.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from rolloutdeck.lib import try_lock
 from rollouts.errors import TooManySearchesError
 from rollouts.query.body_scan.request import ScanRequest
 
@@ -59,7 +59,8 @@ def lock_slots(limits: dict[str, int]) -> ExitStack | None:
 
 
 def lock_slot(name: str, limit: int) -> int | None:
-    """Returns the handle of a locked slot, None if all are taken, -1 if a full disk has no room for the file."""
+    """Returns the handle of a locked slot, None if all are taken, -1 if a full disk has no room for the file, or if the
+    file system has no locks."""
     folder = Path(settings.DATA_DIR) / "run" / "searches"
     for number in range(limit):
         try:
@@ -67,10 +68,12 @@ def lock_slot(name: str, limit: int) -> int | None:
         except OSError as error:
             log.warning("Searches are not limited: %s", error)
             return -1
-        with suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = try_lock(handle)
+        if locked:
             return handle
         os.close(handle)
+        if locked is None:
+            return -1
     return None
 
 

@@ -3,6 +3,7 @@ import { fill, gettext, ngettext } from "../common/i18n.js";
 import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { PanelError, checkAnswer } from "../common/panel.js";
 import { pressable } from "../common/shortcuts.js";
+import { writeMessage } from "../common/ui.js";
 
 const dialog = document.getElementById("palette");
 const box = document.getElementById("palette-box");
@@ -129,7 +130,7 @@ async function loadResults() {
     results = [];
     renderList();
     const unreachable = gettext("Could not load the runs. Server unreachable.");
-    status.textContent = error instanceof PanelError ? error.message : unreachable;
+    writeMessage(status, error instanceof PanelError ? error.message : unreachable);
   }
 }
 

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from dashboard.api.renderers import OrjsonRenderer
-from dashboard.api.views import health
+from dashboard.api.views import health, server_metrics
 from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.metrics import MIN_ROWS_TO_COMPACT
-from rollouts.models import AuditEntry, Dump, Label, Project, Run, Token
+from rollouts.models import AuditEntry, Dump, Label, Project, Run, RunDiskUsage, Sample, Step, Token
 from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
 
@@ -243,6 +244,45 @@ def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, setti
     settings.PUBLIC_URL = "https://deck.example.org"
     assert ApiClient(api.client)("GET", "/metrics").status_code == 401
     assert api("GET", "/metrics").status_code == 200
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no estimate")
+def test_metrics_for_prometheus_estimate_the_rows_of_a_large_table(
+    api: ApiClient, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE rollouts_sample")
+    Sample.objects.earliest("pk").delete()
+    assert "rolloutdeck_samples 7.0\n" in api("GET", "/metrics").content.decode()
+    monkeypatch.setattr(server_metrics, "MIN_ESTIMATED_ROWS", 8)
+    assert "rolloutdeck_samples 8.0\n" in api("GET", "/metrics").content.decode()
+
+
+def test_metrics_for_prometheus_name_only_what_the_token_may_read(
+    api: ApiClient, run: Run, owner: User, settings: Any
+) -> None:
+    settings.PUBLIC_URL = "https://deck.example.org"
+    other = builders.project("other")
+    for each in (run, builders.run(other, "hidden")):
+        RunDiskUsage.objects.create(run=each, raw=5)
+        Step.objects.create(run=each, attempt=builders.attempt(each), split="train", step=9, dropped=3)
+    Project.objects.update(quota=100)
+    outsider = builders.member(other, "otto", "owner")
+    admin = User.objects.create_superuser("root")
+    member = ApiClient.with_token(outsider, "read", on=other)
+
+    def list_projects(client: ApiClient) -> set[str]:
+        text = client("GET", "/metrics").content.decode()
+        families = re.findall(r"^rolloutdeck_(\w+)\{.*project=", text, re.MULTILINE)
+        assert set(families) == {"disk_bytes", "run_disk_bytes", "quota_bytes", "quota_used_bytes", "dropped_samples"}
+        assert "rolloutdeck_runs 2.0\n" in text and ("hidden" in text) == ('project="other"' in text)
+        return set(re.findall(r'project="(\w+)"', text))
+
+    assert list_projects(member) == {"other"}
+    assert list_projects(ApiClient.with_token(owner, "read", on=run.project)) == list_projects(api) == {"math"}
+    assert list_projects(ApiClient.with_token(admin, "read", on=run.project)) == {"math", "other"}
+    other.memberships.all().delete()
+    assert member("GET", "/metrics").status_code == 401, "its owner is no member any more"
 
 
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from rollouts import queues
+from rollouts.label_import.samples import Candidate, SampleFinder
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, LabelChange, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
@@ -95,6 +97,71 @@ def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compar
     assert (row, kind) == (2, "ambiguous") and message.startswith("More than 1 samples match.")
     labelled = {find(run, tail, 2).pk for tail in ("best", "worst")}
     assert set(Label.objects.values_list("sample", flat=True)) == labelled
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tails of the samples that were loaded to find those of rows."""
+    tails: list[str] = []
+    load = SampleFinder.load_candidates
+
+    def load_and_note(self: SampleFinder, condition: Q) -> list[Candidate]:
+        found = load(self, condition)
+        tails.extend(Sample.objects.filter(pk__in=[row.pk for row in found]).values_list("tail", flat=True))
+        return found
+
+    monkeypatch.setattr(SampleFinder, "load_candidates", load_and_note)
+    return tails
+
+
+def test_rows_with_a_text_load_only_what_each_of_them_may_mean(
+    run: Run, project: Project, mate: User, loaded: list[str]
+) -> None:
+    """A row without a length or a step is no reason to load more for the others."""
+    push(builders.run(project, "other"), ROWS, step=1)
+    key = find(run, "from messages").prompt_key
+    rows = [
+        {"prompt": "p1", "response": "best", "run": "grpo", "split": "eval", **YES},
+        {"prompt_key": key, "content_key": "x", "step": 2, **YES},
+    ]
+    result = post(mate, rows)
+    assert result["labels"]["new"] == 1
+    assert [(row, kind) for row, kind, _ in list_problems(result)] == [(1, "unmatched")]
+    assert sorted(loaded) == ["best", "from messages"]
+
+
+def test_a_prompt_with_too_many_samples_is_refused_before_they_are_loaded(
+    run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollouts.label_import.samples.MAX_CANDIDATES", 4)
+    key = find(run, "best").prompt_key
+    rows = [
+        {"prompt_key": key, "content_key": "x", **YES},
+        {"prompt_key": key, "content_key": "y", "name": "quality", "value": 1},
+        {**ROWS[2], "step": 1, **YES},
+    ]
+    result = post(mate, rows)
+    assert [(row, kind) for row, kind, _ in list_problems(result)] == [(0, "ambiguous"), (1, "ambiguous")]
+    assert all(message.startswith("More than 4 samples match.") for _row, _kind, message in list_problems(result))
+    assert result["labels"]["new"] == 1 and loaded == ["from messages"]
+
+
+def test_the_samples_that_all_rows_of_a_request_may_mean_are_limited(
+    run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollouts.label_import.samples.MAX_REQUEST_CANDIDATES", 2)
+    rows = [
+        {"run": "grpo", "step": 1, "split": "train", "content_key": "x", **YES},  # each sample of the step
+        {"prompt": "p1", "response": "best", **YES},
+        {**ROWS[2], "run": "grpo", "step": 2, **YES},
+        {"prompt": "p1", "response": "best", "split": "eval", "name": "quality", "value": 3},
+        {**ROWS[2], "step": 1, **YES},
+    ]
+    result = post(mate, rows)
+    problems = list_problems(result)
+    assert [(row, kind) for row, kind, _ in problems] == [(0, "ambiguous"), (1, "ambiguous"), (3, "ambiguous")]
+    assert all("match more than 2 samples. Import fewer rows" in message for _row, _kind, message in problems)
+    assert result["labels"]["new"] == 2 and loaded == ["from messages"] * 2
 
 
 def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(run: Run, mate: User) -> None:

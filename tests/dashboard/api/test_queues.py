@@ -11,8 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from rollouts.errors import StorageUnavailableError
 from rollouts.labels import save_rubric
-from rollouts.models import Label, Project, Queue, Run
+from rollouts.models import Label, Project, Queue, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -153,6 +154,23 @@ def test_a_blind_queue_tells_a_reviewer_nothing(lead: ApiClient, ann: ApiClient,
     for secret in ("secret", "0.765", "770077", run.uid, *samples):
         assert secret not in sent, secret
     assert lead("GET", here).json()["q"].startswith("score>0.5")
+
+
+@pytest.mark.parametrize("is_blind", [True, False])
+def test_only_outside_of_a_blind_queue_an_unreadable_text_is_named(
+    lead: ApiClient, ann: ApiClient, run: Run, is_blind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(samples: list[Sample]) -> None:
+        raise StorageUnavailableError(f"Cannot read the sample texts of dump 7: bodies/{run.uid}/train.")
+
+    monkeypatch.setattr("rollouts.queues.content.load_bodies", fail)
+    queue = create(lead, run, is_blind=is_blind)
+    answer = ann("POST", f"queues/{queue}/next/", {})
+    page = ApiClient.signed_in(User.objects.get(username="ann"))("GET", f"/queues/{queue}/review/")
+    assert (answer.status_code, page.status_code) == (503, 200)
+    for text in (answer.content.decode(), page.content.decode()):
+        assert "Cannot read the sample texts of" in text
+        assert ("dump 7: bodies/" in text) is not is_blind and (not is_blind or run.uid not in text)
 
 
 def test_the_responses_of_a_group_are_shuffled_for_each_person(

@@ -163,6 +163,14 @@ def test_a_lost_group_ends_sessions_and_tokens_at_the_next_request(client: Clien
     assert get_with_token(secret).status_code == 200 and get_roles() == {"math": "annotator"}
 
 
+def test_a_role_by_hand_next_to_that_of_a_group_is_enough(client: Client, provider: Provider, owner: User) -> None:
+    sign_in(client, provider, "s-mina")
+    set_role(Project.objects.get(), "mina", "maintainer", owner)
+    provider.set_person("s-mina", preferred_username="mina", groups=["chess"])
+    assert sign_in(Client(), provider, "s-mina").status_code == 302
+    assert get_roles() == {"math": "maintainer"}
+
+
 def test_a_token_asks_the_provider_too_and_a_lower_role_counts_at_once(provider: Provider) -> None:
     provider.set_person("s-lea", preferred_username="lea", groups=["leads", "ml"])
     client = Client()

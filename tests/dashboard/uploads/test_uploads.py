@@ -3,9 +3,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import io
 import os
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,12 +19,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from dashboard.uploads import app
+from dashboard.uploads.receive import LockedPartialUpload, PartialUpload, UploadWriter
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
-from rollouts.storage import access, get_raw_dump_key, list_shared_uploads, raw_dumps
+from rollouts.storage import RESERVED_BYTES, access, get_raw_dump_key, list_shared_uploads, raw_dumps
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders
-from tests.support.patching import patch_everywhere
+from tests.support.patching import patch_everywhere, remove_locks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -133,6 +136,31 @@ def test_a_gzip_bomb_is_refused_while_it_inflates(site: Site, key: str, run: Run
     assert left(data_dir) == []
 
 
+def test_a_gzip_stream_of_many_empty_members_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each member zlib copies all that follows in what it was given."""
+    given: list[int] = []
+    create = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, wbits: int) -> None:
+            self.own = create(wbits=wbits)
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            given.append(len(data))
+            return self.own.decompress(data, max_length)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.own, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    file = io.BytesIO()
+    writer = UploadWriter(file, gzipped=True, max_bytes=1 << 30)
+    writer.write(gzip.compress(b"") * 20_000 + gzip.compress(BODY))
+    writer.finish()
+    assert file.getvalue() == BODY and writer.size == len(BODY)
+    assert len(given) > 20_000 and max(given) <= 16 << 10
+
+
 def test_a_body_over_the_limit_is_refused_by_its_length_alone(site: Site, key: str, run: Run) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)
     connection.putrequest("PUT", f"/api/v1/runs/u1/dumps/{sha(BODY)}/")
@@ -167,6 +195,15 @@ def test_parts_make_one_dump_and_a_question_says_how_far_it_is(site: Site, key: 
     last = put(site, key, parts[2][0], of=body, Content_Range=parts[2][1])
     assert (last.status, last.json) == (201, {"sha256": sha(body), "bytes": len(body)})
     assert left(data_dir) == []
+
+
+def test_parts_are_written_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch)
+    locked = LockedPartialUpload(PartialUpload(tmp_path / "part", 2))
+    locked.file.write(b"x")
+    locked.saved = True
+    locked.close()
+    assert (tmp_path / "part").read_bytes() == b"x"
 
 
 def test_a_part_that_is_out_of_place_changes_nothing(site: Site, key: str, run: Run) -> None:
@@ -264,6 +301,20 @@ def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, mon
     monkeypatch.setattr(app, "count_free_bytes", lambda: 1 << 20)
     answer = put(site, key, BODY)
     assert (answer.status, answer.headers["retry-after"]) == (507, "5")
+
+
+def test_parts_need_space_for_the_rest_only(
+    site: Site, key: str, run: Run, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = os.urandom(300)
+
+    def count_free_bytes() -> int:
+        return RESERVED_BYTES + 2 * len(body) - sum(path.stat().st_size for path in left(data_dir))
+
+    monkeypatch.setattr(app, "count_free_bytes", count_free_bytes)
+    statuses = [put(site, key, piece, of=body, Content_Range=place).status for piece, place in parts_of(body, 100)]
+    assert statuses == [202, 202, 201]
+    assert put(site, key, os.urandom(301)).status == 507
 
 
 def test_head_says_whether_a_dump_is_known(site: Site, key: str, run: Run) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli import import_
+from rolloutdeck.lib import local_servers
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.fake_server import until
@@ -277,7 +278,8 @@ def test_the_local_token_never_goes_to_another_server_and_a_given_one_does(
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", token)
     local = tmp_path / "home" / ".rolloutdeck" / "local.json"
     local.parent.mkdir(parents=True)
-    local.write_text(json.dumps({"url": "http://127.0.0.1:8460", "token": "rd_local"}))
+    server = {"url": "http://127.0.0.1:8460", "token": "rd_local", "host": local_servers._get_host_name()}
+    local.write_text(json.dumps(server))
     command("import", DUMPS / "v0", *HERE, "--url", deck.url)
     assert set(deck.tokens) == {sent}
 

@@ -105,6 +105,33 @@ def test_a_server_stops_although_the_other_one_can_t_become_the_default(
     assert [server["url"] for server in list_running_servers()] == [f"http://127.0.0.1:{ports[0]}"]
 
 
+def test_the_token_of_a_server_of_another_machine_with_the_same_home_is_not_used(
+    home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user may listen at this address of this machine."""
+    url = f"http://127.0.0.1:{ports[0]}"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(local_servers, "_get_host_name", lambda: "login1")
+        start(ports[0], 101, monkeypatch)
+    assert load_local_server()["url"] == url, "a machine may change its name"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(local_servers, "_get_host_name", lambda: "login1")
+        elsewhere.setattr(local_servers, "_read_boot_id", lambda: "another")
+        start(ports[0], 101, monkeypatch)
+    assert load_local_server() == {} and Settings.from_environment().url == ""
+    assert connect(Namespace(url=url, token=""))[0].token == ""
+    own = home / ".rolloutdeck" / "servers" / f"{local_servers._get_host_name()}-7.json"
+    own.write_text(json.dumps({"url": f"http://127.0.0.1:{ports[1]}", "token": "own", "data": ""}))
+    assert load_local_server()["token"] == "own"
+    local = home / ".rolloutdeck" / "local.json"
+    local.write_text(json.dumps({"url": url, "token": "old", "data": ""}))  # of an older version
+    assert load_local_server()["token"] == "own"
+    own.write_text(json.dumps({"url": url, "token": "own", "data": ""}))
+    assert load_local_server()["token"] == "old"
+    local.write_text(json.dumps({"url": "https://deck.example.org", "token": "t", "data": "", "host": "login1"}))
+    assert load_local_server()["token"] == "t"
+
+
 def test_a_killed_server_and_one_of_another_machine_are_not_listed(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_ctrl_c_while_the_database_is_prepared_is_no_failure(
         ("127.0.0.1", "", "http://127.0.0.1:8460", "http://127.0.0.1:8460"),
         ("::1", "https://deck.example.org", "http://[::1]:8460", "http://[::1]:8460"),
         ("0.0.0.0", "https://deck.example.org", "http://127.0.0.1:8460", "http://127.0.0.1:8460"),
+        ("::", "https://deck.example.org", "http://[::1]:8460", "http://[::1]:8460"),
         ("192.0.2.1", "https://deck.example.org", "http://192.0.2.1:8460", "https://deck.example.org"),
         ("[fd00::1]", "https://deck.example.org/a", "http://[fd00::1]:8460", "https://deck.example.org/a"),
     ],

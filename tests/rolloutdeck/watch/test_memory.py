@@ -83,6 +83,24 @@ def test_a_lost_memory_continues_the_newest_of_equal_generations(
     assert deck.metrics()[-1][2:] == (len(metric(1)), metric(2).encode())
 
 
+def test_another_server_at_the_same_address_gets_everything(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow = watching()
+    trainer.metrics(1)
+    for step, launch in ((1, 1), (2, 1), (1, 2)):
+        trainer.step(step, launch)
+        turns(follow)
+    assert deck.attempts() == ["files", "files-2"]
+    deck.dumps.clear()
+    deck.created = True
+    turns(watching())
+    assert sorted(deck.steps()) == [("files", 1), ("files", 2)] and len(deck.metrics()) == 1
+    assert "grpo: the server does not know this run any more. Everything is sent again." in capsys.readouterr().err
+    deck.created = False
+    assert turns(watching()) == 0
+
+
 def test_a_kill_between_the_server_and_the_memory_opens_no_further_attempt(
     deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

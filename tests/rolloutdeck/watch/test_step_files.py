@@ -71,6 +71,14 @@ def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(
     assert follow.pending_count == 0
 
 
+def test_a_server_that_does_not_know_the_run_any_more_learns_of_its_steps(node: Path, following: Following) -> None:
+    step(node, 1)
+    turns(following())
+    Run.objects.all().delete()
+    turns(following())
+    assert Artifact.objects.get().step == 1
+
+
 def test_a_step_is_pending_until_the_server_knows_it(node: Path, following: Following) -> None:
     step(node, 1)
     follow = following()

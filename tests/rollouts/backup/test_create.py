@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
-from rollouts.backup import BackupError, create_backup, database, list_backups
+from rollouts.backup import BackupError, create_backup, database, iterate_backups, lock_destination
+from rollouts.backup.create import choose_name, remove_old_backups
 from rollouts.backup.manifest import compute_sha256
+from rollouts.backup.restore import select_backup
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Run
 from rollouts.storage import deletion_lock
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
+from tests.support.patching import remove_locks
 from tests.support.stored import StoredPath, list_stored
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,7 +79,7 @@ def test_old_backups_go_with_the_files_that_only_they_have(filled: Run, destinat
     assert len(pool_files(destination)) == 7
     result = create_backup(destination, keep=2)
     assert result.removed == [first]
-    assert [manifest.name for manifest in list_backups(destination)] == [second, result.manifest.name]
+    assert [manifest.name for manifest in iterate_backups(destination)] == [second, result.manifest.name]
     assert pool_files(destination) == {}
 
 
@@ -104,7 +108,7 @@ def test_a_killed_backup_is_none_and_its_files_are_used_again(filled: Run, desti
 
     with pytest.raises(KilledError):
         create_backup(destination, progress=kill)
-    assert list_backups(destination) == [] and len(pool_files(destination)) == 5
+    assert list(iterate_backups(destination)) == [] and len(pool_files(destination)) == 5
     assert create_backup(destination).copied == 2
     assert list(destination.glob("*.partial")) == []
 
@@ -159,12 +163,52 @@ def test_two_backups_into_one_folder_do_not_run_at_once(filled: Run, destination
     create_backup(destination, progress=start_another)
 
 
+def test_on_a_file_system_without_locks_backups_and_removals_go_on(
+    filled: Run, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_locks(monkeypatch)
+    assert create_backup(destination).copied == 7
+    with deletion_lock.allow_deletion() as allowed:
+        assert allowed
+
+
+def test_a_copy_that_nobody_can_write_can_be_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def refuse_writing(path: Path, flags: int, *rest: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refuse_writing)
+    with (
+        lock_destination(tmp_path),
+        pytest.raises(BackupError, match="Another command uses"),
+        lock_destination(tmp_path),
+    ):
+        pass
+    (tmp_path / "lock").touch()
+    with lock_destination(tmp_path):
+        pass
+
+
 def test_a_manifest_of_a_newer_version_is_refused(filled: Run, destination: Path) -> None:
     name = create_backup(destination).manifest.name
     path = destination / name / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2, "version": "9.1"}))
     with pytest.raises(BackupError, match=r"made by Rolloutdeck 9\.1, which is newer"):
-        list_backups(destination)
+        list(iterate_backups(destination))
+
+
+def test_manifests_are_read_one_by_one_and_not_for_names(filled: Run, destination: Path) -> None:
+    name = create_backup(destination).manifest.name
+    for other in ("20000101T000000Z", "99990101T000000Z"):
+        (destination / other).mkdir()
+        (destination / other / "manifest.json").write_text("as long as the memory")
+    assert choose_name(destination, datetime.now(UTC)) == "99990101T000000Z-002"
+    assert select_backup(destination, name).name == name
+    assert remove_old_backups(destination, keep=2) == ["20000101T000000Z"]
+    assert next(iterate_backups(destination)).name == name
 
 
 @pytest.mark.one_database

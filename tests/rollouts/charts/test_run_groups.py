@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.charts.run_groups import compute_group_curves, find_run_group, list_group_names
+from rollouts.charts.run_groups import compute_group_curves, describe_config, find_run_group, list_group_names
 from rollouts.metrics import append_points
 from rollouts.models import Project, Run
 from rollouts.samples.record import MetricPoint
@@ -62,6 +62,21 @@ def test_seeds_are_runs_that_differ_in_nothing_else(runs: list[Run], project: Pr
     assert list_group_names(runs[0], Run.objects.all()) == [("seeds", 3), ("tag:sweep", 4)]
     assert find_run_group("tag:none", other, Run.objects.all()) is None
     assert find_run_group("what", other, Run.objects.all()) is None
+
+
+@pytest.mark.parametrize("key", ["seed", "data.Seed", "trainer.manual_seed", "data-seed", "x/run_name", "output_dir"])
+def test_seeds_and_names_are_not_compared(key: str) -> None:
+    assert describe_config({"lr": 1, key: 1}) == describe_config({"lr": 1, key: 2})
+    other = f"{key}_size"
+    assert describe_config({"lr": 1, other: 1}) != describe_config({"lr": 1, other: 2})
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("repeated", ["_", "a_", "."])
+def test_a_long_key_is_compared_in_one_pass(repeated: str) -> None:
+    """A pass from each of its characters would take an hour."""
+    key = repeated * 1_000_000
+    assert describe_config({key: 1, "seed": 1}) == describe_config({key: 1, "seed": 2}) != b""
 
 
 def test_runs_without_a_configuration_are_no_seeds_of_each_other(project: Project) -> None:

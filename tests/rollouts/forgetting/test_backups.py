@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from rollouts.backup import create_backup, list_backups
+from rollouts.backup import create_backup, iterate_backups
 from rollouts.backup.database import SNAPSHOT
 from rollouts.backup.restore import restore_files
 from rollouts.forgetting import forget_in_backups
@@ -51,7 +51,7 @@ def test_the_text_is_in_no_backup_and_the_rest_is_whole(
     assert len(result.changed) == 2 and result.incomplete == [] and result.files > 0
     assert connection.settings_dict["NAME"] == server and list_stored("raw/")
     assert [name for name, content in iterate_contents(folder) if has_any(content, NEEDLES)] == []
-    for manifest in list_backups(folder):
+    for manifest in iterate_backups(folder):
         assert manifest.forgotten == [f"{project.slug}/{KEY}"]
         shutil.rmtree(restored, ignore_errors=True)
         with use_folder(restored):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +78,19 @@ def test_the_same_prompt_forgotten_again_is_news(look: caches.DatabaseLook, proj
     pass_time(look)
     clear_forgotten_texts()
     assert not is_cached()
+
+
+def test_a_copy_that_nobody_used_for_a_day_goes_although_no_file_is_added(
+    look: caches.DatabaseLook, data_dir: Path
+) -> None:
+    old, used = (data_dir / "cache" / "bodies" / name for name in ("old.parquet", "used.parquet"))
+    old.parent.mkdir(parents=True)
+    for path, hours in ((old, 25), (used, 23)):
+        path.write_bytes(b"text")
+        os.utime(path, (time.time() - 3600 * hours,) * 2)
+    pass_time(look)
+    clear_forgotten_texts()
+    assert (old.exists(), used.exists()) == (False, True)
 
 
 def test_the_database_is_asked_at_most_every_30_seconds(

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.protocol import compute_prompt_key
 from rollouts import queues
+from rollouts.errors import StorageUnavailableError
 from rollouts.forgetting import find_traces, forget_prompt
 from rollouts.indexing import reindex_run
 from rollouts.indexing.indexer import index_dump
@@ -35,7 +36,7 @@ from rollouts.samples import load_bodies, load_results
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, lines
-from tests.support.stored import list_stored, raw_path
+from tests.support.stored import body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -217,6 +218,16 @@ def test_raw_bytes_that_an_upload_may_use_are_waited_for(
     monkeypatch.setattr(time, "sleep", sleep)
     assert forget_prompt(project, KEY).is_complete
     assert waits and not path.exists()
+
+
+def test_a_damaged_body_of_the_step_is_named(project: Project, run: Run) -> None:
+    indexed(run, body(1), 1)
+    other = indexed(run, lines(generation("calm", "yes", step=1)), 1, source="other")
+    make_files_old()
+    assert other.segment
+    body_path(other.segment.path).write_bytes(b"damaged")
+    with pytest.raises(StorageUnavailableError, match=f"dump {other.pk} is damaged"):
+        forget_prompt(project, KEY)
 
 
 class KilledError(BaseException):

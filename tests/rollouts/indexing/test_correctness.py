@@ -207,6 +207,18 @@ def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Ru
     assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
 
 
+def test_a_damaged_body_holds_up_no_other_step_when_the_default_rule_applies_again(run: Run, owner: User) -> None:
+    indexed(run, STEP, 1)
+    damaged = indexed(run, STEP, 2)
+    ruled(run.project, owner, "score<0.5")
+    assert damaged.segment
+    body_path(damaged.segment.path).write_bytes(b"damaged")
+    ruled(run.project, owner, "")
+    assert verdicts(run, step__step=2) == [None] * 4
+    assert verdicts(run, step__step=1) == [True, False, False, False]
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
+
+
 def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(project: Project, owner: User) -> None:
     correctness.change_correctness_rule(project, "acc=1 or Answer", owner)
     telling = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from rollouts.indexing import has_outdated_steps, update_outdated_steps
@@ -9,7 +11,7 @@ from rollouts.indexing.correctness import change_correctness_rule, evaluate_due_
 from rollouts.metrics.sample_curves import load_sample_curve_points
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.query import find_samples
-from rollouts.samples import PROPERTIES_VERSION, ROWS_VERSION
+from rollouts.samples import PROPERTIES_VERSION, ROWS_VERSION, bodies
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.stored import body_path
@@ -105,6 +107,25 @@ def test_a_step_whose_texts_are_gone_stays_unknown_and_is_not_tried_again(run: R
     update_outdated_steps()
     assert not has_outdated_steps()
     assert Sample.objects.filter(answer=None).count() == 6
+
+
+def test_a_damaged_body_does_not_stop_the_update_of_older_steps(run: Run) -> None:
+    make_outdated(run, 2)
+    body_path(run.segments.get(dumps__step=2).path).write_bytes(b"damaged")
+    assert update_outdated_steps() == 2 and not has_outdated_steps()
+    assert set(Sample.objects.filter(answer=None).values_list("step__step", flat=True)) == {2}
+
+
+def test_an_outage_leaves_the_steps_outdated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_outdated(run, 1)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(bodies, "fetch_body_file", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        update_outdated_steps()
+    assert has_outdated_steps()
 
 
 def test_answers_and_truths_of_two_dumps_are_compared(run: Run) -> None:

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
+from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import indexer
+from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Attempt, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.samples import bodies
+from tests.rollouts.support.artifacts import registered
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders
+from tests.support.stored import body_path
 
 pytestmark = pytest.mark.django_db
 
@@ -136,6 +141,66 @@ def test_a_newer_version_that_cannot_be_read_leaves_the_older_one_in_place(run: 
     assert responses(run) == ["1"]
 
 
+def lose_body(dump: Dump, content: bytes | None) -> None:
+    assert dump.segment
+    path = body_path(dump.segment.path)
+    path.unlink() if content is None else path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged"], ids=["missing", "empty", "damaged"])
+def test_a_reindex_restores_all_bodies_of_a_step(run: Run, content: bytes | None) -> None:
+    dumps = [indexed(run, lines(generation("a", text)), source=f"rank-{text}", producer=text) for text in "123"]
+    before = figures()
+    for dump in dumps:
+        lose_body(dump, content)
+    indexer.reindex_run(run)
+    for dump in dumps:
+        indexer.index_dump(dump.pk)
+    assert figures() == before
+    assert sorted(body.response for body in bodies.load_bodies(rows(run)).values()) == ["1", "2", "3"]
+
+
+def test_a_version_that_waits_for_its_body_leaves_the_older_one_in_place(run: Run) -> None:
+    indexed(run, lines(generation("a", "1")))
+    newer = indexed(run, lines(generation("a", "2")))
+    other = indexed(run, lines(generation("b", "3")), source="other")
+    lose_body(newer, None)
+    indexer.reindex_run(run)
+    indexer.index_dump(other.pk)
+    assert responses(run) == ["1", "3"]
+    indexer.index_dump(newer.pk)
+    assert responses(run) == ["2", "3"]
+
+
+def test_a_damaged_body_of_a_step_is_named_by_the_next_dump_and_restored_by_a_reindex(run: Run) -> None:
+    old = indexed(run, lines(generation("a", "1")))
+    lose_body(old, b"damaged")
+    new = push(run, lines(generation("a", "2")), source="other")
+    for _ in range(Dump.MAX_TRIES):
+        with pytest.raises(StorageUnavailableError, match=f"body of dump {old.pk} is damaged .*; index the run again"):
+            indexer.index_dump(new.pk)
+    new.refresh_from_db()
+    assert new.state == Dump.State.FAILED
+    indexer.reindex_run(run)
+    for dump in (new, old):
+        indexer.index_dump(dump.pk)
+    assert responses(run) == ["1", "2"]
+
+
+def test_a_dump_without_raw_bytes_that_is_queued_again_takes_its_place_among_the_versions(run: Run) -> None:
+    body = lines(generation("a", "1")) + b"torn\n"
+    first = indexed(run, body)
+    indexed(run, lines(generation("a", "2")))
+    final = Dump.objects.filter(pk=first.pk)
+    final.update(raw_dropped_at=timezone.now())
+    final.requeue(timezone.now())
+    indexer.index_dump(first.pk)
+    assert (final.get().state, responses(run)) == (Dump.State.SUPERSEDED, ["2"])
+    again = indexed(run, body)
+    assert (again.pk, again.state, responses(run)) == (first.pk, Dump.State.INDEXED, ["1"])
+    assert (again.rejected, again.problems) == (1, first.problems)
+
+
 def launch(run: Run, number: int, steps: range, **more: Any) -> None:
     for step in steps:
         indexed(run, lines(generation("a", f"{number}-{step}", step=step)), step, attempt=f"launch-{number}", **more)
@@ -175,6 +240,26 @@ def test_an_evaluation_is_superseded_once_a_later_launch_has_trained_past_it(run
     launch(run, 1, range(2, 9, 2), split="eval", source="val")
     launch(run, 2, range(5, 6))
     assert visible(run, "eval") == [(2, 1), (4, 1)]
+
+
+def test_an_imported_batch_of_a_step_that_a_launch_lacks_hides_no_later_step(run: Run) -> None:
+    for steps in (range(1, 3), range(4, 6)):
+        launch(run, 1, steps)
+    launch(run, 2, range(1, 6))
+    run.dumps.filter(attempt__number=2).update(source=f"{Dump.ARTIFACT_PREFIX}key/batch")
+    registered(run)
+    mark_superseded_steps(run)
+    assert visible(run) == [(1, 1), (2, 1), (3, 2), (4, 1), (5, 1)]
+    launch(run, 1, range(3, 4))
+    assert visible(run) == [(step, 1) for step in range(1, 6)]
+
+
+def test_steps_come_back_when_only_their_attempt_is_left(run: Run) -> None:
+    launch(run, 1, range(1, 4))
+    launch(run, 2, range(2, 4))
+    run.steps.filter(attempt__number=2).update(samples=0)
+    mark_superseded_steps(run)
+    assert visible(run)[:1] == [(1, 1)] and run.steps.current().filter(attempt__number=1).count() == 3
 
 
 def test_step_kinds_supersede_each_by_itself(run: Run) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import polars
 import pytest
 
 from rollouts.formats import verifiers
-from rollouts.indexing.indexer import index_dump
+from rollouts.indexing import reading, split_steps
+from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from tests.rollouts.real_dumps import DUMPS
-from tests.rollouts.support.push import lines
+from tests.rollouts.support.push import lines, push
 from tests.rollouts.support.trainer_dumps import read
 
 pytestmark = pytest.mark.django_db
@@ -116,6 +119,80 @@ def test_other_columns_of_the_same_bytes_replace_what_was_read_before(run: Run, 
     indexed(run, CSV, tmp_path, columns="prompt=question,response=answer")
     tails = Sample.objects.filter(visible=True).values_list("tail", flat=True)
     assert sorted(tails) == ["2", "3", "4"]
+
+
+NEWER = CSV + b"2+2?,5,0,5\n"  # step 5 was half written
+
+
+def push_table(run: Run, body: bytes) -> Dump:
+    return push(run, body, None, source="a.csv", columns="prompt=question,response=answer")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_versions_of_a_file_are_ordered_by_arrival_whichever_is_split_first(run: Run, order: tuple[int, int]) -> None:
+    pushed = [push_table(run, body) for body in (CSV, NEWER)]
+    for at in order:
+        index_dump(pushed[at].pk)
+    assert steps(run) == {4: 2, 5: 2}
+    reindex_run(run)
+    for dump in Dump.objects.order_by("-pk"):
+        index_dump(dump.pk)
+    assert steps(run) == {4: 2, 5: 2}
+
+
+def test_a_reindex_after_an_upgrade_shows_the_new_reading(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that an earlier version made have arrived when a worker split the file."""
+    dump = push_table(run, CSV)
+    index_dump(dump.pk)
+    Dump.objects.exclude(step=None).update(received_at=dump.received_at + timedelta(seconds=5))
+    read_before = split_steps.serialize_record
+    monkeypatch.setattr(
+        split_steps, "serialize_record", lambda record: read_before(replace(record, response=f"new {record.response}"))
+    )
+    reindex_run(run)
+    for part in Dump.objects.order_by("-pk"):
+        index_dump(part.pk)
+    for part in Dump.objects.filter(state=Dump.State.RECEIVED):
+        index_dump(part.pk)
+    shown = Sample.objects.current_and_visible().values_list("tail", flat=True)
+    assert sorted(shown) == ["new 2", "new 3", "new 4"]
+
+
+def test_a_file_of_several_steps_that_is_changed_back_shows_its_first_version_again(run: Run) -> None:
+    for body in (CSV, NEWER, CSV):
+        index_dump(push_table(run, body).pk)
+    assert steps(run) == {4: 2, 5: 1}
+
+
+def test_equal_rows_of_a_newer_version_keep_their_place_among_other_sources(run: Run) -> None:
+    """The part of step 4 is the same in both versions: it arrives with the newer one, after the other source."""
+    index_dump(push_table(run, CSV).pk)
+    other = push(run, lines({"prompt": "1+1?", "response": "2", "score": 9.0}), 4, source="plugin", format="native")
+    index_dump(other.pk)
+    assert not Sample.objects.filter(dump=other)
+    index_dump(push_table(run, NEWER).pk)
+    assert Sample.objects.get(dump=other).score == 9.0
+
+
+def test_splitting_a_file_renews_the_claim(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump, renewed = push_table(run, CSV), list[int]()
+
+    def renew(claimed: Dump) -> bool:
+        renewed.append(claimed.pk)
+        return True
+
+    monkeypatch.setattr(reading, "RENEW_SECONDS", 0)
+    monkeypatch.setattr(Dump, "renew", renew)
+    index_dump(dump.pk)
+    assert set(renewed) == {dump.pk} and steps(run) == {4: 2, 5: 1}
+
+
+def test_a_worker_that_lost_its_claim_stops_splitting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = push_table(run, CSV)
+    monkeypatch.setattr(reading, "RENEW_SECONDS", 0)
+    monkeypatch.setattr(Dump, "renew", lambda self: False)
+    index_dump(dump.pk)
+    assert (Dump.objects.count(), steps(run)) == (1, {})
 
 
 def test_tokens_without_text_are_samples_without_text_of_their_steps(run: Run, tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ def test_other_scores_are_counted_in_ten_equal_bins() -> None:
     assert bins(7, 7) == [2]
 
 
+def test_scores_that_differ_by_rounding_only_are_in_one_bin() -> None:
+    assert bins(1.0 + 0.2, 1.1 + 0.1) == bins(2.0, 1.9999999999999998) == bins(-3.0, -3.0000000000000004) == [2]
+    assert sum(bins(2.0, 2.0 + 17 * 2**-51)) == 2
+
+
 @pytest.mark.django_db
 def test_hidden_samples_count_nowhere(project: Project) -> None:
     indexed(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.django_db
         (["x", "url=postgres://me:secret@db/x"], ["x", "url=postgres://me:***@db/x"]),
         (["x", "hf_abcdefghijklmnopqrst"], ["x", "***"]),
         (["x", "--header", "Authorization: Bearer abc.def"], ["x", "--header", "Authorization: Bearer ***"]),
+        (["x", "authorization = bearer"], ["x", "authorization = ***"]),
         (["x", "pad_token=<pad>", "max_tokens=8"], ["x", "pad_token=<pad>", "max_tokens=8"]),
+        (["x", "train.py:12", "12:password=abc,-2.api_key=x"], ["x", "train.py:12", "12:password=***,-2.api_key=***"]),
+        (["x", "ключ.password=abc", "'token' : 'abc'"], ["x", "ключ.password=***", "'token' : '***'"]),
     ],
 )
 def test_secrets_in_a_command_are_masked(arguments: list[str], expected: list[str]) -> None:
@@ -35,6 +38,14 @@ def test_secrets_in_a_command_are_masked(arguments: list[str], expected: list[st
 
 def test_secrets_in_a_patch_are_masked() -> None:
     assert redact_text('+API_KEY = "abc"\n+lr = 1e-6') == '+API_KEY = "***"\n+lr = 1e-6'
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("start", "repeated"), [("", "a"), ("", "7"), ("authorization:", " ")])
+def test_a_long_word_or_gap_takes_no_longer_than_other_text(start: str, repeated: str) -> None:
+    """A try from each of its characters would take hours."""
+    text = f"{start}{repeated * 1_000_000}'"
+    assert redact_text(text) == text
 
 
 def facts(**more: Any) -> dict[str, Any]:
@@ -68,6 +79,14 @@ def test_each_attempt_has_its_own(run: Run) -> None:
 def test_malformed_facts_are_refused(run: Run, bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         record_context(run, attempt="a", facts=facts(**bad))
+
+
+@pytest.mark.timeout(60)
+def test_long_facts_are_cut_after_the_secrets_in_them_are_masked(run: Run) -> None:
+    url = f"https://me:{'x' * 900}@host/repository"
+    row = record_context(run, attempt="a", facts=facts(folder="a" * 1_000_000, git={"branch": url}))
+    assert row.facts["folder"] == "a" * 200
+    assert row.facts["git"]["branch"] == "https://me:***@host/repository"
 
 
 def test_values_that_no_database_stores_are_replaced(run: Run) -> None:

@@ -93,6 +93,37 @@ def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, problem: str) -> None:
     assert find() == [] and not path.exists()
 
 
+def add_second_dump(run: Run) -> list[Dump]:
+    """Returns both dumps of step 1."""
+    indexed(run, lines(generation("9+1?", "10", step=1)), 1, source="rank-1", producer="1")
+    return list(Dump.objects.filter(step=1, segment__isnull=False).select_related("segment").order_by("pk"))
+
+
+@pytest.mark.parametrize("problem", ["missing", "damaged"])
+def test_several_lost_bodies_of_one_step_are_rebuilt(filled: Run, problem: str) -> None:
+    for dump in add_second_dump(filled):
+        assert dump.segment
+        path = body_path(dump.segment.path)
+        path.unlink() if problem == "missing" else path.write_bytes(b"damaged")
+    assert repair() == [True, True]
+    assert responses() == ["10", "2", "3", "4"]
+    assert find() == []
+
+
+@pytest.mark.parametrize("problem", ["missing", "damaged"])
+def test_a_dump_is_not_lost_because_another_dump_of_its_step_is(filled: Run, problem: str) -> None:
+    first, second = add_second_dump(filled)
+    for dump in (first, second):
+        assert dump.segment
+        path = body_path(dump.segment.path)
+        path.unlink() if problem == "missing" else path.write_bytes(b"damaged")
+    raw_path(filled.project_id, second.sha256).unlink()
+    assert sorted(repair()) == [False, False, True]
+    states = Dump.objects.in_bulk([first.pk, second.pk])
+    assert (states[first.pk].state, states[second.pk].state) == (Dump.State.INDEXED, Dump.State.FAILED)
+    assert responses() == ["2", "3", "4"]
+
+
 def test_lost_texts_are_marked_on_the_dump(filled: Run) -> None:
     dump = Dump.objects.select_related("segment").order_by("pk")[0]
     body_path(dump.segment.path).unlink()

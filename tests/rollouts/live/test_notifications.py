@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,25 @@ def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, down: No
     with transaction.atomic():
         notifications.notify_run_changed(run)
     assert Run.objects.get(pk=run.pk).version == before + 1
+
+
+def test_a_redis_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    class Layer:
+        async def group_send(self, group: str, notification: Any) -> None:
+            sent.append(group)
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(notifications, "get_channel_layer", Layer)
+    monkeypatch.setattr(notifications, "MAX_SEND_SECONDS", 0.05)
+    monkeypatch.setattr(notifications, "quiet_until", 0.0)
+    for _ in range(2):
+        notifications.notify_topics("runs")
+    assert sent == ["topic.runs"]
+    monkeypatch.setattr(notifications, "quiet_until", 0.0)
+    notifications.notify_topics("runs")
+    assert len(sent) == 2
 
 
 def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -103,6 +104,34 @@ def test_the_files_that_a_fold_leaves_go_after_an_hour(run: Run, django_capture_
         path.set_age(4000)
     assert compaction.delete_orphan_bodies() == len(old) == 5
     assert len(files()) == Segment.objects.count() == 1
+
+
+@pytest.mark.parametrize("problem", ["missing", "empty", "pages"])
+def test_a_file_that_is_missing_or_damaged_is_left_out(run: Run, problem: str) -> None:
+    lost = Dump.objects.select_related("segment").get(step=2)
+    path, before = body_path(lost.segment.path), texts(run)
+    content = path.read_bytes()
+    if problem == "missing":
+        path.unlink()
+    else:  # the schema of a file with damaged pages can be read
+        path.write_bytes(b"" if problem == "empty" else content[:4] + bytes(100) + content[104:])
+    assert compaction.compact_body_files(run.pk, "train") == 4
+    assert Segment.objects.filter(dumps__isnull=False).distinct().count() == 2
+    assert compaction.compact_body_files(run.pk, "train") == 0
+    others = [sample for sample in rows(run) if sample.dump_id != lost.pk]
+    assert {id: body.response for id, body in bodies.load_bodies(others).items()} == {
+        sample.pk: before[sample.pk][0] for sample in others
+    }
+    assert not compaction.remove_unused_rows(lost.segment)
+
+
+def test_a_storage_that_does_not_answer_leaves_no_file_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(compaction, "fetch_body_file", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        compaction.compact_body_files(run.pk, "train")
 
 
 def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 
 from rollouts.errors import ConflictError, StorageUnavailableError
@@ -196,3 +198,17 @@ def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_ar
     Blob.objects.update(created_at=timezone.now() - timedelta(hours=2))
     assert sweep.delete_orphan_blobs() == 1
     assert files() == []
+
+
+@pytest.mark.one_database
+def test_more_files_than_sqlite_takes_values_are_compared_with_their_rows(run: Run, data_dir: Path) -> None:
+    create_artifact(run)
+    for number in range(20):
+        blob_path(run.project_id, f"{number:064}").write_bytes(b"x")
+    for path in files():
+        path.set_age(sweep.ORPHAN_LIFETIME_SECONDS + 9)
+    before = connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 10)
+    try:
+        assert sweep.delete_orphan_blobs() == 20 and len(files()) == 1
+    finally:
+        connection.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)

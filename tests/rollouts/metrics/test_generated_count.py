@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.metrics import series
+from rollouts.metrics import compact_metric_rows, series
 from rollouts.models import Run, Step
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, line
@@ -39,6 +39,13 @@ def test_what_was_told_survives_another_dump_of_the_step(run: Run) -> None:
     samples(run, 3)
     run.metric_rows.all().delete()  # folded into blocks
     assert samples(run, 3).generated == 8
+
+
+def test_a_count_that_was_packed_before_the_samples_arrived_is_found(run: Run) -> None:
+    for step in (1, 2, 4):
+        log_count(run, step, 8 * step)
+    assert compact_metric_rows(run.pk, min_rows=1) == 3
+    assert [samples(run, step).generated for step in (1, 2, 3, 4, 5)] == [8, 16, None, 32, None]
 
 
 def test_a_step_whose_trainer_does_not_tell_and_a_validation_know_no_number(run: Run) -> None:

@@ -20,6 +20,7 @@ from rollouts.query.body_scan import scanner
 from rollouts.query.body_scan.scanner import collect_frames
 from rollouts.query.body_scan.slots import lock_slots
 from rollouts.query.hits import find_hits
+from tests.support.patching import remove_locks
 
 RUNAWAY = r"(.{1,500}x){2}[^x\w\s]"  # reads less than 1 MB per second
 WORDS = random.Random(1).choices(
@@ -119,6 +120,12 @@ def test_searches_of_all_processes_count_together_and_a_killed_one_gives_way(set
         with pytest.raises(TooManySearchesError):
             scan("value", ScanRequest("ada"))
         other.kill()
+    assert scan("value", ScanRequest("ada")) == 10
+
+
+def test_searches_are_not_limited_on_a_file_system_without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch)
+    assert lock_slots({"person-ada": 1, "people": 1}) is not None
     assert scan("value", ScanRequest("ada")) == 10
 
 

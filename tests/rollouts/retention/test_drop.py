@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,8 @@ from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Label, Pin, Project, RetentionPolicy, Run, Sample, Segment, Step
 from rollouts.query import find_samples
 from rollouts.rescores import create_rescore, save_results
-from rollouts.retention import apply_policy, build_report, update_policy
+from rollouts.retention import apply as passes
+from rollouts.retention import apply_due_policies, apply_policy, build_report, update_policy
 from rollouts.retention.sizes import load_step_sizes
 from rollouts.samples import RescoreResult, load_bodies, load_results
 from tests.rollouts.support.push import generation, indexed, lines
@@ -268,6 +270,43 @@ def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> No
     for row, body in ((row, load_bodies([row])[row.pk]) for row in rows):
         assert {dump.pk for dump in body.source_dumps} == {first.pk, second.pk}
         assert body.score == row.score and body.response.endswith("in 1")
+
+
+def test_samples_that_arrive_after_all_were_dropped_are_counted_and_dropped_too(trained: Run, owner: User) -> None:
+    policy = apply(trained.project, owner, train="every", every=5)
+    late = [generation("late", f"answer {number} in 1", 1.0, 1) for number in range(20)]
+    indexed(trained, lines(*late), 1, source="late.jsonl")
+    age_steps(trained)
+    step = Step.objects.get(run=trained, step=1)
+    assert (step.samples, step.dropped, counts(trained)[1], step.score_mean) == (52, 32, 20, 3.5)
+    assert build_report(policy)["totals"]["drops"] == apply_policy(policy, None) == 20
+    step.refresh_from_db()
+    assert (step.samples, step.dropped, counts(trained)[1]) == (52, 52, 0)
+
+
+def test_a_damaged_body_without_raw_bytes_stops_no_other_step(trained: Run, owner: User) -> None:
+    dump = Dump.objects.get(step=2, split="train")
+    Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
+    assert dump.segment
+    body_path(dump.segment.path).write_bytes(b"damaged")
+    apply(trained.project, owner, train="sample", groups=2)
+    assert counts(trained)[2] == 32 and counts(trained)[3] < 32
+
+
+def test_a_policy_that_fails_stops_no_other_project(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    for project in (run.project, builders.project("code")):
+        update_policy(project, owner, {"max_age_days": 1})
+    RetentionPolicy.objects.update(finished_at=None)
+    applied: list[Project] = []
+
+    def fail_first(policy: RetentionPolicy, max_seconds: float) -> int:
+        applied.append(policy.project)
+        if len(applied) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return 3
+
+    monkeypatch.setattr(passes, "apply_policy", fail_first)
+    assert apply_due_policies() == 3 and len(applied) == 2
 
 
 def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: User) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -10,17 +11,18 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts.errors import RolloutError
+from rollouts.errors import RolloutError, StorageUnavailableError
 from rollouts.indexing import find_body_difference
 from rollouts.indexing.indexer import index_dump
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Run
 from rollouts.retention import build_report, delete_orphan_raw_files, update_policy
+from rollouts.storage import access
 from tests.rollouts.real_dumps import list_dumps
 from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
 from tests.rollouts.support.push import generation, indexed, lines, push
 from tests.support import builders
-from tests.support.stored import list_stored, raw_path
+from tests.support.stored import body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[2] / "data"
@@ -120,6 +122,37 @@ def test_real_dumps_are_reproduced(run: Run) -> None:
 def test_odd_values_are_reproduced(run: Run, row: dict[str, Any]) -> None:
     body = b"".join(json.dumps({**generation(), **row, "output": str(n)}).encode() + b"\n" for n in range(300))
     assert find_body_difference(indexed(run, body, 1)) == ""
+
+
+def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = write_step(run, 1)
+    age_steps(run)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(access, "fetch_file", refuse)
+        apply(run.project, owner, raw_after_days=0)
+    dump.refresh_from_db()
+    assert (dump.raw_kept_at, dump.raw_dropped_at) == (None, None)
+    apply(run.project, owner, raw_after_days=0)
+    dump.refresh_from_db()
+    assert dump.raw_dropped_at
+
+
+def test_a_body_that_was_moved_meanwhile_is_no_difference_and_a_missing_one_is(run: Run) -> None:
+    for step in (1, 2):
+        write_step(run, step)
+    listed = Dump.objects.select_related("run", "segment").get(step=1)
+    compact_body_files(run.pk, "train")
+    body_path(listed.segment.path).unlink()  # an hour later
+    with pytest.raises(StorageUnavailableError):
+        find_body_difference(listed)
+    moved = Dump.objects.select_related("run", "segment").get(step=1)
+    assert find_body_difference(moved) == ""
+    body_path(moved.segment.path).unlink()
+    assert "cannot be read" in find_body_difference(moved)
 
 
 @pytest.mark.parametrize("change", ["text", "missing", "more"])

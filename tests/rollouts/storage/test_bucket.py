@@ -23,6 +23,7 @@ from rollouts.storage import bucket as bucket_module
 from rollouts.storage.access import delete_file
 from rollouts.storage.cache import FileCache
 from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.support.patching import remove_locks
 from tests.support.stored import StoredPath, raw_path
 
 pytestmark = [pytest.mark.django_db, pytest.mark.disk]
@@ -71,6 +72,11 @@ def test_a_file_is_downloaded_once_by_many_readers_and_again_after_a_failure(tmp
     with ThreadPoolExecutor(8) as pool:
         paths = set(pool.map(lambda _: cache.fetch(KEY, download), range(8)))
     assert len(downloads) == 2 and len(paths) == 1 and not list((tmp_path / ".new").iterdir())
+
+
+def test_a_file_is_downloaded_to_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_locks(monkeypatch)
+    assert fill(FileCache(tmp_path, 1 << 20), KEY, 0).read_bytes() == bytes(100)
 
 
 def test_samples_are_read_from_the_bucket_when_the_cache_is_empty(run: Run, bucket: str, data_dir: Path) -> None:

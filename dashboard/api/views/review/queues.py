@@ -30,7 +30,7 @@ QUEUE_FIELDS = {
     "reservation_minutes": "How long an opened item belongs to a person; 30 by default.",
     "reviewers": "User names; everybody who may annotate by default.",
     "roles": "annotator, maintainer, owner: members with these roles may answer.",
-    "due_at": "A time in ISO 8601.",
+    "due_at": "A time in ISO 8601; without an offset it is UTC.",
     "is_blind": "true: reviewers see no score, ground truth, run, step or label of others.",
     "gold_count": "Items with your own answers that are mixed in, to compare people with.",
 }

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rollouts import queues
 from rollouts.models import AuditEntry, Label, Project, Run, Sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -86,6 +87,17 @@ def test_a_stranger_can_neither_flag_nor_withdraw(
     client.force_login(stranger)
     assert flag(client, sample, reason="other") == 404
     assert client.post(f"/flags/{Label.objects.get().pk}/withdraw/").status_code == 404
+
+
+def test_a_blind_reviewer_cannot_try_which_flags_exist(
+    client: Client, mate: User, owner: User, run: Run, sample: Sample
+) -> None:
+    queue = queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    flagged = builders.flag(sample.pk, owner, label="bad")
+    client.force_login(mate)
+    assert [client.post(f"/flags/{pk}/withdraw/").status_code for pk in (flagged.pk, flagged.pk + 1)] == [404, 404]
+    queues.close_queue(queue, owner)
+    assert client.post(f"/flags/{flagged.pk}/withdraw/").status_code == 403
 
 
 def test_an_annotator_does_not_withdraw_anothers_flag(

@@ -96,6 +96,9 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     typed = client.get(here + "?question=correct&good=no&threshold=0.5&steps=41..80&than=1-40").content.decode()
     assert "Give steps as 41-80." in typed and 'value="41..80"' in typed and 'value="1-40"' in typed
     assert re.search(r'value="no" checked', typed) and "No labels of" not in typed
+    save_rubric(project, lead, [*QUESTIONS, {"key": "quality", "title": "Quality", "kind": "rating"}])
+    other = client.get(here + "?asked=correct&question=quality&good=yes&steps=41..80").content.decode()
+    assert re.search(r'value="quality" selected', other), "the chosen question stays"
 
 
 @pytest.mark.parametrize("scores", [(0.1, 0.1), (0.0, 0.1)])

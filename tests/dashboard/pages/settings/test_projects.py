@@ -40,9 +40,9 @@ def test_a_project_of_others_is_not_entered_by_its_name(client: Client, project:
 
 def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
-    page = client.post("/settings/math/members/", {"user": "nora", "role": "annotator"}).content.decode()
-    link = re.search(r"<pre>(http[^<]*)</pre>", page)
-    assert link
+    answer = client.post("/settings/math/members/", {"user": "nora", "role": "annotator"})
+    link = re.search(r"<pre>(http[^<]*)</pre>", answer.content.decode())
+    assert link and answer.headers["Cache-Control"] == "no-store"
     new = Client()
     by_link(new, link[1])
     assert new.get("/settings/math/").status_code == 200
@@ -51,9 +51,9 @@ def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Projec
 def test_a_link_that_was_lost_is_made_again_by_an_owner(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     client.post("/settings/math/members/", {"user": "nora", "role": "annotator"})
-    page = client.post("/settings/math/members/link/", {"user": "nora"}).content.decode()
-    link = re.search(r"<pre>(http[^<]*)</pre>", page)
-    assert link
+    answer = client.post("/settings/math/members/link/", {"user": "nora"})
+    link = re.search(r"<pre>(http[^<]*)</pre>", answer.content.decode())
+    assert link and answer.headers["Cache-Control"] == "no-store"
     new = Client()
     by_link(new, link[1])
     assert new.get("/settings/math/").status_code == 200

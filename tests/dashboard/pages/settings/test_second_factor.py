@@ -17,6 +17,7 @@ from django_otp.oath import totp
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from dashboard import second_factor
+from dashboard.pages.settings import throttle
 from dashboard.sign_in_links import create_sign_in_link
 from tests.support import builders
 
@@ -148,6 +149,30 @@ def test_codes_are_limited_like_passwords_and_a_right_password_forgives_nothing(
     assert client.post("/sign-in/", PASSWORD).status_code == 429
     clock.shift(541)
     assert second_step(client, first_step(client), app_code(mate)).status_code == 302
+
+
+def test_right_codes_do_not_use_up_the_attempts_of_their_address(
+    reader: Client, mate: User, clock: Any, local_counts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An office behind one address signs in more often than one person may guess."""
+    monkeypatch.setattr(throttle, "MAX_BY_ADDRESS", 3)
+    codes = set_up(mate)
+    for code in codes[:5]:
+        other = Client()
+        assert second_step(other, first_step(other), code).status_code == 302
+    form = {"t": unquote(create_sign_in_link(mate).partition("?t=")[2])}
+    other = Client()
+    assert second_step(other, first_step(other, "/sign-in/link/", form), codes[5]).status_code == 302
+    codes = find_codes(reader.post("/second-factor/", {"do": "codes", "code": codes[6]}))
+    for _ in range(2):
+        assert reader.post("/second-factor/", {"do": "remove", "code": codes[0]}).status_code == 302
+        setup = second_factor.create_setup(mate)
+        device = second_factor.load_setup(mate, setup)
+        assert device
+        form = {"do": "enable", "setup": setup, "code": f"{totp(device.bin_key):06d}"}
+        codes = find_codes(reader.post("/second-factor/", form))
+    guesses = [Client().post("/sign-in/", {**PASSWORD, "username": f"guess-{n}"}).status_code for n in range(4)]
+    assert len(codes) == 10 and guesses == [200] * 3 + [429], "a link lowers it by the code only"
 
 
 def test_a_changed_password_ends_a_first_step(client: Client, mate: User, clock: Any) -> None:

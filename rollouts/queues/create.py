@@ -73,7 +73,8 @@ def build_queue(project: Project, by: User, settings: Mapping[str, Any]) -> tupl
     queue.selection = parse_member(settings, "selection", Queue.Selection, Queue.Selection.ALL)
     queue.per = parse_member(settings, "per", Queue.Stratum, Queue.Stratum.QUEUE)
     queue.count = parse_integer(settings.get("count"), "count", minimum=1, maximum=MAX_ITEMS)
-    queue.seed = parse_integer(settings.get("seed"), "seed", minimum=0, maximum=MAX_SEED) or 1
+    seed = parse_integer(settings.get("seed"), "seed", minimum=0, maximum=MAX_SEED)
+    queue.seed = 1 if seed is None else seed
     queue.grows = bool(settings.get("grows"))
     queue.is_blind = bool(settings.get("is_blind"))
     queue.questions = parse_question_keys(settings.get("questions"), rubric)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rolloutdeck.protocol import MAX_DUMP_BYTES
 from rollouts.errors import UnreadableDumpError
+from rollouts.storage.files import is_file_lost
 
 CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 MAGIC_BYTES = 4
@@ -16,7 +17,8 @@ BUFFER_BYTES = 128 << 10
 
 
 def open_decompressed(stream: io.BufferedReader[Any]) -> BinaryIO:
-    """Returns the stream, decompressed if it is gzip or zstd. Reading raises UnreadableDumpError if it is truncated."""
+    """Returns the stream, decompressed if it is gzip or zstd. Reading raises UnreadableDumpError if it is truncated,
+    and OSError if the stream cannot be read."""
     first_bytes = stream.peek(MAGIC_BYTES)
     codec = next((codec for magic, codec in CODECS.items() if first_bytes.startswith(magic)), "")
     return io.BufferedReader(DecompressedStream(stream, codec), BUFFER_BYTES) if codec else stream
@@ -39,6 +41,8 @@ class DecompressedStream(io.RawIOBase):
         try:
             piece = self.inner.read(len(buffer))
         except (OSError, pa.ArrowException) as error:
+            if not is_file_lost(error):  # the disk or the bucket does not answer; the next try may read it
+                raise
             message = f"It is compressed with {self.codec} and truncated or damaged: {error}."
             raise UnreadableDumpError(message) from error
         self.bytes_read += len(piece)

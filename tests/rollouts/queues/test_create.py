@@ -47,6 +47,7 @@ def test_a_random_draw_is_the_same_for_a_seed_and_has_its_probability(run: Run, 
     first = create(run, lead, **settings, seed=7)
     again = create(run, lead, name="again", **settings, seed=7)
     other = create(run, lead, name="other", **settings, seed=8)
+    assert create(run, lead, name="zero", **settings, seed=0).seed == 0
     assert [item.sample for item in list_items(first)] == [item.sample for item in list_items(again)]
     assert {item.sample for item in list_items(first)} != {item.sample for item in list_items(other)}
     assert Counter(item.step.step for item in list_items(first)) == {1: 2, 2: 2, 3: 2}

@@ -13,8 +13,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
+from rollouts.label_import.candidates import STEPS_PER_QUERY, Candidate, join, split
 from rollouts.label_import.rows import FIELDS, ImportedLabel, SampleClaims, parse_row
-from rollouts.label_import.samples import STEPS_PER_QUERY, Candidate, Match, SampleFinder, join, split
+from rollouts.label_import.samples import Match, SampleFinder
 from rollouts.labels import (
     BETTER_QUESTION,
     EQUAL_QUESTION,

@@ -12,12 +12,14 @@ from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from rollouts import queues
-from rollouts.label_import.samples import Candidate, SampleFinder
+from rollouts.label_import import candidates
+from rollouts.label_import.candidates import Candidate, CandidateLoader
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, LabelChange, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
+from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db
 QUESTIONS = [
@@ -86,7 +88,7 @@ def test_a_sample_is_found_by_id_place_or_text(run: Run, mate: User) -> None:
 def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compared(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollouts.label_import.samples.MAX_CANDIDATES", 1)
+    patch_everywhere(monkeypatch, candidates, "MAX_CANDIDATES", 1)
     rows = [
         {"prompt": "p1", "response": "worst", "step": 2, **YES},
         {"prompt": "p1", "response": "best", "step": 2, **YES},
@@ -103,14 +105,14 @@ def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compar
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tails of the samples that were loaded to find those of rows."""
     tails: list[str] = []
-    load = SampleFinder.load_candidates
+    load = CandidateLoader.load_candidates
 
-    def load_and_note(self: SampleFinder, condition: Q) -> list[Candidate]:
+    def load_and_note(self: CandidateLoader, condition: Q) -> list[Candidate]:
         found = load(self, condition)
         tails.extend(Sample.objects.filter(pk__in=[row.pk for row in found]).values_list("tail", flat=True))
         return found
 
-    monkeypatch.setattr(SampleFinder, "load_candidates", load_and_note)
+    monkeypatch.setattr(CandidateLoader, "load_candidates", load_and_note)
     return tails
 
 
@@ -133,7 +135,7 @@ def test_rows_with_a_text_load_only_what_each_of_them_may_mean(
 def test_a_prompt_with_too_many_samples_is_refused_before_they_are_loaded(
     run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollouts.label_import.samples.MAX_CANDIDATES", 4)
+    patch_everywhere(monkeypatch, candidates, "MAX_CANDIDATES", 4)
     key = find(run, "best").prompt_key
     rows = [
         {"prompt_key": key, "content_key": "x", **YES},
@@ -149,7 +151,7 @@ def test_a_prompt_with_too_many_samples_is_refused_before_they_are_loaded(
 def test_the_samples_that_all_rows_of_a_request_may_mean_are_limited(
     run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollouts.label_import.samples.MAX_REQUEST_CANDIDATES", 2)
+    monkeypatch.setattr("rollouts.label_import.candidates.MAX_REQUEST_CANDIDATES", 2)
     rows = [
         {"run": "grpo", "step": 1, "split": "train", "content_key": "x", **YES},  # each sample of the step
         {"prompt": "p1", "response": "best", **YES},

@@ -189,18 +189,23 @@ class RunFollower:
 
     def _open(self) -> None:
         self.target.open_run()
-        if self.state.is_new and not self.target.created:
-            watch.recover_state(self.follower, self.target)
-        elif self.target.created and (not self.state.is_new or self.collector.upload_queue.artifacts):
+        known = self.state.server
+        is_other = bool(known and self.target.server_id and self.target.server_id != known)
+        if (is_other or self.target.created) and (not self.state.is_new or self.collector.upload_queue.artifacts):
             self._forget_sent()
+        if not self.target.created and (self.state.is_new or is_other):
+            watch.recover_state(self.follower, self.target)
+        self.state.server = self.target.server_id or known
         self.is_open = True  # not before: a recovery that failed is repeated
         self.state.is_new = False
+        if is_other:
+            self._save()
         self.target.attempt = self.state.attempt
         print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
 
     def _forget_sent(self) -> None:
-        """Another server has this address now, or the run was deleted: it has nothing of what was sent."""
-        print_message(f"{self.target.name}: the server does not know this run any more. Everything is sent again.")
+        """The server may lack what was sent: the run is new there, or the server was restored or replaced."""
+        print_message(f"{self.target.name}: the server may not have what was sent before. Everything is sent again.")
         self.state.clear(self.target.attempt)
         self.collector.upload_queue.forget_registered()
         self._save()  # at the next start the server knows the run

@@ -48,7 +48,8 @@ class WatchState:
 
     `attempt` is the current one; `last_steps` has the last step sent in it, by axis. `splits` are those of folders
     whose name does not show it. Complete files written before `attempt_start` (mtime in ns) belong to
-    `previous_attempt`. `is_new`: there was no state file, so the server may have other attempts already.
+    `previous_attempt`. `server` is the id of the server that has the files, "" if an older one did not say it.
+    `is_new`: there was no state file, so the server may have other attempts already.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class WatchState:
     files: dict[str, SentFile] = field(default_factory=dict)
     previous_attempt: str = ""
     attempt_start: int = 0
+    server: str = ""
     is_new: bool = True
 
     @classmethod
@@ -74,7 +76,7 @@ class WatchState:
                 source: SentFile(**{**sent, "stamp": tuple(sent["stamp"])}) for source, sent in data["files"].items()
             }
             fields = {name: data[key] for key, name in FIELDS_BY_KEY.items()}
-            return cls(path, **fields, files=files, is_new=False)
+            return cls(path, **fields, files=files, server=str(data.get("server", "")), is_new=False)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path, attempt)
 
@@ -95,7 +97,7 @@ class WatchState:
 
     def save(self, key: tuple[str, ...]) -> None:
         """Writes the file atomically: temporary file, fsync, rename. Raises OSError."""
-        data: dict[str, Any] = {"version": VERSION, "key": list(key)}
+        data: dict[str, Any] = {"version": VERSION, "key": list(key), "server": self.server}
         data |= {name: getattr(self, field_name) for name, field_name in FIELDS_BY_KEY.items()}
         data["files"] = {source: asdict(sent) for source, sent in self.files.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

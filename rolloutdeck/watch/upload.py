@@ -57,7 +57,8 @@ def parse_response(response: ServerResponse) -> Any:
 
 @dataclass
 class UploadTarget:
-    """One run of one project. `uid` is the server's run id, once `open_run` has succeeded."""
+    """One run of one project. `uid` is the server's run id, once `open_run` has succeeded. `server_id` is that of the
+    server, "" if an older one does not say it."""
 
     server: ServerClient
     project: str
@@ -67,6 +68,7 @@ class UploadTarget:
     framework: str = ""
     tags: list[str] = field(default_factory=list)
     url: str = ""
+    server_id: str = ""
     created: bool = False
     warning: str = ""  # of the server in the last receipt that had one
     response_count: int = 0  # all responses, also errors
@@ -104,7 +106,7 @@ class UploadTarget:
         if not isinstance(run_data, dict) or not isinstance(run_data.get("id"), str):
             raise RetryLaterError("the response to opening a run has no id")
         self.uid, self.name = run_data["id"], str(run_data.get("name") or self.name)
-        self.url = str(run_data.get("url") or "")
+        self.url, self.server_id = str(run_data.get("url") or ""), str(run_data.get("server") or "")
 
     @property
     def path(self) -> str:

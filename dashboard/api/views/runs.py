@@ -26,6 +26,7 @@ from rollouts.lib import redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import AttemptContext, Run
 from rollouts.runs import archive_runs, find_runs, move_run_to_trash, restore_run
+from rollouts.storage import load_location
 
 MAX_WAITED_SECONDS = 10**9
 RUN_STATUSES = ("running", "silent", "finished", "failed", "planned")
@@ -71,7 +72,8 @@ class Runs(ApiView):
     def post(self, request: Request) -> Response:
         """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`.
 
-        `running` in the response: other attempts of the run that run at the same time, or ended a moment ago.
+        `running` in the response: other attempts of the run that run at the same time, or ended a moment ago. `server`
+        is the id of this server, which has another one after a restore.
         """
         data = self.parse_body()
         names = {name: data.text(name, 200) for name in ("uid", "name", "attempt", "resume")}
@@ -95,6 +97,7 @@ class Runs(ApiView):
         )
         url = build_public_url(f"/runs/{run.uid}/")
         body: dict[str, object] = {"id": run.uid, "name": run.name, "url": url, "attempt": names["attempt"]}
+        body["server"] = load_location().server
         if names["attempt"]:  # also of a run that this request created: another process may have opened it meanwhile
             running = list_running_attempts(run, names["attempt"])
             body["running"] = [{"attempt": row.key, "host": row.host, "keys": row.process_keys} for row in running]

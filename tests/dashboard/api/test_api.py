@@ -17,6 +17,7 @@ from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.metrics import MIN_ROWS_TO_COMPACT
 from rollouts.models import AuditEntry, Dump, Label, Project, Run, RunDiskUsage, Sample, Step, Token
+from rollouts.storage import load_location
 from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
 
@@ -55,6 +56,7 @@ def test_opening_a_run_answers_its_id_name_and_link(api: ApiClient, project: Pro
         "url": f"http://127.0.0.1:8460/runs/{run.uid}/",
         "attempt": "a",
         "running": [],
+        "server": load_location().server,
     }
     again = api("POST", "runs/", {**values, "uid": run.uid})
     assert (again.status_code, again.json()["id"]) == (200, run.uid)

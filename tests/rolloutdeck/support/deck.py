@@ -17,6 +17,7 @@ class Deck(Receiver):
     def __init__(self) -> None:
         self.may_read = True
         self.created = False
+        self.server_id = "deck"
         self.failed: dict[str, str] = {}
         self.new_projects: set[str] = set()
         self.answers: dict[str, Any] = {}
@@ -122,4 +123,5 @@ class DeckHandler(Handler):
             token = {"name": result["name"], "token": "rd_secret", "expires_at": expiry}
             return self.answer(201, {**token, "project_created": created})
         uid = result.get("uid") or "x"
-        self.answer(201 if self.receiver.created else 200, {"id": uid, "name": result.get("name", "x"), "url": ""})
+        answer = {"id": uid, "name": result.get("name", "x"), "url": "", "server": self.receiver.server_id}
+        self.answer(201 if self.receiver.created else 200, answer)

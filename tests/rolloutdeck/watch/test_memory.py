@@ -96,8 +96,24 @@ def test_another_server_at_the_same_address_gets_everything(
     deck.created = True
     turns(watching())
     assert sorted(deck.steps()) == [("files", 1), ("files", 2)] and len(deck.metrics()) == 1
-    assert "grpo: the server does not know this run any more. Everything is sent again." in capsys.readouterr().err
+    assert "grpo: the server may not have what was sent before. Everything is sent again." in capsys.readouterr().err
     deck.created = False
+    assert turns(watching()) == 0
+
+
+def test_a_server_that_was_restored_gets_what_it_lacks(deck: Deck, watching: Watching, trainer: Trainer) -> None:
+    follow = watching()
+    for step in (1, 2, 3):
+        trainer.step(step)
+        trainer.metrics(step)
+        turns(follow)
+    sent = list(deck.dumps)
+    del deck.dumps[2:]  # the backup is older
+    deck.server_id = "restored"
+    turns(watching())
+    assert sorted(deck.steps()) == [("files", 1), ("files", 2), ("files", 3)]
+    assert b"".join(body for *_, body in deck.metrics()) == b"".join(metric(step).encode() for step in (1, 2, 3))
+    assert len(sent) == 6
     assert turns(watching()) == 0
 
 

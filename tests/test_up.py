@@ -20,7 +20,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_o
 
 import pytest
 
-from rolloutdeck.lib.local_servers import _get_host_name
+from rolloutdeck.lib.local_servers import _describe_machine
 from rolloutdeck.up.paths import create_data_folders, find_network_type
 from rolloutdeck.up.processes import ServerProgram, build_watched_run_name, write_supervisor_config
 from tests.support.server import Product, free_port
@@ -89,7 +89,7 @@ def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product
     local = product.home / ".rolloutdeck" / "local.json"
     assert answers(product)
     assert f"{product.url}/sign-in/link/?t=" in message
-    recorded = {"url": product.url, "token": product.token, "data": str(product.data), "host": _get_host_name()}
+    recorded = {"url": product.url, "token": product.token, "data": str(product.data), **_describe_machine()}
     assert json.loads(local.read_text()) == recorded
     assert stat.S_IMODE(local.stat().st_mode) == 0o600
     assert product.get("runs/")["results"] == []

@@ -98,4 +98,6 @@ def explain_empty_range(run: Run, first: int, last: int, step_kind: str) -> str:
     if not known:
         return explain_nothing_to_pin(run, first, None)
     text = _("No step from {first} to {last} has files that a trainer can load. Steps with files: {low} to {high}.")
+    if len(known) == 1:
+        text = _("No step from {first} to {last} has files that a trainer can load. Step with files: {low}.")
     return text.format(first=first, last=last, low=known[0], high=known[-1])

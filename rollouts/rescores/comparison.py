@@ -68,9 +68,10 @@ class RescoreComparison:
 
 
 @cached(CacheSize.COMPARISONS)
-def compare_rescore(run_id: int, rescore_id: int, version: int, split: str = "") -> RescoreComparison:
-    """`version` is that of the run, which increases with every visible change: it is part of the key of the cache."""
-    rescore = Rescore.objects.select_related("run").get(pk=rescore_id, run=run_id)
+def compare_rescore(uid: str, rescore_id: int, version: int, split: str = "") -> RescoreComparison:
+    """`uid` and `version` are those of the run. The version increases with every visible change: it is part of the key of
+    the cache."""
+    rescore = Rescore.objects.select_related("run").get(pk=rescore_id, run__uid=uid)
     rows = find_compared_samples(rescore, split)
     sums, examples, missing = add_up(rows, rescore.verdict[1])
     order = sorted(sums, key=lambda source: (-sums[source][0], source))

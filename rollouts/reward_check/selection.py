@@ -48,13 +48,29 @@ def parse_selection(
     other: Run | None = None,
     than: str = "",
 ) -> Selection:
-    """Raises InvalidInputError, also if the user `reader` reviews a blind queue: the labels of others are hidden from
-    them. See `parse_reward_question` for `question` and `good`."""
+    """Raises InvalidInputError, with the messages of all fields that cannot be read; also if the user `reader` reviews
+    a blind queue: the labels of others are hidden from them. See `parse_reward_question` for `question` and `good`."""
     if Queue.objects.blind_for(reader).queues:
         raise InvalidInputError(_("You review a blind queue. Until it is closed, the reward check is hidden."), "run")
     asked = parse_reward_question(run.project, question, good)
+    if errors := find_field_errors(threshold=threshold, steps=steps, than=than):
+        raise InvalidInputError(" ".join(dict.fromkeys(errors.values())), next(iter(errors)))
     ranges = parse_steps(steps, "steps"), parse_steps(than, "than")
     return Selection(run, asked, parse_threshold(threshold), ranges[0], None if other == run else other, ranges[1])
+
+
+def find_field_errors(*, threshold: str, steps: str, than: str) -> dict[str, str]:
+    """The fields that cannot be read, with their messages."""
+    errors: dict[str, str] = {}
+    for field, text in (("threshold", threshold), ("steps", steps), ("than", than)):
+        try:
+            if field == "threshold":
+                parse_threshold(text)
+            else:
+                parse_steps(text, field)
+        except InvalidInputError as error:
+            errors[field] = str(error)
+    return errors
 
 
 def parse_threshold(text: str) -> float | None:
@@ -70,11 +86,11 @@ def parse_threshold(text: str) -> float | None:
 
 
 def parse_steps(text: str, field: str) -> StepRange | None:
-    """`41-80`, or one step; None if it is empty."""
+    """`41-80`, `41..80` as in queries, or one step; None if it is empty."""
     if not text.strip():
         return None
-    first, _dash, last = text.replace("–", "-").strip().partition("-")
-    parts = [part.strip() for part in (first, last or first)]
+    first, dash, last = text.replace("–", "-").replace("..", "-").strip().partition("-")
+    parts = [part.strip() for part in (first, last if dash else first)]
     if all(part.isdecimal() and len(part) <= MAX_STEP_DIGITS for part in parts):
         low, high = map(int, parts)
         if low <= high:

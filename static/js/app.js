@@ -10,6 +10,13 @@ import "./pins/pins.js";
 import "./palette/open.js";
 
 document.documentElement.classList.add("js");
+// In a narrow window the bars of tabs scroll sideways: the chosen tab is shown. The name of the page comes before its tab.
+if (matchMedia("(max-width: 860px)").matches) {
+  for (const link of document.querySelectorAll(".segmented [aria-current], .brand + .tabs [aria-current]")) {
+    const bar = link.closest(".segmented, .top"), own = link.getBoundingClientRect(), box = bar.getBoundingClientRect();
+    bar.scrollLeft += (own.left + own.right - box.left - box.right) / 2;
+  }
+}
 const scripts = [];
 if (document.getElementById("compare")) scripts.push(import("./compare/compare.js"));
 if (document.querySelector("[data-charts]")) scripts.push(import("./run/charts/index.js"));

@@ -67,6 +67,7 @@ def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, train
     expect(second).to_be_focused()
     page.keyboard.press("f")
     expect(page.locator("#flag-here")).to_be_visible()
+    expect(page.locator("#flag-here h2")).to_contain_text("Flag: Response 2")
     page.keyboard.press("1")
     expect(second.locator(".tag.flag")).to_be_visible()
     expect(page.locator(".tag.flag")).to_have_count(1)

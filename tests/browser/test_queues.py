@@ -111,7 +111,7 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     first = page.locator("article[data-item]").get_attribute("data-item")
     answer(page)  # the next item was loaded before
     banner = page.locator("#unsaved-answers")
-    expect(banner).to_contain_text("1 answered items are not saved yet")
+    expect(banner).to_contain_text("1 answered item is not saved yet")
     for key in ("1", "Enter"):
         page.keyboard.press(key)
     expect(banner).to_contain_text("2 answered items are not saved yet")

@@ -148,6 +148,8 @@ def format_statistic(name: str, mean: compare.ComparedMean) -> FormattedStatisti
     direction = better if mean.change > 0 else -better
     grade = {1: "good", -1: "bad", 0: "sure"}[direction] if mean.is_significant else ""
     change = format_value(mean.change, sign=True, digits=change_digits)
+    if is_share:
+        change = _("{points} pt").format(points=change)
     return FormattedStatistic(value, change, f"[{interval}]" if interval else "", grade)
 
 

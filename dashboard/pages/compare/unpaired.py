@@ -160,7 +160,8 @@ def name_measure(name: str, unpaired: UnpairedComparison) -> str:
     if name.startswith(compare.PART):
         return _("part: {name}").format(name=name.removeprefix(compare.PART))
     if name.startswith(compare.MARK):
-        return table.name_mark(name.removeprefix(compare.MARK))
+        title = table.name_mark(name.removeprefix(compare.MARK))
+        return title[:1].lower() + title[1:]
     names = {
         "score": _("mean score"),
         "length": _("mean length (tokens)") if unpaired.unit == "tokens" else _("mean length (chars)"),

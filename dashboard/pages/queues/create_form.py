@@ -139,12 +139,17 @@ def choose_runs(form: QueryDict, run: Run | None, offered: list[Run]) -> set[str
 
 
 def label_choices(choices: Any, chosen: str) -> list[tuple[str, str, bool]]:
+    return [(value, name_choice(value), value == chosen) for value in choices.values]
+
+
+def name_choice(value: str) -> str:
+    """The name of a selection or a stratum."""
     names = {
         "all": _("all"), "random": _("random"), "worst": _("lowest score"),
         "disagreeing": _("score and length disagree"),
         "queue": _("in all"), "step": _("per step"), "source": _("per data source"),
     }  # fmt: skip
-    return [(value, names[value], value == chosen) for value in choices.values]
+    return names[value]
 
 
 def preview(request: HttpRequest, project: Project, form: QueryDict, run: Run | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dashboard import permissions
 from dashboard.image_response import build_image_response
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
-from dashboard.pages.queues.create_form import FIELD_LABELS
+from dashboard.pages.queues.create_form import FIELD_LABELS, name_choice
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Queue, QueueItem, QueueSlot
@@ -117,6 +117,8 @@ def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict
         "progress": progress,
         "runs": list(queue.runs.all()),
         "questions": queues.list_questions(queue),
+        "draw": name_choice(queue.selection),
+        "drawn_from": name_choice(queue.per),
         "people": queues.load_people_progress(queue),
         "ends_at": queues.forecast_end(queue, progress, timezone.now()),
         "members": [(name, name in chosen, name in cannot_answer) for name in (*names, *former)],

@@ -83,8 +83,14 @@ def build_form_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     for values in ((), good):
         with suppress(InvalidInputError):
             asked = reward_check.parse_reward_question(run.project, name, values)
-    typed = {name: request.GET.get(name, "") for name in ("threshold", "steps", "than", "against")}
-    return {"asked": asked, **build_choices(request, run, asked), **typed}
+    typed = {name: request.GET.get(name, "") for name in ("threshold", "steps", "than")}
+    return {
+        "asked": asked,
+        **build_choices(request, run, asked),
+        **typed,
+        "against": request.GET.get("against", ""),
+        "invalid": reward_check.find_field_errors(**typed),
+    }
 
 
 def build_choices(request: HttpRequest, run: Run, asked: reward_check.RewardQuestion) -> dict[str, Any]:

@@ -140,6 +140,10 @@ def build_runs_context(
     start, end = url_state.start, url_state.start + PAGE_ROWS
     rank = max((permissions.ROLE_RANKS[role] for role in roles.values()), default=0)
     filtered = bool(url_state.q or url_state.project or url_state.show)
+    own_project = url_state.project if not (rows or url_state.q or url_state.show) else ""
+    is_new_project = own_project in {project.slug for project in roles} and not (
+        permissions.visible_runs(request).filter(project__slug=own_project).exists()
+    )
     shown = add_sparklines(lines[start:end])
     return {
         "headers": {"HX-Replace-Url": reverse("runs") + url_state.link()},
@@ -168,6 +172,7 @@ def build_runs_context(
         "maintains": rank >= permissions.ROLE_RANKS["maintainer"],
         "owns": rank >= permissions.ROLE_RANKS["owner"],
         "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("trash"))],
+        "new_project": own_project if is_new_project else "",
         "empty": not rows and not filtered and not permissions.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainers": TRAINERS,

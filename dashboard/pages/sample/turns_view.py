@@ -48,6 +48,11 @@ class Turn:
     def role_name(self) -> str:
         return chat_roles.format_role_name(self.role)
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether its text can have the answer of the sample: a system prompt only says how an answer looks."""
+        return self.role == "assistant" or self.role not in chat_roles.ROLE_NAMES
+
 
 def build_turns(body: Any, sample_id: str) -> list[Turn]:
     if body.messages:

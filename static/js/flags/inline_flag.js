@@ -12,7 +12,9 @@ function open(link) {
   form.reset();
   problem.textContent = "";
   form.action = link.dataset.flagHere;
-  form.elements.samples.value = link.closest("[data-id]").dataset.id;
+  const response = link.closest("[data-id]");
+  form.elements.samples.value = response.dataset.id;
+  box.querySelector("[data-response]").textContent = response.getAttribute("aria-label");
   box.showModal();
   form.focus(); // otherwise Enter would press the first button
 }

@@ -276,6 +276,8 @@ async function skipOrUndo(sent) {
 panel.addEventListener("click", ({ target }) => {
   const place = target.closest("[data-place]");
   if (place) order?.place(place.dataset.place);
+  if (target.closest("[data-take-back]")) order?.takeBack();
+  if (target.closest("[data-join]")) order?.join();
   if (target.closest("[data-previous-pair]")) focusPreviousPair();
   if (target.closest("[data-guidelines]")) document.getElementById("guidelines")?.showModal();
   const mark = target.closest("[data-mark-range]");

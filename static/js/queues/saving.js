@@ -1,5 +1,5 @@
 // Answers on their way to the server. They are sent again until it takes or refuses them.
-import { fill, gettext } from "../common/i18n.js";
+import { fill, ngettext } from "../common/i18n.js";
 import { postData } from "../common/post.js";
 import { writeMessage } from "../common/ui.js";
 
@@ -52,7 +52,11 @@ export const waitForSaving = () => Promise.allSettled([...pending.values()].map(
 function drawBanner(error = null) {
   const banner = document.getElementById("unsaved-answers");
   banner.hidden = !failing.size;
-  const text = gettext("{count} answered items are not saved yet. Trying again; keep this page open.");
+  const text = ngettext(
+    "{count} answered item is not saved yet. Trying again; keep this page open.",
+    "{count} answered items are not saved yet. Trying again; keep this page open.",
+    pending.size,
+  );
   writeMessage(banner, [fill(text, { count: pending.size }), error?.status ? error.message : ""].join(" ").trim());
 }
 

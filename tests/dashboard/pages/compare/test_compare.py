@@ -350,6 +350,11 @@ def test_a_change_that_rounds_to_nothing_has_no_sign(change: float, shown: str) 
     assert table.format_statistic("length", ComparedMean(8.0, change, (-20.0, 20.0))).change == shown
 
 
+def test_a_change_of_a_share_is_in_points() -> None:
+    shown = table.format_statistic("truncated", ComparedMean(0.25, -0.617, (-0.871, -0.296)))
+    assert (shown.value, shown.change, shown.interval) == ("25.0 %", "−61.7 pt", "[−87.1, −29.6]")
+
+
 def test_an_open_answer_goes_into_a_finding_or_a_chat(run: Run, project: Project, client: Client, mate: User) -> None:
     cells = f"of={run.uid}@1,{run.uid}@2"
     client.force_login(mate)

@@ -30,7 +30,7 @@ def test_a_search_over_all_runs_leads_to_an_export_of_all_of_them(
     page = reader.get(link).content.decode()
     assert "All matching samples of <b>2</b> runs" in page
     assert f'<input type="hidden" name="project" value="{project.slug}">' in page
-    assert "rolloutdeck export --project math --out data --q &#x27;loop score&gt;0&#x27;" in page
+    assert "<pre>rolloutdeck export --project math --out data --q &#x27;loop score&gt;0&#x27;</pre>" in page
     archive = reader.get(f"/api/v1/exports/datasets/?project={project.slug}&q=loop+score>0")
     assert archive.headers["X-Total-Samples"] == "4"
     reader.force_login(stranger)

@@ -154,6 +154,14 @@ def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
     assert [field and field[1] for field in typed] == ["x", "4", "40"], "what was typed stays"
 
 
+def test_a_range_without_files_names_the_only_step_that_has_files(signed: Client, project: Project) -> None:
+    run = builders.run(project, "one", uid="one")
+    indexed(run, lines(generation()), 7)
+    remote_artifact(run, 7)
+    response = signed.post("/pins/range/", {"run": "one", "first": "1", "last": "2", "plan": "night"})
+    assert "Step with files: 7." in body(signed, response.headers["Location"])
+
+
 def test_a_range_of_a_run_whose_files_are_of_prompts_counts_training_steps(signed: Client, project: Project) -> None:
     run = builders.run(project, "async", uid="async")
     for step in (1, 2):
@@ -176,9 +184,10 @@ def test_a_range_goes_into_the_plan_that_runs_follow_also_if_only_another_plan_w
         return re.findall(r'<input id="range-plan" name="plan"[^>]* value="([^"]*)"', squeeze(page))
 
     page = body(signed, "/pins/?project=math")
-    assert read_plan_field(page) == ["default"] and "step 2" in page  # the page shows the plan `demo`
+    assert read_plan_field(page) == ["default"] and "step 2" in page and "This page shows the plan demo." in page
     response = signed.post("/pins/range/", {"run": run.uid, "first": "1", "last": "2", "plan": "default"})
     default = plans.find_current_revision(run.project)
     assert default and [entry.target_step for entry in default.entries.order_by("target_step")] == [1, 2]
     assert "plan=default" in response.headers["Location"]
-    assert read_plan_field(body(signed, "/pins/?project=math&plan=demo")) == ["demo"]
+    page = body(signed, "/pins/?project=math&plan=demo")
+    assert read_plan_field(page) == ["demo"] and "This page shows the plan" not in page

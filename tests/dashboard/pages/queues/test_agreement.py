@@ -197,5 +197,5 @@ def test_the_agreement_on_groups(run: Run, lead: User, people: list[User], pairs
     else:
         assert listed["order"] == {"ann": [[best], [middle], [last]], "bob": [[best], [last], [middle]]}
     html = sign_in(lead).get(f"/queues/{queue.pk}/agreement/").content.decode()
-    assert "Kendall’s tau-b" in html
+    assert "Kendall’s tau-b" in html and "values below 0 at 0" in html and "1 group</td>" in html
     assert ("1 &gt; 3 &gt; 2" if not pairs else "2 &lt; 3" if differ else "People gave the same answers") in html

@@ -28,7 +28,8 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     response = client.post("/queues/new/", form)
     queue = Queue.objects.get()
     assert response["Location"] == f"/queues/{queue.pk}/" and queue.items.count() == 2
-    assert "ann" in client.get(f"/queues/{queue.pk}/").content.decode()
+    html = client.get(f"/queues/{queue.pk}/").content.decode()
+    assert "ann" in html and "random · 2 in all · seed 1" in " ".join(html.split())
     assert ann.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
     assert "check" in ann.get("/queues/").content.decode()
     assert client.get(f"/queues/{queue.pk}/review/").status_code == 403

@@ -202,6 +202,7 @@ def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, 
 def test_places_of_a_group_that_has_changed_are_refused(run: Run, lead: User, ann: Client) -> None:
     queue = create(run, lead, unit="group")
     item, html = open_item(ann, queue)
+    assert re.search(r"<button[^>]* data-take-back>Take back.*?<button[^>]* data-join>same place", html, re.S)
     run.steps.get().rows.filter(index=2).update(group="")
     field, path = re.compile(r'name="version" value="(\w+)"'), f"/queues/{queue.pk}/items/{item}/answers/"
     form = {"place.1": "1", "place.2": "2"}

@@ -82,6 +82,18 @@ def test_the_newest_step_stays_that_of_the_first_page(run: Run, owner: User) -> 
     assert [row["step"] for row in api("GET", path).json()["samples"]] == [2] * 5
 
 
+def test_a_re_score_with_the_same_verdicts_has_no_link_to_others(run: Run, owner: User, client: Client) -> None:
+    api = ApiClient.with_token(owner, "read", "annotate")
+    body = {"run": run.uid, "name": "score.v2", "source": "my.py:f", "digest": "1"}
+    pk = api("POST", "rescores/", body).json()["id"]
+    results = [{"sample": sample.pk, "value": sample.score} for sample in Sample.objects.order_by("ordinal")[:7]]
+    assert api("POST", f"rescores/{pk}/results/", {"results": results}).json() == {"stored": 7}
+    client.force_login(owner)
+    page = client.get(f"/runs/{run.uid}/rescores/{pk}/").content.decode()
+    assert "7 results, 0 errors; 1 samples of these steps have no value" in page and "100.0 %" in page
+    assert "disagrees%3A" not in page
+
+
 def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescore, owner: User) -> None:
     client = Client()
     client.force_login(owner)

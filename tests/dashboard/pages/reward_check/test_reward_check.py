@@ -93,11 +93,16 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
-    typed = client.get(here + "?question=correct&good=no&threshold=0.5&steps=41..80&than=1-40").content.decode()
-    assert "Give steps as 41-80." in typed and 'value="41..80"' in typed and 'value="1-40"' in typed
+    typed = client.get(here + "?question=correct&good=no&threshold=0.5&steps=41:80&than=1-40").content.decode()
+    assert "Give steps as 41-80." in typed and 'value="41:80"' in typed and 'value="1-40"' in typed
+    assert typed.count('aria-invalid="true"') == 1 and "Correct the marked fields." in typed
+    both = client.get(here + "?threshold=high&steps=41..&than=-1").content.decode()
+    assert "The threshold must be a number. Give steps as 41-80.<" in both and both.count('aria-invalid="true"') == 3
+    as_in_queries = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5&steps=1..2").json()
+    assert as_in_queries["labelled"] == found["labelled"] == 100
     assert re.search(r'value="no" checked', typed) and "No labels of" not in typed
     save_rubric(project, lead, [*QUESTIONS, {"key": "quality", "title": "Quality", "kind": "rating"}])
-    other = client.get(here + "?asked=correct&question=quality&good=yes&steps=41..80").content.decode()
+    other = client.get(here + "?asked=correct&question=quality&good=yes&steps=41:80").content.decode()
     assert re.search(r'value="quality" selected', other), "the chosen question stays"
 
 

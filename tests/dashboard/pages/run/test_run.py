@@ -232,6 +232,7 @@ def test_the_map_shows_who_was_solved_when_and_leads_to_the_samples(project: Pro
     page = at.get(f"/runs/{run.uid}/?show=prompts").content.decode()
     assert "never solved <b>1</b>" in page
     assert "always solved <b>1</b>" in page
+    assert "share of correct responses; solved: at least half" in page and ">first solved at step</th>" in page
     assert "&lt;b&gt;Why 2?" in page
     assert "Be brief" not in page
     link = page.split('<td class="h3"><a href="')[1].split('"')[0].replace("&amp;", "&")

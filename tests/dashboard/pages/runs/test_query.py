@@ -7,10 +7,12 @@ from html import unescape
 from urllib.parse import quote
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Run
+from rollouts.models import Membership, Run
 from tests.dashboard.pages.runs.support import body, names
+from tests.support import builders
 from tests.support.html import squeeze
 
 
@@ -59,6 +61,17 @@ def test_a_query_without_matches_says_which_word_excludes_all(runs: list[Run], a
     assert "No runs match this query." in page
     assert squeeze('<a class="chip" href="?q=status:silent">without tag:odd <b>3</b></a>') in squeeze(page)
     assert "no run matches this word" in page
+
+
+def test_a_project_without_runs_says_how_runs_get_in(runs: list[Run], at: Client, owner: User) -> None:
+    fresh = builders.project("fresh")
+    Membership.objects.create(project=fresh, user=owner, role="owner")
+    page = body(at, "/?project=fresh")
+    assert "No runs yet" in page and "rolloutdeck import /path/to/rollouts --project fresh --run my-run" in page
+    assert 'id="q"' in page and "Load demo data" not in page
+    assert "No runs match this query." in body(at, "/?project=fresh&q=tag:odd")
+    builders.run(fresh, archived_at=runs[0].created_at)
+    assert "No runs yet" not in body(at, "/?project=fresh")
 
 
 def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Client) -> None:

@@ -89,7 +89,7 @@ def test_rows_show_the_text_around_the_hit_and_are_one_list(project: Project, cl
     client.force_login(mate)
     page = get(client, "/search/?project=math&q=quokka")
     (row,) = re.findall(r'<span class="tail">(.*?)</span>\s*</a>', page, re.DOTALL)
-    assert 'first a <mark class="hit">quokka</mark> sleeps' in row
+    assert 'first a <mark class="hit">quokka</mark> sleeps' in row and re.search(r'<span class="score \w+ ">', page)
     assert re.search(r'<div id="found" data-roving="y"', page) and 'data-key="j"' in page
     row = get(client, "/search/?project=math&q=score=0").partition('<span class="tail">')[2]
     assert "much more text follows" in row.partition("</a>")[0] and "<mark" not in row  # no text was asked for

@@ -6,6 +6,7 @@ A sample is compared if it has both numbers; each trajectory counts once, by its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from heapq import nsmallest
 from itertools import islice
 from math import sqrt
@@ -68,10 +69,10 @@ class RescoreComparison:
 
 
 @cached(CacheSize.COMPARISONS)
-def compare_rescore(uid: str, rescore_id: int, version: int, split: str = "") -> RescoreComparison:
-    """`uid` and `version` are those of the run. The version increases with every visible change: it is part of the key of
-    the cache."""
-    rescore = Rescore.objects.select_related("run").get(pk=rescore_id, run__uid=uid)
+def compare_rescore(rescore_id: int, born: datetime, version: int, split: str = "") -> RescoreComparison:
+    """`born` is when the re-score was created, `version` that of the run, which increases with every visible change.
+    Both are parts of the key of the cache."""
+    rescore = Rescore.objects.select_related("run").get(pk=rescore_id)
     rows = find_compared_samples(rescore, split)
     sums, examples, missing = add_up(rows, rescore.verdict[1])
     order = sorted(sums, key=lambda source: (-sums[source][0], source))

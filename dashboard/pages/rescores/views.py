@@ -50,7 +50,7 @@ def rescore_page(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
     rescore = rescore_or_404(request, run, pk)
     split = request.GET.get("split", "")
     split = split if split in SPLITS else ""
-    found = rescores.compare_rescore(run.uid, rescore.pk, run.version, split)
+    found = rescores.compare_rescore(rescore.pk, rescore.created_at, run.version, split)
     disagreements = format_disagreement(rescore)
     terms = " ".join([disagreements, *([f"split:{split}"] if split else [])])
     queue = {

@@ -232,7 +232,7 @@ def test_a_rest_of_sums_is_no_correlation() -> None:
 def test_the_comparison_has_each_data_source(run: Run, owner: User) -> None:
     rescore = start(run, owner)
     fill(rescore)
-    result = rescores.compare_rescore(run.uid, rescore.pk, run.version)
+    result = rescores.compare_rescore(rescore.pk, rescore.created_at, run.version)
     total = result.total
     assert (total.count, total.changed, total.judged, total.agreed, total.gained, total.lost) == (5, 2, 5, 3, 1, 1)
     assert (total.old_mean, total.new_mean) == (pytest.approx(0.4), pytest.approx(0.3)) and result.missing == 1

@@ -170,7 +170,7 @@ class ComparedRescore(ApiView):
         the largest difference."""
         split = self.parse_query().choice("split", SPLITS)
         rescore = rescore_or_404(request, pk)
-        found = rescores.compare_rescore(rescore.run.uid, rescore.pk, rescore.run.version, split)
+        found = rescores.compare_rescore(rescore.pk, rescore.created_at, rescore.run.version, split)
         examples = [
             {"id": row.pk, "step": row.step.step, "score": row.score, "value": (row.rescores or {}).get(rescore.key)}
             for row in found.examples

@@ -9,7 +9,7 @@ from rolloutdeck.client.upload.delivery import classify_response
 from rolloutdeck.lib.http import ServerClient
 from rollouts.models import Dump, Project, Run, RunDiskUsage
 from tests.dashboard.support.asgi_server import Answer, Site
-from tests.dashboard.uploads.test_uploads import BODY, sha
+from tests.dashboard.uploads.support import BODY, sha
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)

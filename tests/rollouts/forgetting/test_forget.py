@@ -62,6 +62,15 @@ def load_texts(run: Run) -> dict[str, set[str]]:
     return texts
 
 
+def test_a_step_comes_back_when_all_of_a_later_attempt_is_forgotten(project: Project, run: Run) -> None:
+    indexed(run, lines(generation("kept", "a")), 1, attempt="one")
+    indexed(run, lines(generation("secret words of a person", "b")), 1, attempt="two")
+    make_files_old()
+    assert not Step.objects.current().filter(run=run, attempt__key="one").exists()
+    forget_prompt(project, compute_prompt_key("secret words of a person"))
+    assert Step.objects.current().filter(run=run, attempt__key="one").exists()
+
+
 def test_the_text_is_nowhere_and_other_prompts_remain(project: Project, planted: Run) -> None:
     before = load_texts(planted)
     assert find_canary()

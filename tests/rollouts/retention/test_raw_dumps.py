@@ -16,7 +16,8 @@ from rollouts.indexing import find_body_difference
 from rollouts.indexing.indexer import index_dump
 from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Run
-from rollouts.retention import build_report, delete_orphan_raw_files, update_policy
+from rollouts.retention import apply as passes
+from rollouts.retention import apply_policy, build_report, delete_orphan_raw_files, update_policy
 from rollouts.storage import access
 from tests.rollouts.real_dumps import list_dumps
 from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
@@ -139,6 +140,24 @@ def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.M
     apply(run.project, owner, raw_after_days=0)
     dump.refresh_from_db()
     assert dump.raw_dropped_at
+
+
+def test_a_dump_that_cannot_be_compared_stops_none_behind_it(
+    run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = write_step(run, 1), write_step(run, 2)
+    age_steps(run)
+    drop = passes.drop_raw_dump
+
+    def refuse_first(dump: Dump) -> int:
+        if dump.pk == first.pk:
+            raise StorageUnavailableError("Input/output error")
+        return drop(dump)
+
+    monkeypatch.setattr(passes, "drop_raw_dump", refuse_first)
+    apply_policy(update_policy(run.project, owner, {"raw_after_days": 0}), max_seconds=0)
+    second.refresh_from_db()
+    assert second.raw_dropped_at
 
 
 def test_a_body_that_was_moved_meanwhile_is_no_difference_and_a_missing_one_is(run: Run) -> None:

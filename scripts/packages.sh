@@ -8,7 +8,11 @@ need redis-server command -v redis-server
 need postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
 need gettext command -v xgettext
 need nginx bash -c 'command -v nginx || test -x /usr/sbin/nginx'
-need chromium bash -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
+if [ "$(. /etc/os-release 2>/dev/null && echo "$ID")" = debian ]; then
+  need chromium-headless-shell command -v chromium-headless-shell  # the tests take less time than with a whole browser
+else
+  need chromium bash -c 'command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome'
+fi
 need gcc command -v cc
 need libc6-dev test -e /usr/include/stdio.h
 need fonts-dejavu-core bash -c 'ls /usr/share/fonts/truetype/*/*.ttf'

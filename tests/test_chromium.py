@@ -25,5 +25,5 @@ def test_playwrights_own_is_used_without_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_packages_are_complete_with_any_of_them() -> None:
-    (line,) = re.findall(r"^need chromium .*", PACKAGES.read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^ *need chromium .*", PACKAGES.read_text(), re.MULTILINE)
     assert tuple(re.findall(r"command -v ([\w-]+)", line)) == PROGRAMS

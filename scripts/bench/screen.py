@@ -12,7 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from scripts.bench import load, seed
 from scripts.bench.client import rows_of
-from tests.support.chromium import find_launch_options
+from tests.support.chromium import BROWSERS, SHELL, find_launch_options
 from tests.support.server import Product
 
 LONG_WORDS = "so the sum of these is larger than the one before it and we go on with the next of them " * 400
@@ -66,7 +66,8 @@ addEventListener("DOMContentLoaded", () => {
 def open_chromium(server: Product) -> Iterator[Page]:
     """A page with a signed-in user."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(**find_launch_options())
+        # People have a whole browser. The shell of the tests paints sooner.
+        browser = playwright.chromium.launch(**find_launch_options((*BROWSERS, SHELL)))
         page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         server.sign_in(page)
         page.goto(server.url)

@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Members
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
@@ -17,17 +18,28 @@ pytestmark = DIRECT
 
 def stop_retries(page: Page) -> None:
     """Stops the clock of the page after one more try: then only the button tries again."""
-    page.clock.pause_at(float(page.evaluate("Date.now()")) / 1000 + 60)
-    page.wait_for_timeout(500)  # for the answer of that try
+    with page.expect_event("requestfailed"):
+        page.clock.pause_at(float(page.evaluate("Date.now()")) / 1000 + 60)
+    page.wait_for_timeout(500)  # for a try that was already on its way
 
 
 def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit, training: Training) -> None:
     training.pushed(1, 6)
     visit.page.clock.install()
-    visit.page.route(re.compile(r"/samples/\?"), lambda route: route.fulfill(json={}))  # nothing is there in advance
+    away = False
+
+    def answer(route: Route) -> None:
+        if "/samples/?" in route.request.url:
+            route.fulfill(json={})  # nothing is there in advance
+        elif away:
+            route.abort()
+        else:
+            route.continue_()
+
+    intercept(visit.page, re.compile("/samples/"), answer)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     ids = rows(page)
-    visit.context.set_offline(True)
+    away = True
     page.keyboard.press("j")
     state = page.locator("#sample .pane-state")
     expect(state).to_contain_text(re.compile(r"Server unreachable. This sample is not loaded, retrying in \d s."))
@@ -39,7 +51,7 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
     expect(page.locator("#sample")).to_have_class(re.compile("failed"))
     stop_retries(page)
     expect(page.locator("#sample")).to_have_class(re.compile("failed"))
-    visit.context.set_offline(False)
+    away = False
     state.get_by_role("button", name="Try now").click()
     page.clock.resume()
     expect(page.locator("#sample article")).to_have_attribute("data-id", ids[2])
@@ -76,7 +88,7 @@ def test_a_flag_waits_until_its_person_has_signed_in_again(visit: Visit, members
     expect(page.locator("#unsaved")).to_be_hidden(timeout=20_000)
     assert flagged(training) == [first]
     page.keyboard.press("f")
-    page.route("**/flags/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
+    intercept(page, "**/flags/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
     page.keyboard.press("Enter")
     page.keyboard.type("a long comment")
     page.keyboard.press("Enter")
@@ -90,7 +102,7 @@ def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
 ) -> None:
     training.pushed(1, 4)
     page = visit.go("/search/")
-    page.route("**/more/**", lambda route: route.fulfill(status=502))
+    intercept(page, "**/more/**", lambda route: route.fulfill(status=502))
     page.locator("main").evaluate("""main => {
       main.innerHTML = '<div class="searching" id="search-more" hx-get="/more/" hx-trigger="load" hx-swap="outerHTML">'
         + '0 of 2 <button type="button">stop</button></div>';
@@ -99,7 +111,7 @@ def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
     expect(page.locator(".toast")).to_have_text("The server returned status 502.")
     expect(page.locator("#search-more")).to_contain_text("stopped")
     page.unroute_all()
-    page.route("**/more/**", lambda route: route.fulfill(body='<p id="search-more">continued</p>'))
+    intercept(page, "**/more/**", lambda route: route.fulfill(body='<p id="search-more">continued</p>'))
     page.locator("#search-more").get_by_role("button", name="Try now").click()
     expect(page.locator("#search-more")).to_have_text("continued")
     visit.context.clear_cookies()
@@ -123,7 +135,7 @@ def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training
         tried.append(route.request.url)
         route.fulfill(status=503 if len(tried) == 1 else 502)
 
-    page.route("**/undo/", answer)
+    intercept(page, "**/undo/", answer)
     page.keyboard.press("u")
     expect(page.locator(".toast")).to_have_text("The undo may have been done. Look, then press u again.")
     page.wait_for_timeout(1500)
@@ -165,7 +177,7 @@ def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: 
         else:
             route.continue_()
 
-    page.route("**/flags/", answer)
+    intercept(page, "**/flags/", answer)
     page.keyboard.press("f")
     page.keyboard.press("1")
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
@@ -201,7 +213,7 @@ def test_a_flag_is_sent_from_the_next_page_which_says_why_it_is_refused(visit: V
         else:
             route.fulfill(status=400, json={"message": "refused"})
 
-    page.route("**/flags/", answer)
+    intercept(page, "**/flags/", answer)
     page.keyboard.press("f")
     page.keyboard.press("1")
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")

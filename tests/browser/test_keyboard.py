@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training, generations
@@ -83,7 +84,7 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
 def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked: str, best: list[str]) -> None:
     names = ["lr3e_g-r-p-o", "grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
     result = {"results": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
-    pressed.route("**/go/?*", lambda route: route.fulfill(json=result))
+    intercept(pressed, "**/go/?*", lambda route: route.fulfill(json=result))
     pressed.keyboard.press("Control+k")
     pressed.keyboard.type(asked)
     runs = pressed.locator("#palette-list .palette-row", has=pressed.locator(".kind", has_text="run"))
@@ -93,7 +94,7 @@ def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked:
 
 def test_a_run_is_listed_before_actions_whose_description_has_its_name(pressed: Page) -> None:
     result = {"results": [{"kind": "run", "name": "my-reason", "detail": "team", "url": "/"}]}
-    pressed.route("**/go/?*", lambda route: route.fulfill(json=result))
+    intercept(pressed, "**/go/?*", lambda route: route.fulfill(json=result))
     pressed.keyboard.press("Control+k")
     pressed.keyboard.type("reason")  # in the description of the flag
     expect(pressed.locator("#palette-list .palette-row").nth(1)).to_be_visible()

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.support.charts import UNPLACED, chart, log
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training, generations
@@ -104,7 +105,7 @@ def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: 
 def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:
     log(training, 1.0, steps=700)
     held: list[Route] = []
-    visit.page.route(re.compile("/metrics/.max_points"), lambda route: held.append(route))
+    intercept(visit.page, re.compile("/metrics/.max_points"), lambda route: held.append(route))
     page = visit.go(f"/runs/{training.uid}/?chart=actor/spike")
     here, last = page.locator("#large aside header b"), page.locator("#large tbody td")
     expect(last).to_have_text(["1", "0 – 100"])
@@ -151,7 +152,7 @@ def test_parts_of_a_reward_are_stacked_by_attempt_though_they_have_points_at_dif
     for attempt in ("a", "b"):
         log_points(training, points, attempt)
     # The points of the small charts stay.
-    visit.page.route(re.compile("/metrics/.max_points"), lambda route: route.fulfill(json={"series": {}}))
+    intercept(visit.page, re.compile("/metrics/.max_points"), lambda route: route.fulfill(json={"series": {}}))
     page = visit.go(f"/runs/{training.uid}/?attempt=all&chart=reward%20parts&y=5..20")
     expect(page.locator("#large tbody tr")).to_have_count(4)
     expect(page.locator("#large [data-large=outside]")).to_be_hidden()  # the upper part is at 11, never at 1 or 22

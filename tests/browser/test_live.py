@@ -10,6 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Request, Route, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Site, Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Trainer, Training, generations
@@ -117,7 +118,7 @@ def test_a_page_that_follows_waits_before_it_tries_again(visit: Visit, training:
             return route.continue_()
         return route.fulfill(status=503)
 
-    page.route(re.compile(r"/steps/latest/$"), refuse_first)
+    intercept(page, re.compile(r"/steps/latest/$"), refuse_first)
     training.push(2, generations(2, 6))
     expect(page.locator(".toast")).to_have_text("The server returned status 503.")
     expect(page.locator("#rows tr[data-id]")).to_have_count(6)

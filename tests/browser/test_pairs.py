@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 from tests.browser.support.axe import list_violations
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -29,7 +30,7 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     shown = [card.get_attribute("data-response") for card in page.locator(".order-card:visible").all()]
     assert shown == [left, right]
     refused = {"message": "The responses have changed.", "code": "outdated"}
-    page.route("**/answers/", lambda route: route.fulfill(status=400, json=refused), times=1)
+    intercept(page, "**/answers/", lambda route: route.fulfill(status=400, json=refused), times=1)
     page.keyboard.press("ArrowRight")
     expect(page.locator("[data-answer-error]")).to_have_text("The responses have changed.")
     page.keyboard.press("=")

@@ -8,6 +8,7 @@ from itertools import cycle
 
 from playwright.sync_api import Request, Route, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, rows
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -43,7 +44,7 @@ def test_panes_come_ahead_in_the_way_to_read_that_was_chosen_meanwhile(visit: Vi
     training.pushed(1, 3)
     held: list[Route] = []
     several = re.compile(r"/samples/\?.*\bof=")
-    visit.page.route(several, lambda route: route.continue_() if held else held.append(route))
+    intercept(visit.page, several, lambda route: route.continue_() if held else held.append(route))
     with visit.page.expect_request(several):
         page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.locator("#sample [data-view=json]").click()

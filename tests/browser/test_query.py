@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
@@ -81,7 +82,7 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     expect(box).to_have_attribute("aria-invalid", "true")
     expect(box).to_be_focused()
     expect(page.locator("#rows tr[data-id]")).to_have_count(1)
-    page.route(re.compile(r"/steps/latest/\?.*0\.5"), lambda route: route.fulfill(status=503))
+    intercept(page, re.compile(r"/steps/latest/\?.*0\.5"), lambda route: route.fulfill(status=503))
     box.fill("score<0.5")
     page.keyboard.press("Enter")
     expect(page.locator(".toast")).to_have_text("The server returned status 503.")

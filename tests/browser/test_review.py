@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import expect
 
 from tests.browser.support.axe import list_violations
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, overflow, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -93,7 +94,7 @@ def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training
     page.locator(f"#r-{first}").click()
     expect(comment).to_have_value("about the first")
     expect(label).to_have_value("unsure")
-    page.route("**/verdict/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
+    intercept(page, "**/verdict/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
     page.locator("#decisions").get_by_role("button", name="Save").last.click()
     expect(page.locator(".toast")).to_have_text("refused")
     expect(comment).to_have_value("about the first")

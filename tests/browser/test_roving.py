@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
@@ -76,7 +77,7 @@ def test_the_list_keeps_one_stop_which_is_the_selected_row(steps: Page) -> None:
 
 
 def test_stop_and_focus_survive_when_the_panel_is_replaced(steps: Page, training: Training) -> None:
-    steps.route(re.compile(r"/samples/\?"), lambda route: route.fulfill(json={}))  # no pane is there in advance
+    intercept(steps, re.compile(r"/samples/\?"), lambda route: route.fulfill(json={}))  # no pane is there in advance
     steps.reload()
     ids = rows(steps)
     steps.locator(f"#r-{ids[1]} .tail a").click()

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.support.charts import UNPLACED, chart, log
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training, generations
@@ -243,7 +244,7 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
         else:
             route.continue_()
 
-    page.route(re.compile("query-curve.*nonsense"), answer)
+    intercept(page, re.compile("query-curve.*nonsense"), answer)
     form.locator("[name=q]").fill("nonsense=1")
     page.keyboard.press("Enter")
     expect(form.locator("#add-chart-error")).to_contain_text("nonsense")
@@ -312,7 +313,7 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
             own.server.send_json("PATCH", address, theirs.pop())
         route.continue_()
 
-    page.route("**/charts/", save_theirs_first)
+    intercept(page, "**/charts/", save_theirs_first)
     chart(page, "actor/down").focus()
     later = "const later = document.querySelector('[data-arrange=later]');"
     page.evaluate(f"() => {{ {later} later.click(); later.click(); }}")
@@ -327,7 +328,7 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
     assert own.product.get(address)["pinned"] == ["of-another-run", "actor/down", "actor/up"]
 
     page.unroute_all()
-    page.route("**/charts/", lambda route: route.abort())
+    intercept(page, "**/charts/", lambda route: route.abort())
     chart(page, "actor/spike").focus()
     page.keyboard.press("p")
     expect(page.locator(".toast")).to_have_text("Server unreachable. Not saved; try again.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, Locator, Page, Route, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -206,7 +207,7 @@ def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, traini
     page = opened(visit, training, 2)
     page.wait_for_load_state("networkidle")  # keys that wait for other scripts longer than 15 s are not used
     held: list[Route] = []
-    page.route(re.compile(r"/find\b[^/]*\.js"), lambda route: held.append(route))
+    intercept(page, re.compile(r"/find\b[^/]*\.js"), lambda route: held.append(route))
     page.keyboard.press("F")
     page.keyboard.type("check again")
     page.keyboard.press("Enter")

@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
@@ -50,7 +51,7 @@ def test_the_menu_of_the_overview_lists_views_and_saves_one(visit: Visit, traini
 def test_the_list_is_requested_again_after_an_error(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     page = visit.go(f"/runs/{training.uid}/")
-    page.route("**/views/?*", lambda route: route.abort())
+    intercept(page, "**/views/?*", lambda route: route.abort())
     page.locator("#views-menu > summary").click()
     expect(page.locator("#views-list")).not_to_contain_text("Loading views")
     page.unroute("**/views/?*")

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Error, Page, Route, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
@@ -44,7 +45,7 @@ class Held:
         self.routes: list[Route] = []
         self.released = False
         self.page, self.concerns = page, concerns
-        page.route(pattern, self.take)
+        intercept(page, pattern, self.take)
 
     def take(self, route: Route) -> None:
         if self.released or not self.concerns(route):
@@ -158,7 +159,7 @@ def test_the_search_of_a_list_that_is_still_loading_gets_the_next_keys(visit: Vi
         else:
             route.continue_()
 
-    page.route(f"**/runs/{training.uid}/**", hold)
+    intercept(page, f"**/runs/{training.uid}/**", hold)
     page.keyboard.press("v")
     page.keyboard.type("live")
     expect(page).not_to_have_url(re.compile("log="))

@@ -52,6 +52,7 @@ class SlowServer:
 
     def close(self) -> None:
         self._closed.set()
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends the wait in `accept`, which would take the next server's
         self._socket.close()
 
 

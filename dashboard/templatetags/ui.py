@@ -30,7 +30,6 @@ register.filter("line", common.render_text_line)
 register.filter("markdown", common.render_note)
 register.filter("code_spans", common.render_code_spans)
 register.filter("printable", common.replace_control_characters)
-register.filter("translated", _)  # of a value that may be a text of the product, before `plain` or `printable`
 register.filter("percent", common.format_percent)
 register.filter("run_status", common.format_run_status)
 register.filter("rule", get_rule_text)

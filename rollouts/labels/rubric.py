@@ -61,6 +61,21 @@ class Question:
     range: bool = False
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether the product has written its texts. A project cannot use the key of such a question."""
+        return self.key in BUILT_IN_QUESTIONS or self.key == FLAG_QUESTION.key
+
+    @property
+    def shown_title(self) -> str:
+        """The title for people: texts of the product are translated, those of a project are not."""
+        return _(self.title) if self.is_built_in else self.title
+
+    @property
+    def shown_options(self) -> list[tuple[str, str]]:
+        """The keys of the options with their titles for people, see `shown_title`."""
+        return [(option.key, _(option.title) if self.is_built_in else option.title) for option in self.options]
+
+    @property
     def has_options(self) -> bool:
         return self.kind in ("choice", "choices")
 
@@ -159,7 +174,7 @@ class Question:
         """Returns an answer for people: titles of options, yes or no in the user's language."""
         if isinstance(value, bool):
             return _("yes") if value else _("no")
-        titles = {option.key: _(option.title) for option in self.options}
+        titles = dict(self.shown_options)
         if isinstance(value, list):
             return ", ".join(titles.get(key, str(key)) for key in value)
         return titles.get(value, value) if isinstance(value, str) else str(value)

@@ -61,7 +61,7 @@ def list_good_values(question: Question) -> list[tuple[str, str]]:
         case "rating":
             return [(str(rating), str(rating)) for rating in question.ratings]
         case _:
-            return [(option.key, _(option.title)) for option in question.options]
+            return question.shown_options
 
 
 def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> RewardQuestion:

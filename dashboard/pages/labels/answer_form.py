@@ -38,7 +38,7 @@ class AnswerField:
         question = self.question
         match question.kind:
             case "choice" | "choices":
-                pairs = [(option.key, _(option.title)) for option in question.options]
+                pairs = question.shown_options
             case "rating":
                 pairs = [(str(number), str(number)) for number in question.ratings]
             case "yes-no":

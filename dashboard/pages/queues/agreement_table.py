@@ -52,11 +52,11 @@ def show_questions(measured: queues.QueueAgreement, queue: Queue, name: str) -> 
     rows = []
     for row in measured.questions:
         question = row.question
-        options = {option.key: _(option.title) for option in question.options}
+        options = dict(question.shown_options)
         link = build_link(queue, question="" if name == question.key else question.key)
         note = _("counted when 2 or more apart") if row.tolerance else ""
-        title = options[row.option] if row.option else _(question.title)
-        kind = _("of “{title}”").format(title=_(question.title)) if row.option else name_kind(question)
+        title = options[row.option] if row.option else question.shown_title
+        kind = _("of “{title}”").format(title=question.shown_title) if row.option else name_kind(question)
         is_chosen = name == question.key and not row.option
         rows.append(ShownQuestion(row, title, kind, name_level(row.agreement.level), link, is_chosen, note))
     return rows
@@ -112,7 +112,7 @@ def format_value(question: Question, value: Any) -> str:
 
 def list_gold(measured: queues.QueueAgreement) -> list[GoldLine]:
     return [
-        GoldLine(_(row.question.title), accuracy)
+        GoldLine(row.question.shown_title, accuracy)
         for row in measured.questions
         if not row.option
         for accuracy in row.accuracy

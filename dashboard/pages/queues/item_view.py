@@ -170,7 +170,7 @@ def list_options(question: Question) -> list[tuple[str, str]]:
         case "rating":
             return [(str(rating), str(rating)) for rating in question.ratings]
         case _:
-            return [(option.key, _(option.title)) for option in question.options]
+            return question.shown_options
 
 
 def parse_answers(
@@ -273,5 +273,5 @@ def summarise_own_answers(queue: Queue, user: User) -> list[tuple[str, list[tupl
             for one in value if isinstance(value, list) else [value]:
                 counts[question.format_value(one)] += 1
         if counts:
-            summary.append((question.title, counts.most_common()))
+            summary.append((question.shown_title, counts.most_common()))
     return summary

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import translation
 
 from rollouts.errors import InvalidInputError
-from rollouts.labels import dump_questions, parse_questions
+from rollouts.labels import BUILT_IN_QUESTIONS, dump_questions, parse_questions
 
 CORRECT = {
     "key": "correct",
@@ -34,6 +35,17 @@ def test_questions_are_the_same_after_they_are_stored() -> None:
     assert parse_questions(dump_questions(questions)) == questions
     assert [question.title for question in questions[:2]] == ["Is it right?", "errors"]
     assert (questions[3].ratings, questions[4].maximum) == ([1, 2, 3, 4, 5], None)
+
+
+def test_only_texts_of_the_product_are_translated() -> None:
+    row = {"key": "why", "title": "Note", "kind": "choices", "options": [{"key": "mix", "title": "Language mix"}]}
+    [own] = parse_questions([row])
+    review = BUILT_IN_QUESTIONS["review"]
+    with translation.override("zh-hans"):
+        assert (own.shown_title, own.shown_options) == ("Note", [("mix", "Language mix")])
+        assert own.format_value(["mix"]) == "Language mix"
+        assert BUILT_IN_QUESTIONS["correction"].shown_title == "更正"
+        assert (review.shown_options[0], review.format_value("ok")) == (("ok", "没问题"), "没问题")
 
 
 @pytest.mark.parametrize(

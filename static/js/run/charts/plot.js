@@ -65,7 +65,8 @@ export function buildOptions(plotted, page, { width, height, dense = true, scale
   const grid = { stroke: colours.hairline, width: 1 };
   const axis = { stroke: colours.muted, grid, ticks: { show: false }, font };
   const named = lines.length > 1 || !dense;
-  const formatSteps = (ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : ""));
+  const isStep = (tick) => Number.isInteger(tick) && tick >= 0; // around the only step 0 is a -1
+  const formatSteps = (ticks) => ticks.map((tick) => (isStep(tick) ? tick.toLocaleString("en") : ""));
   const formatX = (_, ticks) => (page.axis === "step" ? formatSteps(ticks) : ticks.map(formatHours));
   const size = (pixels) => pixels * scale;
   const raw = faint ? lines.map((line) => buildSeries(line, page, plotted, true, scale)) : [];
@@ -140,11 +141,12 @@ export function takeSelection(plot) {
   return width > MIN_SELECTION ? range : null;
 }
 
-// The y range with a margin above and below. A range close to floating-point precision is widened.
+// The y range with a margin above and below. A range close to floating-point precision is widened, and equal values get
+// ticks that differ by tenths of them.
 export function spread(_, low, high) {
   if (low == null) return [0, 1];
   if (low === 0 && high === 0) return [0, 1]; // such as a share that is 0 at all steps
-  const room = Math.max((high - low) * 0.06, Math.abs(high) * 1e-4, 1e-9);
+  const room = Math.max((high - low) * 0.06, Math.abs(high) * (low === high ? 0.1 : 1e-4), 1e-9);
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 

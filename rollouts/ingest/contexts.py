@@ -5,6 +5,7 @@ The facts, each left out if unknown: `command` (arguments), `folder` (its name),
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from django.db import transaction
@@ -53,9 +54,9 @@ def parse_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     elif command is not None:
         raise InvalidInputError("`command` must be a list of strings.", "command")
     packages = parse_object(facts, "packages")
-    known = {name: text for key, value in packages.items() if (name := clean(key)) and (text := clean(value))}
-    if known:
-        result["packages"] = dict(list(known.items())[:MAX_PACKAGES])
+    cleaned = ((clean(name), clean(version)) for name, version in packages.items())
+    if known := dict(islice(filter(all, cleaned), MAX_PACKAGES)):  # the rest is not read: a request may have many
+        result["packages"] = known
     git = parse_object(facts, "git")
     code = {name: text for name in ("branch", "commit") if (text := clean(git.get(name)))}
     if code:

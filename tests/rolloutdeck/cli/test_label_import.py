@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,11 @@ def test_a_file_is_closed_before_it_is_renamed(
     replace, is_open = Path.replace, list[bool]()
 
     def record(path: Path, target: Path) -> Path:
-        links = [link for link in Path("/proc/self/fd").iterdir() if link.exists()]
-        is_open.append(any(link.readlink() == path for link in links))
+        opened = []
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+                opened.append(link.readlink())
+        is_open.append(path in opened)
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", record)

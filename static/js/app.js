@@ -9,7 +9,6 @@ import "./findings/findings.js";
 import "./pins/pins.js";
 import "./palette/open.js";
 
-document.documentElement.classList.add("js");
 // In a narrow window the bars of tabs scroll sideways: the chosen tab is shown. The name of the page comes before its tab.
 if (matchMedia("(max-width: 860px)").matches) {
   for (const link of document.querySelectorAll(".segmented [aria-current], .brand + .tabs [aria-current]")) {

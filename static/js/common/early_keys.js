@@ -3,6 +3,7 @@
 //
 // Back, too, works before the scripts are loaded: htmx reloads the page for it, but only once it has its own handler.
 // Pages without htmx have no entries of their own, and the link to the content is one that must not reload.
+document.documentElement.classList.add("js"); // here, since what it hides would move the page if it came later
 (() => {
   const MAX_WAITING = 60, MAX_AGE = 15000; // ms since the key was pressed, or since the key before it was used
   const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";

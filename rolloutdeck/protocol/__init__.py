@@ -22,6 +22,7 @@ from rolloutdeck.protocol.columns import (
     has_only_tokens,
     has_response_part,
     is_generation_mapping,
+    number_repeated_names,
     parse_column_mapping,
     parse_logged_columns,
 )
@@ -151,6 +152,6 @@ __all__ = [
     "format_column_names", "format_rule_keys", "format_step_ranges", "get_prompt_key", "get_response_key",
     "group_numbered_columns", "guess_columns", "has_generation_columns", "has_only_tokens", "has_response_part",
     "is_conversation", "is_generation_mapping", "is_incompatible", "is_message", "is_metric_row", "load_vocabulary",
-    "normalize_messages", "normalize_prompt", "parse_column_mapping", "parse_guidance", "parse_json_text",
-    "parse_logged_columns", "parse_rule_keys", "resolve_target", "resolve_targets",
+    "normalize_messages", "normalize_prompt", "number_repeated_names", "parse_column_mapping", "parse_guidance",
+    "parse_json_text", "parse_logged_columns", "parse_rule_keys", "resolve_target", "resolve_targets",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -205,3 +206,14 @@ def format_column_names(names: Sequence[str], max_names: int = 20) -> str:
     """Returns the first names in backticks and the number of the others."""
     text = ", ".join(f"`{name[:40]}`" for name in names[:max_names])
     return f"{text} and {len(names) - max_names} more" if len(names) > max_names else text or "none"
+
+
+def number_repeated_names(names: Sequence[str]) -> list[str]:
+    """Returns column names that differ. Of several equal ones the last keeps its name, as in an object of JSON; those
+    before it are `name#1`, `name#2`."""
+    seen: Counter[str] = Counter()
+    totals, result = Counter(names), []
+    for name in names:
+        seen[name] += 1
+        result.append(name if not name or seen[name] == totals[name] else f"{name}#{seen[name]}")
+    return result

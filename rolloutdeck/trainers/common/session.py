@@ -110,10 +110,15 @@ class TrainerSession:
             rows += built[1]
         if rows:
             add_token_fields(rows, samples, self._budget, split, step)
-            self._equal_samples.mark_rows(rows, (step, split, *options.items()))
+            self.mark_equal_rows(rows, step, split, **options)
             self.run.log_samples(rows, step, split, **options)
         if lost:  # at the end: if logging fails, all rows of the job are counted
             self.count_lost(self.failure_reason, lost)
+
+    def mark_equal_rows(self, rows: Sequence[dict[str, Any]], step: int, split: str, **options: Any) -> None:
+        """Marks rows that are equal to rows of an earlier delivery of the step, see `EqualSampleCounter`. Must be
+        called in the session's thread."""
+        self._equal_samples.mark_rows(rows, (step, split, *options.items()))
 
     def collect_samples(
         self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any

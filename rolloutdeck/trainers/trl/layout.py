@@ -23,6 +23,7 @@ from rolloutdeck.trainers.common import drop_none, parse_int
 TRL_ROLLOUT_FORMAT = "trl-rollout"
 GENERATIONS, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
 ACCUMULATION, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
+ITERATIONS = "num_iterations"
 PROMPT, RESPONSE = "max_prompt_length", "max_completion_length"
 VLLM, CORRECTION = "use_vllm", "vllm_importance_sampling_correction"
 
@@ -114,7 +115,8 @@ def read_requirements(settings: TrainerSettings) -> TrlRequirements:
     if not generations or not batch:
         missing = [name for name, value in ((GENERATIONS, generations), (ROWS, batch)) if not value]
         raise UsageError(f"The run's arguments have no {', '.join(missing)}; give them with --set NAME=NUMBER.")
-    rows = batch * max(1, accumulation // per_generation)
+    iterations = get_positive_int(settings, ITERATIONS) or 1  # a generation is trained on so many times
+    rows = batch * max(1, accumulation // (per_generation * iterations))
     facts = {
         "role": "rollout",
         "serialisation": "json",

@@ -33,7 +33,6 @@ from rollouts.formats.readers.values import (
     collect_extras,
     get_list,
     get_object,
-    number_repeated_names,
     set_batch_tokens,
     summarize_value,
     to_jsonable,
@@ -43,7 +42,7 @@ from rollouts.formats.readers.zip_members import HEADER_MAGIC, ZipReader
 __all__ = [
     "ARROW_STREAM_MAGIC", "BOM", "BROKEN_UTF8", "EMPTY_FILE", "HEADER_MAGIC", "JsonObject", "NumberedRow",
     "ZipReader", "chat", "check_json_memory", "check_numbers", "collect_extras", "convert_items", "convert_rows",
-    "get_list", "get_object", "is_conversation", "is_missing_number", "number_repeated_names", "open_parquet",
+    "get_list", "get_object", "is_conversation", "is_missing_number", "open_parquet",
     "parse_json_document", "parse_json_leniently", "parse_prompt", "parse_prompt_or_empty", "parse_response_text",
     "provide_local_file", "provide_pickle_file", "read_arrow_rows", "read_document_bytes", "read_json_document",
     "read_jsonl_rows", "read_parquet_rows", "render_content", "set_batch_tokens", "summarize_value", "to_jsonable",

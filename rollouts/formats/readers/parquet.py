@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
+from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES, number_repeated_names
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.memory import LIST_BYTES, MAX_MEMORY_RATIO, OBJECT_BYTES
-from rollouts.formats.readers.values import number_repeated_names
 
 MAX_BATCH_ROWS = 256
 MAX_BATCH_BYTES = 64 << 20  # a batch that unfolds to more is read row by row

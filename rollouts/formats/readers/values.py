@@ -1,7 +1,6 @@
 """Converts values that the safe readers, Parquet and JSON return to the values of a record."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Any
@@ -15,17 +14,6 @@ MAX_DEPTH = 20
 MAX_LIST_VALUES = 1024
 
 JsonObject = dict[str, Any]
-
-
-def number_repeated_names(names: Sequence[str]) -> list[str]:
-    """Returns column names that differ. Of several equal ones the last keeps its name, as in an object of JSON; those
-    before it are `name#1`, `name#2`."""
-    seen: Counter[str] = Counter()
-    totals, result = Counter(names), []
-    for name in names:
-        seen[name] += 1
-        result.append(name if not name or seen[name] == totals[name] else f"{name}#{seen[name]}")
-    return result
 
 
 def get_object(value: Any, key: str) -> JsonObject:

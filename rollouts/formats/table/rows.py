@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck.protocol import MAX_LINE_BYTES, guess_columns, has_generation_columns
+from rolloutdeck.protocol import MAX_LINE_BYTES, guess_columns, has_generation_columns, number_repeated_names
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import (
@@ -25,7 +25,6 @@ from rollouts.formats.readers import (
     NumberedRow,
     check_json_memory,
     get_list,
-    number_repeated_names,
     open_parquet,
     parse_json_document,
     provide_local_file,

@@ -122,6 +122,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         ranks: int,
     ) -> None:
         rows = generation.rows(token_groups)
+        session.mark_equal_rows(rows, generation.step, generation.split)
         session.run.log_samples(rows, generation.step, generation.split, columns="native")
         if call is None or self.keep is None:
             return

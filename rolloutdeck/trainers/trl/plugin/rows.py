@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rolloutdeck.protocol import number_repeated_names
 from rolloutdeck.trainers import common
 
 TrlRow = dict[str, Any]
@@ -69,7 +70,9 @@ class CapturedGeneration:
         """Returns the rows in the trainer's order, those of `token_groups` with token fields. Reads the tensors."""
         rewards, count = self.rewards.tolist(), len(self.prompts)
         positions = [divmod(self.first_row + row_index, self.generations) for row_index in range(count)]
-        rows = [self._build_row(row_index, *positions[row_index], rewards[row_index]) for row_index in range(count)]
+        names = number_repeated_names(self.names)  # closures of one function have equal names
+        parts = [dict(zip(names, map(replace_nan, values), strict=False)) for values in rewards]
+        rows = [self._build_row(row, *positions[row], parts[row], rewards[row]) for row in range(count)]
         for row, advantage in zip(rows, self._advantages(), strict=False):
             row["advantages"] = advantage
         for row_index, (group, _) in enumerate(positions):
@@ -77,8 +80,9 @@ class CapturedGeneration:
                 self._add_tokens(rows[row_index], row_index)
         return rows
 
-    def _build_row(self, row_index: int, group: int, index: int, rewards: Sequence[float]) -> TrlRow:
-        parts = {name: None if math.isnan(value) else value for name, value in zip(self.names, rewards, strict=False)}
+    def _build_row(
+        self, row_index: int, group: int, index: int, parts: Mapping[str, float | None], rewards: Sequence[float]
+    ) -> TrlRow:
         ids = self.ids[row_index]
         row: TrlRow = {"prompt": self.prompts[row_index], "response": self.completions[row_index], "group": str(group)}
         row |= {"index": index, "rewards": parts, "score": self._compute_score(rewards), "response_length": len(ids)}
@@ -118,3 +122,7 @@ def add_columns(row: TrlRow, columns: Mapping[str, Any], prefix: str) -> None:
     truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
     if truth is not None:
         row["ground_truth"] = truth if isinstance(truth, str) else str(truth)
+
+
+def replace_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value

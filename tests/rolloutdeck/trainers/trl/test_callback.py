@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.protocol import EARLIER_EQUAL_KEY
 from rolloutdeck.trainers.trl.plugin import capture
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
@@ -30,6 +31,30 @@ def test_only_the_first_rank_logs_metrics_and_each_its_rows(
     ended(callback)
     assert at_receiver.points() == [] and completions(at_receiver) == [(1, IDS)]
     assert {query["producer"] for _, query, _ in at_receiver.dumps} == {"rank1"}
+
+
+def test_equal_answers_of_two_generations_of_a_step_are_two_samples(
+    trl: SimpleNamespace, at_receiver: Receiver
+) -> None:
+    trainer = Trainer()
+    callback = joined(trl, trainer)
+    trainer.step(at=0), trainer.step(at=0), trainer.step(at=1)
+    ended(callback)
+    earlier = [
+        (int(query["step"]), [json.loads(line).get(EARLIER_EQUAL_KEY, 0) for line in body.splitlines()])
+        for _, query, body in at_receiver.dumps
+    ]
+    assert earlier == [(1, [0, 0, 0, 0]), (1, [1, 1, 1, 1]), (2, [0, 0, 0, 0])]
+
+
+def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    trainer, torch = Trainer(reward_func_names=["judge", "judge"]), pytest.importorskip("torch")
+    trainer._calculate_rewards = lambda *_args, **_more: torch.tensor([[1.0, 2.0]] * 4)
+    callback = joined(trl, trainer)
+    trainer.step(at=0)
+    ended(callback)
+    [(_path, _query, body)] = at_receiver.dumps
+    assert json.loads(body.splitlines()[0])["rewards"] == {"judge#1": 1.0, "judge": 2.0}
 
 
 def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNamespace, at_receiver: Receiver) -> None:

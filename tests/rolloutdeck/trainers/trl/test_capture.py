@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -190,9 +191,15 @@ def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
     assert step_files.serialize_prompt(values) != step_files.serialize_prompt([{"role": "user", "content": "1+2?"}])
 
 
-@pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
-def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_generation: int, rows: int) -> None:
-    arguments = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
+@pytest.mark.parametrize(
+    ("accumulated", "per_generation", "iterations", "rows"),
+    [(2, 2, 1, 8), (4, 2, 1, 16), (1, 4, 1, 8), (4, 2, 2, 8), (8, 2, 2, 16), (4, 2, 4, 8)],
+)
+def test_the_facts_of_a_step_count_every_generation_of_it(
+    accumulated: int, per_generation: int, iterations: int, rows: int
+) -> None:
+    arguments: dict[str, Any] = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
+    arguments |= {"num_iterations": iterations}
     arguments |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
     args = SimpleNamespace(to_dict=lambda: arguments)
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))

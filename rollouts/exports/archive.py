@@ -70,7 +70,8 @@ def stream_archive(export: Export) -> Iterator[bytes]:
                 del make_pieces
             if writing:
                 yield from writing.result()
-        card = build_card(export.project, rubric, export.options, export.query, counts, export.data_path, export.split)
+        path, checksum = export.data_path, archive.getinfo(export.data_path).CRC
+        card = build_card(export.project, rubric, export.options, export.query, counts, path, export.split, checksum)
         archive.writestr(describe_file("README.md"), card)
     yield buffer.take()
 

@@ -20,6 +20,7 @@ from rollouts.models import Project
 HEAD = """---
 configs:
 - config_name: default
+  description: data {checksum:08x}
   data_files:
   - split: {split}
     path: {path}
@@ -37,10 +38,15 @@ def build_card(
     counts: ExportCounts,
     path: str,
     split: str,
+    checksum: int,
 ) -> str:
-    """Returns Markdown in English, without a date: the same query gives the same bytes."""
+    """Returns Markdown in English, without a date: the same query gives the same bytes.
+
+    `checksum` is the CRC-32 of the data. `datasets` caches rows by the name of the folder and this head: without it, a
+    later export in a folder of the same name would get the rows of the earlier one.
+    """
     parts = [
-        HEAD.format(split=split, path=path),
+        HEAD.format(split=split, path=path, checksum=checksum),
         f"# {project.slug}: {options.layout}\n",
         f"{LAYOUTS[options.layout]}.\n",
         "## Source\n",

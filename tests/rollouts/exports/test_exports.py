@@ -106,6 +106,16 @@ def test_a_text_that_has_moved_is_not_that_of_another_sample(
     assert "- samples without text: `2`" in card
 
 
+def test_other_data_have_another_head_of_the_card(run: Run, mate: User, ids: dict[str, str]) -> None:
+    """`datasets` would take them for those that it has cached."""
+    heads = []
+    for is_correct in (True, False):
+        store_labels(run, mate, [Answer(ids["best"], "correct", is_correct)])
+        _rows, card = export(mate, f"run={run.uid}", layout="samples")
+        heads.append(card.partition("# ")[0])
+    assert "description: data " in heads[0] and heads[0] != heads[1]
+
+
 def test_files_in_the_archive_are_not_compressed(run: Run, mate: User) -> None:
     archive = zipfile.ZipFile(io.BytesIO(download(mate, f"run={run.uid}", layout="sft")))
     assert archive.testzip() is None

@@ -51,8 +51,13 @@ def test_trl_trains_on_every_layout_and_load_dataset_opens_every_format(
         opened.append(
             (layout, write_export(run, mate, tmp_path / f"{run.name}-{layout}", layout=layout, format=file_format))
         )
+    few = builders.run(project, "few")
+    push(few, rows[:2])
+    for run in (texts, few):  # the folders have one name, which is part of the key of the cache of `datasets`
+        opened.append(("samples", write_export(run, mate, tmp_path / run.name / "same", layout="samples")))
     done = train("../../trl/inside/exported.py", json.dumps(opened), folder=tmp_path)
     results = done.read_output()
-    assert len(results) == 12 and all(is_finite for _rows, _columns, is_finite in results), results
+    assert len(results) == 14 and all(is_finite for _rows, _columns, is_finite in results), results
+    assert [count for count, _columns, _is_finite in results[12:]] == [16, 2]
     columns = {layout: set(names) for (layout, _), (_rows, names, _) in zip(opened, results, strict=True)}
     assert {"prompt", "chosen", "rejected", "margin"} <= columns["reward"] and "messages" in columns["sft"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.queues import ANSWER_MANY, STATUS, answer, create_queue, slow_down
 from tests.browser.support.sites import DIRECT
@@ -48,7 +49,7 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     contexts[1].close()
     page = visit.go(f"/queues/{queue}/agreement/")
     marked = page.locator("#decide-list a[aria-current]")
-    visit.context.route(re.compile("item="), slow_down)
+    intercept(page, re.compile("item="), slow_down)
     page.keyboard.press("j")
     for key in ("1", "j", "2"):  # while the page of the second item loads
         page.keyboard.press(key)

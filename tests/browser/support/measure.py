@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Re
 
 from tests.support.server import Product
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=30_000)
 
 
 @dataclass

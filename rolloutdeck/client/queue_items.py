@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from rolloutdeck.protocol import (
     MAX_DUMP_BYTES,
     NATIVE_COLUMNS,
     choose_row_format,
+    find_other_names,
     find_row_problem,
     guess_columns,
     has_response_part,
     parse_column_mapping,
+    rename_keys,
 )
 
 CHUNK_BYTES = 1 << 20
@@ -101,6 +104,7 @@ class SamplesItem:
     invalid_count: int = 0
     problems: dict[str, RowProblem] = field(default_factory=dict)
     columns: Mapping[str, str] | None = None  # None: rows may hold several samples, and are not checked
+    other_names: Mapping[str, str] = field(default_factory=dict)  # keys that rows have in place of a column
     is_native: bool = False
 
     @property
@@ -115,12 +119,15 @@ class SamplesItem:
         """Sets the format and the columns. Called in the writer's thread, since it reads all rows."""
         self.is_native = self.query.get("format") == "native"
         if not self.is_native:
-            names, known = self.rows.list_names(), parse_column_mapping(self.query.get("columns", ""))
+            layouts, known = self.rows.list_layouts(), parse_column_mapping(self.query.get("columns", ""))
+            names = list(dict.fromkeys(chain.from_iterable(layouts)))
             form = "table" if known else choose_row_format(names, self.rows.find_example())
             self.query = {**self.query, "format": form}
             self.is_native = form == "native"
             columns = guess_columns(names, known)
             self.columns = columns if has_response_part(columns) else None
+            if len(layouts) > 1 and not known:
+                self.other_names = find_other_names(layouts, columns)
         if self.is_native:
             self.columns = NATIVE_COLUMNS
 
@@ -139,6 +146,8 @@ class SamplesItem:
         prompt, response = columns.get("prompt", ""), columns.get("response", "")
         tokens = columns.get("response_ids", "") if self.query.get("format") == "token-table" else ""
         for number, row in enumerate(self.rows, 1):
+            if self.other_names and isinstance(row, Mapping):
+                row = rename_keys(row, self.other_names)
             is_plain = type(row) is dict and _is_plain_text(row.get(prompt, ""))
             is_plain = is_plain and (row.get(tokens) is not None if tokens else _is_plain_text(row.get(response)))
             try:

@@ -41,15 +41,15 @@ class RowBatch:
         for start in range(0, self.count, ROWS_PER_READ):
             yield from self._read(start, min(start + ROWS_PER_READ, self.count))
 
-    def list_names(self) -> list[str]:
-        """Returns the keys of all rows, in the order of their first use."""
-        names: dict[str, None] = {}
+    def list_layouts(self) -> list[tuple[str, ...]]:
+        """Returns the keys of the rows, each combination once, in the order of their first use."""
+        layouts: dict[tuple[str, ...], None] = {}
         last: Any = None
         for row in self._read(0, 1) if self._is_table else self:  # all rows of a table have the same keys
             if isinstance(row, Mapping) and row.keys() != last:
                 last = row.keys()
-                names |= dict.fromkeys(map(str, row))
-        return list(names)
+                layouts[tuple(map(str, row))] = None
+        return list(layouts)
 
     def find_example(self) -> dict[str, Any]:
         """Returns the first row that is a dict; {} if there is none."""

@@ -13,6 +13,7 @@ from rolloutdeck.protocol.columns import (
     REWARD_COLUMN,
     REWARD_PREFIX,
     choose_row_format,
+    find_other_names,
     find_row_keys,
     find_samples_column,
     format_column_names,
@@ -25,6 +26,7 @@ from rolloutdeck.protocol.columns import (
     number_repeated_names,
     parse_column_mapping,
     parse_logged_columns,
+    rename_keys,
 )
 from rolloutdeck.protocol.compatibility import (
     COMPATIBILITY_FACTS,
@@ -148,10 +150,11 @@ __all__ = [
     "compute_artifact_key", "compute_prompt_key", "compute_response_key", "compute_tokenizer_fingerprint",
     "count_manifest_bytes", "decode_data_url", "describe_json_type", "describe_missing_response",
     "describe_wire_mismatch", "describe_wrong_row", "detect_image", "encode_data_url", "find_metric_step",
-    "find_row_keys", "find_row_problem", "find_samples_column", "find_text_problem", "find_tokenizer_file",
+    "find_other_names", "find_row_keys", "find_row_problem", "find_samples_column", "find_text_problem",
+    "find_tokenizer_file",
     "format_column_names", "format_rule_keys", "format_step_ranges", "get_prompt_key", "get_response_key",
     "group_numbered_columns", "guess_columns", "has_generation_columns", "has_only_tokens", "has_response_part",
     "is_conversation", "is_generation_mapping", "is_incompatible", "is_message", "is_metric_row", "load_vocabulary",
     "normalize_messages", "normalize_prompt", "number_repeated_names", "parse_column_mapping", "parse_guidance",
-    "parse_json_text", "parse_logged_columns", "parse_rule_keys", "resolve_target", "resolve_targets",
+    "parse_json_text", "parse_logged_columns", "parse_rule_keys", "rename_keys", "resolve_target", "resolve_targets",
 ]  # fmt: skip

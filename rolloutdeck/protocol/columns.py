@@ -100,6 +100,29 @@ def guess_columns(names: Iterable[str], known: Mapping[str, str]) -> dict[str, s
     return columns
 
 
+def find_other_names(layouts: Iterable[Iterable[str]], columns: Mapping[str, str]) -> dict[str, str]:
+    """Returns {name: column} for rows with these keys: a name that some rows use in place of the column of its part.
+
+    `reward` is such a name if other rows have `score`. If a row has both, they are two different things.
+    """
+    known = [set(names) for names in layouts]
+    used, result = set(columns.values()), dict[str, str]()
+    for part, column in columns.items():
+        for name in COMMON_COLUMN_NAMES.get(part, ()):
+            having = [names for names in known if name in names]
+            if having and name not in used and not any(column in names for names in having):
+                result.setdefault(name, column)
+    return result
+
+
+def rename_keys(row: Mapping[str, Any], other_names: Mapping[str, str]) -> Mapping[str, Any]:
+    """Returns the row with the column of each part that it has under another name, see `find_other_names`."""
+    for name, column in other_names.items():
+        if name in row and column not in row:
+            row = {column if key == name else key: value for key, value in row.items()}
+    return row
+
+
 def has_response_part(columns: Mapping[str, str]) -> bool:
     return any(part in columns for part in RESPONSE_PARTS)
 

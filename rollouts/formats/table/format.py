@@ -111,12 +111,15 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
     rows = split_wide_rows(read_table_rows(rewind_stream(head, stream), head, context), columns)
     window = list(take_window(rows))
     first_rows = [row[1] for row in window if not isinstance(row, LineProblem)]
-    names = list(dict.fromkeys(name for row in first_rows for name in row))
+    layouts = list(dict.fromkeys(map(tuple, first_rows)))
+    names = list(dict.fromkeys(chain.from_iterable(layouts)))
     if not names:
         problem = next((row for row in window if isinstance(row, LineProblem)), None)
         found = f" It begins with a problem: line {problem.line} {problem.reason}." if problem else ""
         raise UnreadableDumpError(f"It has no rows.{found}")
     parts = resolve_column_mapping(names, columns)
+    other_names = {} if columns or len(layouts) == 1 else protocol.find_other_names(layouts, parts)
+    first_rows = [dict(protocol.rename_keys(row, other_names)) for row in first_rows] if other_names else first_rows
     unnester = ResponseUnnester(parts, first_rows)
     first_samples = [sample for row in first_rows for sample, _ in unnester.split(row)]
     mapping = TableMapping(parts, names, first_samples, is_csv=is_csv(head))
@@ -125,7 +128,7 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
             yield row
             continue
         number, values = row
-        samples = list(unnester.split(values))
+        samples = list(unnester.split(dict(protocol.rename_keys(values, other_names)) if other_names else values))
         if not samples:
             yield SkippedRow("a row with an empty list of responses")
         for sample, index in samples:

@@ -74,6 +74,9 @@ ROWS: dict[str, list[Any]] = {
     "reasoning": [{"messages": [USER, {**ANSWER, "reasoning_content": "one and one"}]}],
     "label": [{"prompt": "1+1?", "response": "2", "score": 1, "label": "2"}],
     "uid": [{"prompt": "1+1?", "response": "2", "score": 1, "uid": "a-1"}],
+    "reward or score": [
+        {"prompt": "1+1?", "response": "2", "score": 0.25}, {"prompt": "1+1?", "completion": "3", "reward": 0.75}
+    ],
     "reward and score": [{"prompt": "1+1?", "response": "2", "score": 1, "reward": 0.5}],
     "reward number under rewards": [{"prompt": "1+1?", "response": "2", "rewards": 0.5}],
     "several responses": [{"prompt": "1+1?", "responses": ["2", "3"], "scores": [1, 0]}],
@@ -240,6 +243,16 @@ class Completion:
 class PydanticMessage:
     def model_dump(self) -> dict[str, str]:
         return ANSWER
+
+
+def test_rows_of_one_call_may_name_a_part_differently(logged: Any) -> None:
+    logged.log_samples(ROWS["reward or score"], step=1)
+    logged.log_samples([{**NATIVE, "reward": 0.5}, {"prompt": "q", "response": "3", "reward": 0.75}], step=2)
+    end_run(logged)
+    steps = load_steps("logged")
+    assert [(sample["response"], sample["score"]) for sample in steps[1]] == [("2", 0.25), ("3", 0.75)]
+    # A row that has both names means two things.
+    assert [(sample["score"], sample["extras"].get("reward")) for sample in steps[2]] == [(1.0, 0.5), (None, 0.75)]
 
 
 @pytest.mark.parametrize("good", [GOOD, NATIVE], ids=["mapped", "documented"])

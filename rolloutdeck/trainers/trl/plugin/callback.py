@@ -20,7 +20,7 @@ from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture, list_miss
 from rolloutdeck.trainers.trl.plugin.guidance import TrlGuidance
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
-from rolloutdeck.trainers.trl.plugin.session import TrlSession, open_trl_session
+from rolloutdeck.trainers.trl.plugin.session import TrlSession, close_former_trainings, open_trl_session
 
 MAX_FRAMES = 20
 GENERATION_TIME_METRIC = "timing_s/gen"  # of a train step's generations; TRL's log does not have it
@@ -46,6 +46,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         self._stored: tuple[int, int] = (-1, 0)  # the last stored step, and its number of generations
         self._part_seconds = PART_SECONDS
         self._facts: dict[str, Any] = {}
+        self._is_training = False
 
     @property
     def run(self) -> Run | None:
@@ -57,6 +58,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._begin_training()
         self._start_capture()
         self._remove_parts()
 
@@ -68,15 +70,30 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     @catch_errors
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Waits for the rows in memory only. An eval may follow; the end of the process ends the run."""
+        """Waits for the rows in memory only. An eval may follow; the next training or the end of the process ends the
+        run."""
+        self._is_training = False
         if self.session:
+            self.session.phase = "trained"
             self.session.flush(EXIT_SECONDS)
 
     def open_session(self, args: Any) -> TrlSession:
         """Returns the session, and opens it at the first call."""
         if self.session is None:
             self.session = open_trl_session(args, self.project, self.name)
+            self.session.phase = "training" if self._is_training else ""
         return self.session
+
+    def _begin_training(self) -> None:
+        """A training after another one in this process, of this trainer or another, has a session of its own."""
+        close_former_trainings()
+        self._is_training = True
+        if self.session and self.session.run.finished:
+            self.session, self._stored = None, (-1, 0)
+            if self.capture:
+                self.capture.restart()
+        elif self.session:
+            self.session.phase = "training"
 
     def _start_capture(self) -> None:
         if self.capture is None and (trainer := find_calling_trainer(self)) is not None:

@@ -53,6 +53,10 @@ class GenerationCapture:
         self._wrap(REWARD_METHOD, self._record_rewards)
         self._wrap(GENERATE_METHOD, self._capture)
 
+    def restart(self) -> None:
+        """Counts the rows of each step from 0 again: another training begins."""
+        self._current, self._pending_seconds = ("", -1), 0.0
+
     def _wrap(self, name: str, after: Callable[[Any, _Call], None]) -> None:
         """Calls `after(result, call)` after each call of the trainer's method. Its errors do not reach the trainer."""
         original, safe = getattr(self.trainer, name), catch_errors(after)

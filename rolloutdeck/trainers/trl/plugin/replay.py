@@ -51,7 +51,8 @@ class StepReplayer:
 
     def __init__(self, source: StepSource, otherwise: RolloutFunction) -> None:
         self.source, self.otherwise = source, otherwise
-        self._step, self._call = -1, 0  # the last step, and the index of its last generation
+        self._state: Any = None  # of the training
+        self._step, self._call = -1, 0  # its last step, and the index of its last generation
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
         """Returns the batch. Raises ReplayStoppedError if the plan says to stop, and errors of generating."""
@@ -94,7 +95,8 @@ class StepReplayer:
     def _next_call(self, trainer: Any) -> tuple[int, int]:
         """Returns the step that generates now, and the index of this generation, from 0."""
         step = int(trainer.state.global_step) + 1  # incremented only after the step
-        self._call, self._step = (self._call + 1 if step == self._step else 0), step
+        is_next = step == self._step and trainer.state is self._state  # each training has a state of its own
+        self._state, self._step, self._call = trainer.state, step, self._call + 1 if is_next else 0
         return step, self._call
 
 

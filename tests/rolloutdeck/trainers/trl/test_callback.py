@@ -57,6 +57,41 @@ def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_
     assert json.loads(body.splitlines()[0])["rewards"] == {"judge#1": 1.0, "judge": 2.0}
 
 
+@pytest.mark.parametrize("who", ["the same trainer", "another trainer", "a trainer that exists already"])
+def test_each_training_of_a_process_has_a_run_of_its_own(trl: SimpleNamespace, at_receiver: Receiver, who: str) -> None:
+    first, trainers = Trainer(), [Trainer()]
+    callback = joined(trl, first)
+    following = {"the same trainer": (first, callback)}.get(who) or (trainers[0], joined(trl, trainers[0]))
+    if who == "a trainer that exists already":
+        following[1].open_session(trainers[0].args)  # as guidance does
+    for trainer, its_callback, number in ((first, callback, 1), (*following, 2)):
+        its_callback.on_train_begin(trainer.args, trainer.state, None)
+        trainer.step(training=False, at=0), trainer.step(at=0), trainer.step(at=0)
+        trainer.log({"reward": float(number)})
+        its_callback.on_train_end(trainer.args, trainer.state, None)
+    ended(following[1])
+    runs = [uid for uid, _, _ in at_receiver.dumps]
+    assert len(set(runs[:3])) == len(set(runs[3:])) == 1 and runs[0] != runs[3]
+    assert [(int(query["step"]), query["split"]) for _, query, _ in at_receiver.dumps] == [
+        (0, "eval"), (1, "train"), (1, "train"),
+    ] * 2  # fmt: skip
+    outcomes = [body["outcome"] for path, body in at_receiver.posts if path.endswith("/finish/")]
+    assert outcomes == ["finished", "finished"]
+
+
+def test_a_training_that_was_interrupted_has_failed_when_the_next_begins(
+    trl: SimpleNamespace, at_receiver: Receiver
+) -> None:
+    trainer = Trainer()
+    callback = joined(trl, trainer)
+    for _ in range(2):
+        callback.on_train_begin(trainer.args, trainer.state, None)
+        trainer.step(at=0)
+    ended(callback)
+    outcomes = [body["outcome"] for path, body in at_receiver.posts if path.endswith("/finish/")]
+    assert outcomes == ["failed", "finished"]
+
+
 def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNamespace, at_receiver: Receiver) -> None:
     trainer = Trainer()
     callback = joined(trl, trainer)
@@ -126,8 +161,9 @@ def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
 
 
 @pytest.fixture
-def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
-    """Two processes of one launch that keep their steps in one folder."""
+def two(trl: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Trainer], list[Any]]:
+    """Two processes of one launch that keep their steps in one folder. Neither trained before."""
+    monkeypatch.setattr(trl.module, "close_former_trainings", lambda: None)
     trainers = [Trainer(rank=rank, world=2) for rank in range(2)]
     return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
 

@@ -1,8 +1,9 @@
 """Replays steps of TRL: the `rollout_func` of GRPOTrainer, for pinned rows from any source.
 
-If a step can't be loaded or does not fit, it is generated; the run ends only if the plan says to stop. Several
-processes replay a step all or none, since they may only be able to generate together. So no process decides alone
-whether it waits for the others.
+If a step can't be loaded or does not fit, it is generated; the run ends only if the plan says to stop. If only a part
+of a step could be replayed, the outcome is `refused`, since the step is not the pinned one. Several processes replay a
+step all or none, since they may only be able to generate together. So no process decides alone whether it waits for the
+others.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class PlannedStep(Protocol):
         """
 
     def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:
-        """Reports that the step was replayed with `rows` rows of all processes."""
+        """Reports that `rows` rows of the step, of all processes, were replayed in `seconds`.
+
+        Called after each generation, with the sums up to then.
+        """
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:
         """Reports that the step is generated. Raises ReplayStoppedError if the plan says to stop."""
@@ -53,6 +57,8 @@ class StepReplayer:
         self.source, self.otherwise = source, otherwise
         self._state: Any = None  # of the training
         self._step, self._call = -1, 0  # its last step, and the index of its last generation
+        self._rows, self._seconds = 0, 0.0  # replayed in this step so far, of all processes
+        self._has_failed = False  # a generation of this step could not be replayed
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
         """Returns the batch. Raises ReplayStoppedError if the plan says to stop, and errors of generating."""
@@ -63,7 +69,7 @@ class StepReplayer:
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
         number, call = self._next_call(trainer)
         step = self.source(number, trainer)
-        if step is None:
+        if step is None or self._has_failed:
             return None
         start, generation, error = time.monotonic(), step_files.StoredGeneration([]), None
         try:
@@ -75,9 +81,15 @@ class StepReplayer:
             error = raised
         error = find_shared_error(trainer, error)
         if error is not None:
+            self._has_failed = True
+            if self._rows:
+                reason = str(error) or type(error).__name__
+                error = NotReplayableError(f"{self._rows} rows of the step were replayed, the others are not: {reason}")
             step.report_not_replayed(trainer, error)
             return None
-        step.report_replayed(trainer, len(generation.rows) * count_processes(trainer), time.monotonic() - start)
+        self._rows += len(generation.rows) * count_processes(trainer)
+        self._seconds += time.monotonic() - start
+        step.report_replayed(trainer, self._rows, self._seconds)
         return build_batch(generation, trainer)
 
     @catch_errors
@@ -95,8 +107,11 @@ class StepReplayer:
     def _next_call(self, trainer: Any) -> tuple[int, int]:
         """Returns the step that generates now, and the index of this generation, from 0."""
         step = int(trainer.state.global_step) + 1  # incremented only after the step
-        is_next = step == self._step and trainer.state is self._state  # each training has a state of its own
-        self._state, self._step, self._call = trainer.state, step, self._call + 1 if is_next else 0
+        if step == self._step and trainer.state is self._state:  # each training has a state of its own
+            self._call += 1
+        else:
+            self._state, self._step, self._call = trainer.state, step, 0
+            self._rows, self._seconds, self._has_failed = 0, 0.0, False
         return step, self._call
 
 

@@ -66,13 +66,16 @@ class FolderStep:
             raise ReplayStoppedError(f"{message} Step {self.number}: {reason}")
 
     def _report(self, trainer: Any, outcome: str, **details: Any) -> bool:
-        """Reports to the run of the trainer's callback, if it has one and the manifest has the pin. Returns whether."""
+        """Reports to the run of the trainer's callback, if it has one. Returns whether.
+
+        A folder without a manifest has no pins. With one, a step that is not in it is not reported.
+        """
         pin = (self.manifest.get("pins") or {}).get(str(self.number))
         run = find_reporting_run(trainer)
-        if run is not None and isinstance(pin, int):
-            run.report_replay(self.number, outcome, pin=pin, **details)
-            return True
-        return False
+        if run is None or (self.manifest and not isinstance(pin, int)):
+            return False
+        run.report_replay(self.number, outcome, pin=pin, **details)
+        return True
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:

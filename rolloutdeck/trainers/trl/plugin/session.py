@@ -11,7 +11,6 @@ from rolloutdeck.client import Run
 from rolloutdeck.trainers.common import EXIT_SECONDS, TokenBudget, TrainerSession, open_trainer_run
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
-
 MAX_FINISH_SECONDS = 5.0  # the next training waits for the uploads of the one before; the rest stays in the spool
 
 _sessions: list[TrlSession] = []

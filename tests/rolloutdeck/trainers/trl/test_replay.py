@@ -86,15 +86,35 @@ def test_a_planned_step_is_replayed_and_told_and_others_and_evals_are_generated(
     assert [(body["step"], body["outcome"], body["rows"]) for body in deck.posted("/replays/")] == [(2, "hit", 4)]
 
 
-def test_a_second_generation_of_a_step_has_a_file_of_its_own_or_is_generated(
+def test_a_step_of_which_a_part_is_replayed_is_refused(
     trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Each generation of a step has a file of its own. After the first one that does not fit, all are generated."""
     deck = planning(generation(), monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
-    joined(trl, trainer)
-    assert [replayed(trainer, 2), replayed(trainer, 2)] == [True, False]
-    assert "the pin has no rollout-1.json" in caplog.text
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, 2) for _ in range(3)] == [True, False, False]
+    ended(callback)
     deck.down()
+    reason = "4 rows of the step were replayed, the others are not: the pin has no rollout-1.json"
+    outcomes = [(body["outcome"], body["rows"], body["reason"]) for body in deck.posted("/replays/")]
+    assert outcomes == [("hit", 4, ""), ("refused", None, reason)]
+    assert caplog.text.count("Step 2 is not replayed") == 1
+
+
+def test_the_run_has_the_outcomes_of_a_replayed_keep_folder(
+    trl: SimpleNamespace, replay_folder: Path, at_receiver: Receiver
+) -> None:
+    (replay_folder / PULL_MANIFEST).unlink()
+    (replay_folder / "step_000002/rollout-1.json").write_bytes(generation())
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, 2), replayed(trainer, 2), replayed(trainer, 3)] == [True, True, True]
+    trainer.state = SimpleNamespace(global_step=2)
+    assert replayed(trainer, 3)  # the first generation of this step in another training
+    ended(callback)
+    outcomes = [(body["step"], body["outcome"], body["rows"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    assert outcomes == [(2, "hit", 4, None), (2, "hit", 8, None), (3, "hit", 4, None), (3, "hit", 4, None)]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_indexing_again_gives_the_same_sample_ids(upgrade: Upgrade) -> None:
     runs = {name: run["id"] for name, run in upgrade.content["runs"].items()}
     for uid in runs.values():
         assert upgrade.product.post(f"runs/{uid}/index/", {})["dumps"] > 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while any(set(upgrade.product.get(f"runs/{uid}/")["dumps"]) != {"indexed"} for uid in runs.values()):
         assert time.monotonic() < deadline, "the dumps were not indexed"
         time.sleep(0.2)

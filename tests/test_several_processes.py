@@ -63,7 +63,7 @@ def send(
 ) -> Any:
     """Sends a request as the client does: again until it is acknowledged. 404 is a step that is not indexed yet, 409 a
     file that is not checked yet. Returns what `read` makes of the answer."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
         try:
             status, answer = cluster.request(method, path, body)

@@ -29,6 +29,7 @@ DAMAGED_PARQUET_FILES = "Parquet files that are damaged or incomplete"
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 UNREAD_ZSTD_FILES = "zstd files of unknown content (set it with --format)"
 EXTRA_TABLES = "tables next to a trainer's files (import them with --format table)"
+LINKED_FOLDERS = "links to folders; import what they point to by its own path"
 UNREADABLE_FOLDERS = "folders that can't be read"
 
 EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test", "dev"})
@@ -66,11 +67,16 @@ def build_source(path: Path, base: Path) -> str:
     return source.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def find_files(path: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+def find_files(
+    path: Path,
+    on_error: Callable[[OSError], None] | None = None,
+    on_link: Callable[[Path], None] = lambda folder: None,
+) -> Iterator[Path]:
     """Yields `path` if it is a file, else all files below it in a stable order, without hidden files and folders.
 
     Hidden folders that a trainer writes are searched. `on_error` receives the error of a folder that can't be read,
-    unless it is gone or is a pipe.
+    unless it is gone or is a pipe. `on_link` receives links to folders: they are not followed, since links such as
+    `latest` lead to files that are found anyway.
     """
     if get_path_type(path) == "file":
         yield path
@@ -83,6 +89,9 @@ def find_files(path: Path, on_error: Callable[[OSError], None] | None = None) ->
     searched = trainer_api.list_hidden_folders()
     for folder, folders, names in os.walk(path, onerror=report_error):
         folders[:] = sorted(name for name in folders if not name.startswith(".") or name in searched)
+        for name in folders:
+            if Path(folder, name).is_symlink():
+                on_link(Path(folder, name))
         for name in sorted(names):
             if not name.startswith("."):
                 yield Path(folder, name)
@@ -180,14 +189,20 @@ def scan_folders(
     by_folder: dict[Path, list[ReadFile]] = {}
     claimed = set() if options.format else _add_loadable_steps(absolute, base, result)
 
-    def skip_folder(error: OSError) -> None:
-        source = build_source(Path(error.filename or base), base)
-        skipped = result.skipped.setdefault(UNREADABLE_FOLDERS, [])
-        if source not in skipped:  # one of the paths may be below another
+    def skip_folder(folder: Path, reason: str) -> None:
+        skipped = result.skipped.setdefault(reason, [])
+        if (source := build_source(folder, base)) not in skipped:  # one of the paths may be below another
             skipped.append(source)
+
+    def skip_unreadable(error: OSError) -> None:
+        skip_folder(Path(error.filename or base), UNREADABLE_FOLDERS)
         on_error(error)
 
-    for path in dict.fromkeys(file for start in absolute for file in find_files(start, skip_folder)):
+    def skip_link(folder: Path) -> None:
+        skip_folder(folder, LINKED_FOLDERS)
+
+    found = (file for start in absolute for file in find_files(start, skip_unreadable, skip_link))
+    for path in dict.fromkeys(found):
         if path in claimed:
             continue
         source = build_source(path, base)

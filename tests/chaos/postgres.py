@@ -36,7 +36,7 @@ class Postgres:
 
     def run(self, program: str, *args: str) -> None:
         command = [*self.prefix, str(self.programs / program), *args]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=300)
 
     def start(self) -> None:
         """Starts the cluster; after a kill as soon as its last process has ended."""

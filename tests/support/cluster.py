@@ -67,7 +67,7 @@ class Cluster:
         command = [*self.build_command("migrate"), "--link"]
         pipe = subprocess.PIPE  # two at once, as two init containers
         both = [subprocess.Popen(command, env=self.environ, stdout=pipe, stderr=self.log, text=True) for _ in range(2)]
-        outputs = [process.communicate(timeout=120)[0] for process in both]
+        outputs = [process.communicate(timeout=300)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], (self.folder / "log").read_text()
         self.link = outputs[-1].split()[-1]
         for kind in ("web", "worker", "nginx"):
@@ -131,7 +131,7 @@ class Cluster:
 
     def wait_until_ready(self) -> None:
         """Waits until all web processes listen, and a worker has reported."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not (self.all_listen() and self.is_ready()):
             if time.monotonic() > deadline:
                 log = (self.folder / "log").read_text(errors="replace")[-4000:]

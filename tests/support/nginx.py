@@ -73,7 +73,7 @@ def proxy(folder: Path, server: str, port: int, stripping_port: int) -> Iterator
 
 
 def wait(url: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(url, timeout=2):

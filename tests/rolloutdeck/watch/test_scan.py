@@ -40,6 +40,16 @@ def test_a_real_run_is_found_with_split_step_and_format_in_the_order_of_steps() 
     ]  # fmt: skip
 
 
+def test_links_to_folders_are_named_and_not_followed(tmp_path: Path) -> None:
+    write(tmp_path / "other/2.jsonl", sample(2))
+    write(tmp_path / "run/1.jsonl", sample(1))
+    (tmp_path / "run/linked").symlink_to(tmp_path / "other")
+    (tmp_path / "run/.hidden").symlink_to(tmp_path / "other")
+    result = scan.scan_folders([tmp_path / "run", tmp_path / "run/1.jsonl"], ScanOptions())
+    assert result.skipped == {scan.LINKED_FOLDERS: ["linked"]} and len(result.files) == 1
+    assert scan_path(tmp_path / "run/linked") == [("2.jsonl", "train", 2, "verl-jsonl")]
+
+
 def test_a_folder_that_may_not_be_read_is_named_once_and_what_is_gone_or_a_pipe_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

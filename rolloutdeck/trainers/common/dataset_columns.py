@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rolloutdeck.protocol import SAMPLE_KEYS
+from rolloutdeck.protocol import GUIDANCE_FIELD, SAMPLE_KEYS
 
-RESERVED_COLUMNS = frozenset(SAMPLE_KEYS) - {"ground_truth", "data_source", "tools"}
+RESERVED_COLUMNS = frozenset((*SAMPLE_KEYS, GUIDANCE_FIELD)) - {"ground_truth", "data_source", "tools"}
 
 
 def add_columns(

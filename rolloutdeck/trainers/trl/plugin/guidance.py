@@ -26,10 +26,11 @@ from rolloutdeck.trainers.common import (
     once_logger,
 )
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
+from rolloutdeck.trainers.trl.plugin.rows import RULES_KEY
 from rolloutdeck.trainers.trl.plugin.version import is_older_than
 
 GENERATE_METHOD, REWARD_METHOD = "_generate_and_score_completions", "_calculate_rewards"
-COLUMN = GUIDANCE_FIELD  # what reward functions get, and the column of a recorded row with the rules that selected it
+COLUMN = GUIDANCE_FIELD  # what reward functions get
 LOSS_SIZE = "num_items_in_batch"  # of GRPO, whose loss may be a mean over the tokens of the batch
 
 
@@ -175,7 +176,7 @@ class TrlGuidance:
             advantages[index] = 0.0 if row.is_masked else advantages[index] * row.weight
             if row.dropped and LOSS_SIZE in batch:  # RLOO compares whole sequences: its advantage of 0 is enough
                 mask[index] = 0
-            self._inputs[index].setdefault(COLUMN, format_rule_keys(row.rules))
+            self._inputs[index][RULES_KEY] = format_rule_keys(row.rules)
         batch["advantages"], batch["completion_mask"] = advantages, mask
 
     @catch_errors

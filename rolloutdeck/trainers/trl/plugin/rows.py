@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.protocol import number_repeated_names
+from rolloutdeck.protocol import GUIDANCE_FIELD, number_repeated_names
 from rolloutdeck.trainers import common
 
 TrlRow = dict[str, Any]
 
 GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns of data sets that contain it
-SKIPPED_COLUMNS = ("prompt", "completion", "completion_ids", "image", "images", "environment")
+RULES_KEY = "_rolloutdeck_rules"  # of an input row: the guidance rules that selected it
+SKIPPED_COLUMNS = (RULES_KEY, "prompt", "completion", "completion_ids", "image", "images", "environment")
 # Key of a row -> tensors of a generation; the first that exists is used.
 TOKEN_TENSORS = {
     "response_mask": ("tool_mask",),
@@ -88,6 +89,8 @@ class CapturedGeneration:
         row |= {"index": index, "rewards": parts, "score": self._compute_score(rewards), "response_length": len(ids)}
         if self.end_ids:
             row["truncated"] = not ids or ids[-1] not in self.end_ids
+        if rules := self.inputs[row_index].get(RULES_KEY):
+            row[GUIDANCE_FIELD] = rules
         add_columns(row, self.inputs[row_index], "dataset_")
         extras = {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index}
         add_columns(row, extras, "extra_")

@@ -12,6 +12,7 @@ import pytest
 
 from rolloutdeck.protocol import EARLIER_EQUAL_KEY
 from rolloutdeck.trainers.trl.plugin import capture
+from rolloutdeck.trainers.trl.plugin.rows import RULES_KEY
 from tests.rolloutdeck.support.fake_server import Receiver, until
 
 pytest.importorskip("torch")
@@ -45,6 +46,19 @@ def test_equal_answers_of_two_generations_of_a_step_are_two_samples(
         for _, query, body in at_receiver.dumps
     ]
     assert earlier == [(1, [0, 0, 0, 0]), (1, [1, 1, 1, 1]), (2, [0, 0, 0, 0])]
+
+
+@pytest.mark.parametrize("selected", [{}, {RULES_KEY: "bad"}], ids=["no rule", "a rule"])
+def test_a_column_guidance_of_the_data_set_is_not_taken_for_rules(
+    trl: SimpleNamespace, at_receiver: Receiver, selected: dict[str, str]
+) -> None:
+    trainer = Trainer(columns={"guidance": "gg", **selected})
+    callback = joined(trl, trainer)
+    trainer.step(at=0)
+    ended(callback)
+    row = json.loads(at_receiver.dumps[0][2].splitlines()[0])
+    assert (row.get("guidance"), row["dataset_guidance"]) == (selected.get(RULES_KEY), "gg")
+    assert RULES_KEY not in row
 
 
 def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_receiver: Receiver) -> None:

@@ -5,7 +5,7 @@ Depends on: labels, metrics, queues and the statistics of agreement.
 Invariant: samples that were chosen and not drawn at random are in the lists, and in no estimate.
 """
 
-from rollouts.reward_check.change import Rate, build_second_report, compare_rates, snapshot_rates
+from rollouts.reward_check.change import Rate, build_second_report, compare_rates, list_sides, snapshot_rates
 from rollouts.reward_check.check import RewardReport, build_report, compare_reports
 from rollouts.reward_check.labelled import (
     LabelledRun,
@@ -23,6 +23,6 @@ from rollouts.reward_check.selection import Selection, find_field_errors, format
 __all__ = [
     "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "build_second_report",
     "compare_rates", "compare_reports", "decide_answers", "find_field_errors", "format_answer", "format_steps",
-    "list_good_values", "list_reward_questions", "load_empty_answers", "load_labelled_run", "parse_reward_question",
-    "parse_selection", "snapshot_rates",
+    "list_good_values", "list_reward_questions", "list_sides", "load_empty_answers", "load_labelled_run",
+    "parse_reward_question", "parse_selection", "snapshot_rates",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+from django.db.models import Max, Min, QuerySet
 from django.utils.translation import gettext_noop as N_
 
 from rollouts import agreement
@@ -20,6 +21,7 @@ from rollouts.reward_check.check import RewardReport, build_report, compare_repo
 from rollouts.reward_check.labelled import (
     KINDS,
     QuestionLabels,
+    StepRange,
     is_review,
     list_good_values,
     load_labelled_run,
@@ -134,13 +136,37 @@ def iter_property_rates(selection: Selection, split: str) -> Iterator[Rate]:
 
 
 def count_properties(side: Selection, split: str) -> dict[str, tuple[int, int]]:
-    steps = Step.objects.current().filter(run=side.run, split=split, samples__gt=0)
-    if side.steps is not None:
-        steps = steps.filter(step__range=side.steps)
+    steps = list_steps(side, split)
     samples, flagged = 0, 0
     for count, flags in steps.values_list("samples", "flags"):
         samples, flagged = samples + count, flagged + flags
     return sum_properties(steps) | {"flagged": (flagged, samples)}
+
+
+def list_sides(selection: Selection) -> list[dict[str, str]]:
+    """Returns the runs and steps that are compared. `steps` were chosen, empty for all; `found` are the first and the
+    last of them that have samples."""
+    split = find_split(selection.run)
+    return [
+        {
+            "run": side.run.uid,
+            "name": side.run.name,
+            "steps": format_steps(side.steps),
+            "found": format_steps(find_step_range(side, split)),
+        }
+        for side in (selection, selection.second)
+    ]
+
+
+def find_step_range(side: Selection, split: str) -> StepRange | None:
+    """Returns the first and the last step that counts; None if there is none."""
+    found = list_steps(side, split).aggregate(first=Min("step"), last=Max("step"))
+    return None if found["first"] is None else (found["first"], found["last"])
+
+
+def list_steps(side: Selection, split: str) -> QuerySet[Step]:
+    steps = Step.objects.current().filter(run=side.run, split=split, samples__gt=0)
+    return steps if side.steps is None else steps.filter(step__range=side.steps)
 
 
 def find_split(run: Run) -> str:
@@ -157,11 +183,11 @@ def snapshot_rates(
     if first is None:
         first = build_report(load_labelled_run(selection.run, selection.asked, selection.steps), selection.threshold)
     rates = compare_rates(selection, first, second or build_second_report(selection, first))
-    sides = (selection, selection.second)
-    runs = {side.run.uid: side.run.name for side in sides}
+    sides = list_sides(selection)
+    runs = {side["run"]: side["name"] for side in sides}
     return {
         "runs": [{"uid": uid, "name": name} for uid, name in runs.items()],
-        "sides": [{"run": side.run.uid, "name": side.run.name, "steps": format_steps(side.steps)} for side in sides],
+        "sides": sides,
         "question": selection.asked.question.key,
         "good": sorted(selection.asked.good),
         "threshold": first.check.threshold,

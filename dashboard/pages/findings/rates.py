@@ -24,10 +24,12 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class PresentedSide:
-    """`link` leads to the reward check of the run; empty if the run is deleted."""
+    """`steps` were chosen, empty for all; `found` are the first and the last of them, empty in older findings. `link`
+    leads to the reward check of the run; empty if the run is deleted."""
 
     name: str
     steps: str
+    found: str
     link: str
 
 
@@ -68,6 +70,7 @@ def present_rates(snapshot: Mapping[str, Any], project: Project) -> PresentedRat
         PresentedSide(
             side["name"],
             side["steps"],
+            side.get("found", ""),
             f"{reverse('reward-check', args=[side['run']])}?{urlencode(query | {'steps': side['steps']})}"
             if side["run"] in known
             else "",

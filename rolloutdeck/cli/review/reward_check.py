@@ -37,7 +37,9 @@ def check_reward(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, ensure_ascii=False))
         return 0
-    print_check(found)
+    print_check(found, is_threshold_chosen=not args.threshold)
+    if sides := found.get("sides"):  # an older server does not name them
+        print("\nFrom " + " to ".join(map(format_side, sides)) + ":")
     for name, title in CHANGES.items() if "changes" in found else ():
         print_change(title, found["changes"][name])
     for rate in found.get("rates", ()):
@@ -53,11 +55,17 @@ def load_check(server: ServerClient, run: str, query: Mapping[str, str | None]) 
     return response
 
 
-def print_check(found: Mapping[str, Any]) -> None:
+def format_side(side: Mapping[str, str]) -> str:
+    return f"{clean(side['name'])} ({'steps ' + side['found'] if side['found'] else 'no steps'})"
+
+
+def print_check(found: Mapping[str, Any], *, is_threshold_chosen: bool) -> None:
     good = ", ".join(map(clean, found["good_answers"]))
     labelled = format_count(found["labelled"], "labelled sample")
     print(f"{clean(found['question'])} = {good}, score >= {found['threshold']!r}: {labelled} drawn at random,")
     print(f"weighted to about {found['population']:,.0f}; {found['hand_picked']:,} more chosen by hand")
+    if is_threshold_chosen and found["best_threshold"] is not None:
+        print("This threshold fits the labels best; --threshold sets another.")
     if outdated := found.get("outdated_answers"):  # an older server does not say it
         print(f"{format_count(outdated, 'answer')} left out: not possible in the question as it is now")
     print(f"{'':<14}{'people: right':>22}{'people: wrong':>22}")

@@ -75,6 +75,7 @@ def test_a_rubric_is_set_and_labels_are_stored_and_listed(
 
     status, check, count = run("reward-check", "--threshold", "0.5", "--steps", "1", "--than", "1")
     assert status == 0 and "correct = yes, score >= 0.5" in check and "1 more chosen by hand" in check
+    assert "\nFrom grpo (steps 1) to grpo (steps 1):\n" in check and "fits the labels best" not in check
     assert "wrong, of the rewarded: - -> - (fewer than 20 labelled samples)" in check
     assert "0 suspected reward hacks" in count
     assert json.loads(run("reward-check", "--json")[1])["hand_picked"] == 1

@@ -32,8 +32,9 @@ class RunRewardCheck(ApiView):
 
     def get(self, request: Request, uid: str) -> Response:
         """Confusion of label and score, weighted by the chance of the draw, with 95 % intervals; by reward part and by
-        data source; suspected reward hacks and missed good answers; what changed in another run or other steps.
-        `outdated_answers` do not fit the question as it is now, and do not count."""
+        data source; suspected reward hacks and missed good answers; what changed in another run or other steps, and
+        the `sides` that are compared (`found`: their first and last step). `outdated_answers` do not fit the question
+        as it is now, and do not count."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid)
         selection = parse_reward_selection(request, run, query)
@@ -51,6 +52,7 @@ class RunRewardCheck(ApiView):
         if selection.is_comparison:
             second = reward_check.build_second_report(selection, report)
             data["outdated_answers"] += second.outdated
+            data["sides"] = reward_check.list_sides(selection)
             changes = reward_check.compare_reports(report, second)
             data["changes"] = {name: serialize_change(change) for name, change in changes.items()}
             rates = reward_check.compare_rates(selection, report, second)

@@ -79,6 +79,7 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     assert set(found["sources"]) == {"gsm8k", "zh"} and set(found["parts"]) == {"format"}
     change = found["changes"]["wrong_of_rewarded"]
     assert change["is_clear"] and change["change"]["value"] < -0.2
+    assert [(side["name"], side["found"]) for side in found["sides"]] == [("hack", "1-2"), ("fixed", "1-2")]
     # 50 of 100 samples of the other run were drawn, each stands for two
     other = api("GET", f"runs/{fixed.uid}/reward-check/?threshold=0.5").json()
     assert (other["labelled"], other["population"]) == (50, pytest.approx(100))
@@ -89,6 +90,7 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
         here + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
     ).content.decode()
     assert "Correct · acc=1 if logged, else score&gt;0" in page
+    assert "all steps (1-2)" in client.get(f"{here}?against={fixed.uid}").content.decode()
     assert "Before and after" in page and "20 labelled" in page and "label%3Acorrect+-label.correct%3Dyes" in page
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")

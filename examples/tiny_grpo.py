@@ -7,16 +7,18 @@ A short supervised warm-up on solutions with errors teaches the form of an answe
 (arXiv:2402.03300, section 4.1) then makes the answers right: it samples a group of answers per prompt and reinforces
 those above the group's mean. Rolloutdeck needs the calls `init`, `log`, `log_samples` and `finish`. `tiny_replay.py`
 stores each step, so that it can be pinned, and replays the pinned steps of the run's plan. It also sends a tokenizer,
-so that pages show tokens as text.
+so that pages show tokens as text. With `--guidance` the training follows the guidance rules of the project.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,8 @@ def train(
     problems: list[Problem],
     step: int,
     grader: str = "last",
+    *,
+    guided: bool = False,
 ) -> Metrics:
     """Runs one step: generates or replays, scores, updates, logs the samples. Returns the metrics."""
     start = time.perf_counter()
@@ -217,13 +221,33 @@ def train(
     groups = batch.score.view(-1, GROUP)
     advantages = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-6)
     advantages = advantages.view(-1, 1).expand_as(old)
+    rules = guide(run, batch, advantages := advantages.clone(), step) if guided else []
     metrics = update(policy, optimizer, batch, old, advantages)
-    run.log_samples(build_rows(batch, logprobs=old, advantages=advantages), step=step, split="train")
+    rows = build_rows(batch, logprobs=old, advantages=advantages)
+    for row, keys in zip(rows, rules, strict=False):
+        row |= {"guidance": ", ".join(keys)} if keys else {}
+    run.log_samples(rows, step=step, split="train")
     end = time.perf_counter()
     for name, values in {"critic/score": batch.score, "response_length": batch.mask.sum(1)}.items():
         metrics |= {f"{name}/{statistic}": getattr(values, statistic)().item() for statistic in ("mean", "max", "min")}
     times = {"gen": generated - start, "update_actor": end - generated, "step": end - start}
     return metrics | {f"timing_s/{name}": seconds for name, seconds in times.items()}
+
+
+def guide(run: Any, batch: Batch, advantages: Tensor, step: int) -> list[Sequence[str]]:
+    """Multiplies the advantages of each row by the weight that the project's rules give it; 0 masks the row.
+
+    Reports it for the run's page. Returns the keys of the rules that selected each row.
+    """
+    guidance = run.guidance()
+    selected = [guidance.find(row.prompt, text) for row, text in zip(batch.problems, batch.texts, strict=True)]
+    weights = torch.tensor([row.weight if row else 1.0 for row in selected])
+    advantages *= weights.view(-1, 1)
+    keys: list[Sequence[str]] = [row.rules if row else () for row in selected]
+    tokens = int(batch.mask.sum(1)[[row is not None for row in selected]].sum())
+    counts = Counter(key for row_keys in keys for key in row_keys)
+    run.report_guidance(step, guidance.rules.version, sum(map(bool, keys)), tokens, counts)
+    return keys
 
 
 def validate(run: Any, policy: Policy, problems: list[Problem], step: int) -> Metrics:
@@ -256,11 +280,15 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before GRPO")
-    parser.add_argument("--name", default="tiny-grpo", help="run name")
+    name = os.environ.get("ROLLOUTDECK_RUN", "tiny-grpo")
+    parser.add_argument("--name", default=name, help="run name (default: ROLLOUTDECK_RUN, else tiny-grpo)")
     parser.add_argument("--lr", type=float, default=LEARNING_RATE)
     graders = "what the reward accepts: the last answer, or any of several (a fault that the model learns to use)"
     parser.add_argument("--grader", choices=["last", "any"], default="last", help=graders)
     parser.add_argument("--plan", default="", help="replay plan (default: ROLLOUTDECK_PLAN, else `default`)")
+    is_guided = os.environ.get("ROLLOUTDECK_GUIDANCE", "") == "on"
+    guided = "follow the project's guidance rules (default: if ROLLOUTDECK_GUIDANCE is `on`)"
+    parser.add_argument("--guidance", action="store_true", default=is_guided, help=guided)
     folder = Path.home() / ".rolloutdeck" / "tiny-grpo"
     parser.add_argument("--keep", type=Path, default=folder, metavar="FOLDER", help="folder for replayable steps")
     args = parser.parse_args()
@@ -280,6 +308,8 @@ def main() -> None:
         "grader": args.grader,
     }
     run = rolloutdeck.init(project="demo", name=args.name, config=config)
+    if args.guidance:
+        run.guidance()  # a thread asks for the rules while the model warms up
     lengths = (PROMPT_LENGTH, RESPONSE_LENGTH)
     steps = ReplayableSteps(run, args.keep, PROMPTS * GROUP, PROMPTS, lengths, LETTERS, args.plan)
     steps.send_tokenizer({TEXTS[letter]: number for letter, number in IDS.items()}, [PAD, END])
@@ -291,9 +321,10 @@ def main() -> None:
         if step > 0:
             first = (step - 1) * PROMPTS % len(training)
             chosen = training[first : first + PROMPTS]
-            metrics |= train(run, steps, policy, optimizer, chosen, step, args.grader)
+            metrics |= train(run, steps, policy, optimizer, chosen, step, args.grader, guided=args.guidance)
         run.log(metrics, step=step)
-        print(f"step {step}: score {metrics.get('critic/score/mean', 0):.3f}", flush=True)
+        score = f"score {metrics['critic/score/mean']:.3f}" if step else "evaluation only"
+        print(f"{args.name} step {step}: {score}", flush=True)
     run.finish()
 
 

@@ -176,11 +176,11 @@ def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
     return run
 
 
-def run_example(product: Product, name: str, *words: str) -> str:
+def run_example(product: Product, name: str, *words: str, **variables: str) -> str:
     """Returns what the example prints."""
     pytest.importorskip("torch")
     root = Path(__file__).parent.parent
-    env = {**product.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    env = {**product.environ, **variables, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, str(root / "examples" / name), *words]
     result = subprocess.run(command, env=env, check=True, timeout=200, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return result.stdout.decode()
@@ -220,6 +220,30 @@ def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) 
     printed = run_example(product, "tiny_grpo.py", "--steps", "4", "--name", "again", "--warm-up", "3")
     assert "Replay plan default: 3 pinned steps." in printed
     assert re.findall(r"Step (\d) replays step (\d) of", printed) == [("1", "1"), ("2", "2"), ("3", "3")]
+
+
+@pytest.mark.slow
+def test_the_example_follows_the_rules_of_the_project(product: Product) -> None:
+    """The sequence of docs/labels-to-training.md: flag a sample, set a rule, train again with the variables set."""
+    first = demo(product, "--warm-up", "2", name="before-rules")
+    until(lambda: product.get(f"runs/{first['id']}/steps/?split=train&step=2")["results"])
+    (row,) = product.get(f"samples/?run={first['id']}&split=train&step=2")["results"][:1]
+    product.post("flags/", {"sample": row["id"], "label": "bad", "reason": "other"})
+    rule = {"key": "flagged", "query": "is:flagged", "action": "mask", "target": "prompt"}
+    base = product.get("projects/demo/guidance/")["version"]
+    product.post("projects/demo/guidance/", {"base_version": base, "rules": [rule]}, "PUT")
+
+    variables = {"ROLLOUTDECK_RUN": "after-rules", "ROLLOUTDECK_GUIDANCE": "on"}
+    printed = run_example(product, "tiny_grpo.py", "--steps", "2", "--warm-up", "60", **variables)
+    assert "after-rules step 0: evaluation only" in printed and "after-rules step 2: score 0." in printed
+    (second,) = [run for run in product.get("runs/")["results"] if run["name"] == "after-rules"]
+    until(lambda: product.get(f"runs/{second['id']}/steps/?split=train&step=2")["results"])
+    guided = product.get(f"samples/?run={second['id']}&split=train&step=2&q=is:guided&page_size=50")["results"]
+    assert [sample["group"] for sample in guided] == [row["group"]] * 8
+    details = product.get(f"samples/{guided[0]['id']}/")
+    assert details["extras"]["guidance"] == "flagged"
+    tokens = product.get(f"samples/{guided[0]['id']}/tokens/")
+    assert set(tokens["advantages"]) == {0.0}
 
 
 def pin_steps(product: Product, run: str, first: int, last: int) -> None:

@@ -13,6 +13,7 @@ DEMO := .stamps/demo-$(shell echo "$(TORCH)" | tr -c "A-Za-z0-9.\n" -)
 MANAGE := ROLLOUTDECK_DATA=$$(mktemp -d) DATABASE_URL= ROLLOUTDECK_STORAGE= DJANGO_READ_DOT_ENV_FILE=off $(BIN)/python manage.py
 PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
+PORT ?= 8460
 # Tests that wait for a server or a database leave much of a processor to others.
 MORE_WORKERS ?= $(shell expr $(WORKERS) + 1)
 TEST_PATHS ?= tests
@@ -29,8 +30,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list of commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-up: $(DEMO) .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
-	$(BIN)/rolloutdeck up --demo
+up: $(DEMO) .stamps/server  ## server on http://127.0.0.1:8460 (or another PORT), with a demo training
+	$(BIN)/rolloutdeck up --demo --port $(PORT)
 
 test: packages $(DEMO) .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except test-s3, test-trainers and audit
 

@@ -206,8 +206,9 @@ def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> No
     if args.demo and checks.has_torch():
         print_line("The demo trains a small model to calculate. Its first samples appear after a short warm-up.")
     elif args.demo:
-        reason = f"torch is not installed (pip install {checks.TORCH_REQUIREMENT})"
-        print_line(f"The demo is not started, because {reason}. Everything else is running.")
+        install = f"{shlex.quote(sys.executable)} -m pip install {checks.TORCH_REQUIREMENT}"
+        print_line(f"The demo is not started, because torch is not installed: {install}")
+        print_line('Everything else is running. "Load demo data" on the start page needs no torch.')
 
 
 def print_watched_paths(paths: Sequence[Path]) -> None:

@@ -28,7 +28,7 @@ def describe_preview(entry: PlanEntry, *, has_run: bool) -> tuple[str, str]:
 
 def print_entries(entries: Sequence[PlanEntry], *, has_run: bool) -> None:
     """Prints the entries as a table. Neighbours that differ only in the number of the step share a line."""
-    rows: list[tuple[str, ...]] = [("step", "pin", "replays", "files", "preview", "outcome", "why")]
+    rows: list[tuple[str, ...]] = [("step", "pin id", "replays", "files", "preview", "outcome", "why")]
     rows += [_build_row(group, has_run=has_run) for group in _group_entries(entries, has_run=has_run)]
     columns = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in columns}

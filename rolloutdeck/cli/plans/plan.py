@@ -26,6 +26,7 @@ from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_tar
 from rolloutdeck.replay import DEFAULT_PLAN, PlanEntry, PlanRevision, parse_plan
 from rolloutdeck.trainer_api import ends_without_file, first_step
 
+PIN_FIRST = "Pin a step on its page and give it a target step in the plan."  # what to do with an empty plan
 MAX_PREVIEW_STEPS = 10_000
 STEPS_AFTER_LAST_TARGET = 4  # steps shown after the last target, to show what the plan's action does there
 
@@ -113,7 +114,7 @@ def read_plan_response(response: dict[str, Any]) -> PlanRevision:
 def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
     if not plan:
         print(f"Plan {plan.name} replays nothing.")
-        print_message("Pin a step on its page and give it a target step in the plan.")
+        print_message(PIN_FIRST)
         return
     mismatch = "generate" if plan.on_mismatch == "generate" else "stop"
     print(f"Plan {plan}: {plan.action}, {mismatch} if a pin cannot be replayed{describe_setting(plan)}.")

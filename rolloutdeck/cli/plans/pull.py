@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rolloutdeck import replay
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
 from rolloutdeck.cli.plans.entries import describe_preview
-from rolloutdeck.cli.plans.plan import create_planned_run, load_plan, read_plan_response
+from rolloutdeck.cli.plans.plan import PIN_FIRST, create_planned_run, load_plan, read_plan_response
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import NotReplayableError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient, Settings
@@ -35,8 +35,11 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN to the run that will replay.")
     folder, plan_name = replay.ReplayFolder(args.into.expanduser()), args.plan or settings.plan
     first_plan = load_plan(server, project, plan_name)  # before a run is created
-    _check_conflicts(read_plan_response(first_plan), skip=args.skip_conflicts)
+    parsed = read_plan_response(first_plan)
+    _check_conflicts(parsed, skip=args.skip_conflicts)
     run = _find_replaying_run(server, project, name)
+    if run is None and not parsed.entries:  # a known run may be bound to an earlier revision
+        raise UsageError(f"The plan {parsed} is empty. {PIN_FIRST}")
     config, source = _load_config(server, project, first_plan, args, run or {"name": name})
     requirements = _read_requirements(args, config)
     if source:
@@ -174,7 +177,7 @@ def _load_run_plan(
     response = send_request(server, "POST", f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
     plan = read_plan_response(response.json())
     if not plan.entries:
-        raise UsageError(f"The plan {plan} is empty. Pin a step, then add it to the plan with a target step.")
+        raise UsageError(f"The plan {plan} is empty. {PIN_FIRST}")
     requested = name.partition("@")[2]
     if requested and requested != str(plan.revision):
         raise UsageError(f"The run {run['name']} is bound to {plan}. To replay {name}, use another run name.")

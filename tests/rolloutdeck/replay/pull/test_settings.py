@@ -120,8 +120,12 @@ def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
 
 
 def test_an_empty_plan_says_how_to_fill_it(pull: RunCommand, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pull() == 2
-    assert "Pin a step, then add it to the plan" in capsys.readouterr().err
+    empty = "is empty. Pin a step on its page and give it a target step in the plan."
+    assert pull() == 2 and empty in capsys.readouterr().err
+    assert pull("--run", "not-yet-there") == 2  # whose config is not known
+    message = capsys.readouterr().err
+    assert empty in message and "--set" not in message
+    assert not Run.objects.filter(name="not-yet-there").exists()
 
 
 def test_an_unknown_plan_is_an_error_that_names_the_others_and_creates_no_run(

@@ -51,6 +51,10 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
     visit.go("/findings/").get_by_role("link", name=f"Seen in {training.uid}").click()
     expect(page.locator(".exhibit blockquote")).to_have_text(quote)
     expect(page.locator(".exhibit")).to_have_count(2)
+    page.locator(".exhibit").first.get_by_role("button", name="Move down").press("Enter")
+    expect(page.locator(".exhibit").nth(1).get_by_role("button", name="Move up")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".exhibit").first.get_by_role("button", name="Move down")).to_be_focused()
     with page.expect_download() as download:
         page.keyboard.press("e")
     file = tmp_path / "finding.html"

@@ -205,6 +205,17 @@ def log_share(training: Training, values: list[float]) -> None:
     assert message.is_success, message.error_message
 
 
+def test_a_metric_cannot_hide_its_name(visit: Visit, training: Training) -> None:
+    """Characters that are invisible or turn the text around show their code, as in names of runs."""
+    points = [{"step": step, "values": {"loss\u202egnp.exe": 1.0 * step}} for step in range(1, 4)]
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(page.locator(".chart-name")).to_have_text(["loss<U+202E>gnp.exe"])
+    page.goto(f"{page.url}?show=table")
+    expect(page.locator(".metric-table tbody th")).to_have_text(["loss<U+202E>gnp.exe"])
+
+
 def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
     log(training, 1.0)
     shares = [0.109375, 0.5, 0.8203125]  # uPlot's own ticks of this range have no end

@@ -19,6 +19,7 @@ from rollouts.models import Project, Revision
 from rollouts.replay import find_first_steps
 
 MAX_DRAFT_ENTRIES = 500
+SHOWN_OF_LONG_PLAN = 50  # entries of a plan that has too many to be edited on a page
 MAX_STEP = 10**15
 # What a plan does with selected samples.
 ACTION_WORDS = {

@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 
 from dashboard.pages.pins import pin_list, plan_outcome, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import PinRow
-from dashboard.pages.pins.plan_draft import MAX_DRAFT_ENTRIES, PlanDraft, describe_draft_changes
+from dashboard.pages.pins.plan_draft import MAX_DRAFT_ENTRIES, SHOWN_OF_LONG_PLAN, PlanDraft, describe_draft_changes
 from dashboard.pages.pins.plan_drawing import build_plan_drawing
 from dashboard.pages.pins.plan_lines import PlanLine, group_lines
 from dashboard.pages.pins.plan_selection import build_selection_context
@@ -88,10 +88,14 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     step_count = preview["steps"] + 1 - preview["first"]
     problems = draft.problems
     message = page.message
-    left = len(problems) - MAX_DRAFT_ENTRIES
-    if not message and left > 0:
-        text = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.")
-        message = text.format(count=MAX_DRAFT_ENTRIES, left=left)
+    is_cut = len(problems) > MAX_DRAFT_ENTRIES
+    shown = SHOWN_OF_LONG_PLAN if is_cut else MAX_DRAFT_ENTRIES
+    if not message and is_cut:
+        text = _(
+            "This plan has {total} entries; the first {count} are shown. "
+            "A plan of more than {most} is changed with the API."
+        )
+        message = text.format(total=f"{len(problems):,}", count=shown, most=MAX_DRAFT_ENTRIES)
     end = preview["preview"].end
     lines = [
         PlanLine(
@@ -103,13 +107,13 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
             find_preview(previews, entry.step),
             is_unreached=end is not None and entry.step is not None and entry.step > end,
         )
-        for position, (entry, problem) in enumerate(zip(draft.entries[:MAX_DRAFT_ENTRIES], problems, strict=False))
+        for position, (entry, problem) in enumerate(zip(draft.entries[:shown], problems, strict=False))
         if entry.pin in pins
     ]
     return {
         "draft": draft,
         "message": message,
-        "is_cut": left > 0,
+        "is_cut": is_cut,
         "changed": page.changed,
         "invalid": any(problems),
         "next_number": page.saved.base + 1,

@@ -17,6 +17,7 @@ from dashboard.pages.common import (
     show_images,
 )
 from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
+from dashboard.pages.sample.prompt_history import MAX_PROMPT_STEPS
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.models import Label, Rescore, Sample
@@ -61,6 +62,7 @@ def build_loaded_pane_context(
         "group_size": data.group_size,
         "group_link": GroupLinks(sample.step.run, state).link(sample),
         "history": history,
+        "history_is_part": len(history) >= MAX_PROMPT_STEPS,
         "earlier_step": earlier,
         "later_step": history[here + 1] if here + 1 < len(history) else None,
         "images": show_images(list_images(body), sample.pk),

@@ -33,11 +33,14 @@ def find_repetitions(text: str) -> list[Repetition]:
     """The ranges to collapse, in order. First occurrences and the end of the text stay visible."""
     lines = text.split("\n", MAX_LINES)
     lengths = get_lengths(lines) + 1  # with the line break
-    if len(lines) > MAX_LINES:
+    is_cut = len(lines) > MAX_LINES
+    if is_cut:
         lines, lengths = lines[:-1], lengths[:-1]
     else:
         lengths[-1] -= 1
     repetitions = find_repeated_pieces(lines, lengths)
+    if is_cut and repetitions and repetitions[-1].end == lengths.sum():
+        repetitions[-1] = extend_repetition(text, repetitions[-1])
     left = MAX_SPLIT_CHARS
     for start, end in find_uncovered_pieces(repetitions, lengths):
         left -= end - start
@@ -45,6 +48,17 @@ def find_repetitions(text: str) -> list[Repetition]:
     repetitions.sort(key=lambda repetition: repetition.start)
     shortened = [shorten_repetition(repetition, len(text)) for repetition in repetitions]
     return [repetition for repetition in shortened if repetition.end - repetition.start >= MIN_COLLAPSED_CHARS]
+
+
+def extend_repetition(text: str, repetition: Repetition) -> Repetition:
+    """Adds what follows and is equal to the last pass: only the first lines of a text are compared by number."""
+    each, rest = divmod(repetition.end - repetition.start, repetition.times - 1)
+    if rest:  # passes that differ in the space at their ends
+        return repetition
+    unit = re.escape(text[repetition.end - each : repetition.end])
+    following = re.compile(f"(?:{unit})*").match(text, repetition.end)
+    end = following.end() if following else repetition.end
+    return Repetition(repetition.start, end, repetition.times + (end - repetition.end) // each)
 
 
 def find_repetitions_in_line(text: str, start: int, end: int) -> list[Repetition]:

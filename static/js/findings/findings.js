@@ -29,6 +29,29 @@ function readSelection(button) {
   return { text: text && text.closest(SAMPLE) === button.closest(SAMPLE) && text, selected };
 }
 
+// The buttons that move or remove an item of a finding load the page again. The focus stays at the item.
+const MOVED = "moved evidence";
+
+document.addEventListener("submit", ({ target, submitter }) => {
+  const item = target.closest(".exhibit");
+  if (!item || submitter?.name !== "do") return;
+  const { id } = submitter.value === "out" ? item.nextElementSibling ?? item.previousElementSibling ?? item : item;
+  try {
+    sessionStorage.setItem(MOVED, JSON.stringify({ id, value: submitter.value }));
+  } catch {} // without a storage the focus is lost
+});
+
+function focusMoved() {
+  const { id, value } = JSON.parse(sessionStorage.getItem(MOVED) ?? "{}");
+  sessionStorage.removeItem(MOVED);
+  const buttons = id ? [...document.querySelectorAll(`#${CSS.escape(id)} button[name=do]:not(:disabled)`)] : [];
+  (buttons.find((button) => button.value === value) ?? buttons[0])?.focus();
+}
+
+try {
+  focusMoved();
+} catch {} // without a storage
+
 document.addEventListener("click", (event) => {
   const chat = event.target.closest("[data-chat]");
   const block = event.target.closest("[data-chat-block]");

@@ -54,7 +54,7 @@ function showItem(html) {
 }
 
 function startComparing() {
-  order = panel.querySelector(".order-grid") ? new Order(panel, scheduleDraft) : null;
+  order = panel.querySelector(".order-grid") ? new Order(panel, () => { showError(""); scheduleDraft(); }) : null;
   pairs = panel.querySelector(".pair-grid") ? new Pairs(panel) : null;
 }
 
@@ -180,7 +180,9 @@ function submit() {
   const missing = order ? null : findMissing();
   if (missing) {
     focusQuestion(missing);
-    return showError(gettext("Answer this question first, or press 0 if you cannot judge."));
+    return showError(matchMedia("(pointer: coarse)").matches
+      ? gettext("Answer this question first, or tick “Cannot judge”.")
+      : gettext("Answer this question first, or press 0 if you cannot judge."));
   }
   const item = article().dataset.item;
   const sent = form();

@@ -1,8 +1,8 @@
 // Computes and renders a word diff of two texts. Model text becomes only text nodes, never HTML.
 import { compute, words } from "./word_diff.js";
 import { fill, gettext } from "../common/i18n.js";
+import { INVISIBLE, formatCode } from "../common/invisible.js";
 
-const INVISIBLE = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 const CONTEXT = 3; // unchanged lines that remain visible next to a change
 const MIN_COLLAPSED = 12; // lines
 const MAX_INLINE = 800; // words; longer texts are compared in a Worker
@@ -48,7 +48,7 @@ export function showInvisible(text) {
   for (const match of text.matchAll(INVISIBLE)) {
     const [char] = match;
     const sign = Object.assign(document.createElement("i"), { className: "acting", textContent: char < " " ? "" : char });
-    sign.dataset.code = `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+    sign.dataset.code = formatCode(char);
     fragment.append(text.slice(at, match.index), sign);
     at = match.index + 1;
   }

@@ -5,12 +5,14 @@ import { formatHours, formatShort } from "./format.js";
 import { buildOptions, buildPlotData, describeUnplaced, shapeOf } from "./plot.js";
 import { hideTip, showTip } from "./tip.js";
 import { fill, gettext } from "../../common/i18n.js";
+import { nameInvisible } from "../../common/invisible.js";
 
 const HEIGHT = 110;
 const MAX_VALUES = 8; // in the header of a chart; of more lines it shows the range
 
 export class Chart {
-  constructor(chart, page) {
+  constructor(spec, page) {
+    const chart = { ...spec, title: nameInvisible(spec.title) };
     Object.assign(this, { chart, page, plot: null, lines: [] });
     this.box = Object.assign(document.createElement("figure"), { className: "chart", tabIndex: -1 });
     this.box.id = `chart-${encodeURIComponent(chart.key)}`;
@@ -19,7 +21,7 @@ export class Chart {
     this.box.setAttribute("role", "group");
     const head = document.createElement("header");
     const name = Object.assign(document.createElement("span"), { className: "chart-name", textContent: chart.title });
-    name.title = chart.names.join("\n");
+    name.title = nameInvisible(chart.names.join("\n"));
     this.picker = Object.assign(document.createElement("select"), { className: "chart-run", hidden: true });
     this.picker.setAttribute("aria-label", gettext("Run drawn in charts of several metrics"));
     this.picker.addEventListener("change", () => this.page.drawRun(this.picker.value));

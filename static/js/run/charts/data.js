@@ -1,6 +1,7 @@
 // The data of a chart: lines of runs, metrics and attempts on one axis, smoothed or raw, stacked if they are parts of a sum.
 import { shortenNames } from "./format.js";
 import { fill, gettext } from "../../common/i18n.js";
+import { nameInvisible } from "../../common/invisible.js";
 
 const COLOURS = 8;
 
@@ -30,8 +31,8 @@ export function buildLines(chart, { runs, axis, one, all }) {
     return {
       ...curve, run, name, part, x: axis === "time" ? curve.hours : curve.steps,
       colour: several ? 1 + ((run.colour - 1 + part) % COLOURS) : run.colour,
-      label: (several ? parts[part] : run.short) + attempt,
-      title: (several ? name : run.name) + attempt,
+      label: nameInvisible((several ? parts[part] : run.short) + attempt),
+      title: nameInvisible((several ? name : run.name) + attempt),
     };
   })));
   return lines.filter((line) => line.x); // a metric without times has no place on the time axis

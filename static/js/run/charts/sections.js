@@ -3,6 +3,7 @@ import { Chart } from "./chart.js";
 import { makeElement, page, params, root, write } from "./page.js";
 import { formatShort } from "./format.js";
 import { fill, gettext, ngettext } from "../../common/i18n.js";
+import { nameInvisible } from "../../common/invisible.js";
 
 const MANY = 60; // charts; with more, only the first sections are open
 const OPEN_SECTIONS = 3;
@@ -21,7 +22,7 @@ export function arrangeSections(layout, board, queries) {
     { id: "main", title: gettext("training"), charts: rest(layout.default) },
     { id: "queries", title: gettext("queries"), charts: rest(queries) },
     ...Object.entries(layout.groups).map(([prefix, charts]) => ({
-      id: prefix || "other", title: prefix || gettext("other"), note: prefix ? "" : merged, charts: rest(charts),
+      id: prefix || "other", title: nameInvisible(prefix) || gettext("other"), note: prefix ? "" : merged, charts: rest(charts),
     })),
   ];
   return sections.filter((section) => section.charts.length);
@@ -68,7 +69,7 @@ export function buildConstants(layout) {
   const names = Object.entries(layout.constant);
   if (!names.length) return [];
   const rows = names.map(([name, value]) =>
-    makeElement("div", {}, makeElement("dt", { textContent: name }), makeElement("dd", { textContent: formatShort(value) })));
+    makeElement("div", {}, makeElement("dt", {}, nameInvisible(name)), makeElement("dd", {}, formatShort(value))));
   const heading = fill(ngettext("constant: {count} metric", "constant: {count} metrics", names.length), { count: names.length });
   const summary = makeElement("summary", { className: "muted", textContent: heading });
   return [makeElement("details", { className: "constants" }, summary, makeElement("dl", {}, ...rows))];

@@ -1,6 +1,7 @@
 // The charts as a table: the last value and the range of each metric of each run.
 import { formatShort } from "./format.js";
 import { gettext } from "../../common/i18n.js";
+import { nameInvisible } from "../../common/invisible.js";
 
 const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
 
@@ -29,10 +30,11 @@ function buildRows(name, text, run, several) {
   const [step, last] = known.at(-1);
   const row = document.createElement("tr");
   row.dataset.metric = text;
-  const title = cell("th", text);
+  const title = cell("th", nameInvisible(text));
   title.scope = "row";
   const numbers = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
   const texts = numbers.map((value, at) => (at === 1 ? value.toLocaleString("en") : formatShort(value)));
-  row.append(title, ...(several ? [cell("td", run.name ?? "", `c${run.colour}`)] : []), ...texts.map((text) => cell("td", text, "num")));
+  const runs = several ? [cell("td", nameInvisible(run.name ?? ""), `c${run.colour}`)] : [];
+  row.append(title, ...runs, ...texts.map((text) => cell("td", text, "num")));
   return [row];
 }

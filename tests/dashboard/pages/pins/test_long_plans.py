@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -59,4 +60,10 @@ def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
     started = time.process_time()
     page = panel(signed, "/pins/?project=math", "plan")
     assert time.process_time() - started < 12
-    assert "Showing the first 500 entries. This plan has 2500 more; use the API to edit it." in page
+    assert (
+        "This plan has 3,000 entries; the first 50 are shown. A plan of more than 500 is changed with the API." in page
+    )
+    # What cannot be edited does not look as if it could.
+    fields = re.findall(r'<input[^>]*name="(?:target|action|on_selected)"[^>]*>', page)
+    assert len(fields) > 50 and all(" disabled" in field for field in fields)
+    assert 'name="remove"' not in page and 'name="pick"' not in page and len(page) < 200_000

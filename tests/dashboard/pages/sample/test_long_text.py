@@ -56,6 +56,15 @@ def test_a_loop_is_folded_in_any_script_and_length(piece: str, chars: int) -> No
     assert (fold.end - fold.start) % len(piece) <= 1  # the last space may be a line break
 
 
+def test_a_loop_of_more_lines_than_are_compared_is_folded_to_its_end() -> None:
+    text = "It begins.\n" + "again\n" * 250_000 + "It ends. " * 40
+    fold = repetition.find_repetitions(text)[0]
+    assert fold.times == 250_000 and text[fold.end : fold.end + 8] == "It ends."
+    pair = "again\nand so on\n"
+    fold = repetition.find_repetitions(pair * 120_000 + "It ends. " * 40)[0]
+    assert (fold.times, fold.end) == (120_000, len(pair) * 120_000)
+
+
 def test_two_loops_of_a_long_line_are_folded_and_what_is_between_is_shown() -> None:
     between = "".join(f"{n} is not {n + 1}; " for n in range(20_000))
     folds = repetition.find_repetitions(MIXED * 9000 + between + "再检查一遍" * 9000 + " end")

@@ -170,6 +170,8 @@ def note_used_project(caller: Caller, project: Project | None) -> None:
 def run_or_404(caller: Caller, uid: str, *, role: str = "") -> Run:
     """The run with this uid or alias. Raises Http404, and PermissionDenied if the user's role is lower than `role`."""
     run = find_run(caller, uid)
+    if not uid:
+        raise Http404(_("Choose a run first."))
     if run is None:
         raise Http404(_("Run {name} not found, or you have no access to it.").format(name=repr(uid[:64])))
     if role:
@@ -228,6 +230,8 @@ def queue_item_or_404(queue: Queue, pk: int) -> QueueItem:
 def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:
     """The project with this slug. Raises Http404, and PermissionDenied if the user's role is lower than `role`."""
     project: Project | None = visible_projects(caller).filter(slug=slug).first() if "\x00" not in slug else None
+    if not slug:
+        raise Http404(_("Choose a project first."))
     if project is None:
         raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
     note_used_project(caller, project)

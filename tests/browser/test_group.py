@@ -83,7 +83,7 @@ def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, train
 def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, training: Training) -> None:
     training.pushed(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")
-    expect(page.locator("#answers")).to_have_text("7 × 204 correct, 3 × 210, 2 without an answer")
+    expect(page.locator("#answers")).to_have_text("7 × 204 (correct), 3 × 210, 2 without an answer")
     folds = page.locator("details.fold")
     expect(folds).to_have_count(3)
     for at in (0, 1):  # by key: what opens moves what is below it

@@ -39,7 +39,7 @@ class ServerWithDatabase(Product):
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "rolloutdeck", *words]
-        return subprocess.run(command, env=self.environ, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, env=self.environ, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     def backup(self, destination: Path) -> str:
         done = self.call("backup", str(destination), "--data", str(self.data))

@@ -146,7 +146,7 @@ def test_the_trainer_side_imports_nothing_but_the_standard_library() -> None:
         "import sys, rolloutdeck\nfrom rolloutdeck import init\n"
         "print(sorted({m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
     )
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "['__main__', 'rolloutdeck']", done.stderr
 
 
@@ -154,7 +154,7 @@ def test_the_trainer_side_imports_nothing_but_the_standard_library() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     into = tmp_path_factory.mktemp("wheel")
     argv = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(into)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(into.glob("*.whl")))
 

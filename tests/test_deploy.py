@@ -272,7 +272,7 @@ def test_a_job_of_slurm_starts_with_what_the_last_one_has_kept(
     variables = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "1"}
     variables |= dict(zip(STATUSES, map(str, statuses), strict=True))
     variables["PATH"] = f"{programs}:{os.environ['PATH']}"
-    done = subprocess.run(["bash", str(DEPLOY / "slurm" / "server.sbatch")], env=variables, timeout=60)
+    done = subprocess.run(["bash", str(DEPLOY / "slurm" / "server.sbatch")], env=variables, timeout=600)
     assert (tmp_path / "called").read_text().split() == commands
     assert done.returncode == status
     assert not (tmp_path / "rolloutdeck-server").exists()

@@ -28,7 +28,7 @@ def postgres() -> Iterator[str]:
     cluster = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert cluster.stdin and cluster.stdout
     yield cluster.stdout.readline().strip()
-    cluster.communicate("\n", timeout=60)
+    cluster.communicate("\n", timeout=600)
 
 
 def post(product: Product, path: str, body: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ def test_a_link_to_a_sample_opens_the_same_sample_after_a_move_to_postgresql(pos
         product.down()
         product.environ |= {"DATABASE_URL": postgres, "ROLLOUTDECK_DATA": str(product.data)}
         copying = [sys.executable, str(ROOT / "manage.py"), "copy_sqlite"]
-        subprocess.run(copying, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=300)
+        subprocess.run(copying, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=600)
         assert [path.name for path in product.data.glob("db.sqlite3*")] == ["db.sqlite3.moved"]
         product.up()
         assert read_run(product, uid) == before
@@ -83,5 +83,5 @@ def refuse_start(product: Product) -> None:
     """A start without DATABASE_URL, with an empty database or with the old rows, would delete the stored files."""
     command = [sys.executable, "-m", "rolloutdeck", "migrate", "--data", str(product.data)]
     environ = {**product.environ, "DATABASE_URL": ""}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode and "The files are of a PostgreSQL database: set DATABASE_URL." in done.stderr

@@ -131,7 +131,7 @@ def read_lines(body: bytes) -> list[Any]:
     return [json.loads(line) for line in body.splitlines()]
 
 
-def wait_until_equal(read: Callable[[], Any], expected: Any, seconds: float = 150) -> None:
+def wait_until_equal(read: Callable[[], Any], expected: Any, seconds: float = 300) -> None:
     """Asserts that what `read` returns becomes `expected`."""
     deadline = time.monotonic() + seconds
     while (found := read()) != expected and time.monotonic() < deadline:

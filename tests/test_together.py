@@ -45,7 +45,7 @@ def test_each_group_runs_in_one_worker(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text("from tests.support.xdist_groups import pytest_xdist_make_scheduler")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "tests/browser"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout
     seen = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
     assert len(seen) == 12

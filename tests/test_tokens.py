@@ -72,5 +72,5 @@ def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -
 def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> None:
     brought(product, "async", DATA / "verl_skip/async")
     command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]
-    result = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=600)
     assert "only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text" in result.stdout

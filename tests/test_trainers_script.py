@@ -35,7 +35,7 @@ def built(tmp_path: Path) -> Path:
 def run(folder: Path, torch: str = "torch==1", **variables: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "VERSION": "3.11", "INDEX": "0", "INSTALL": "0", **variables}
     command = [SCRIPT, folder, folder.parent / "python", torch]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_it_is_built_again_for_another_python_or_torch(built: Path) -> None:

@@ -26,7 +26,7 @@ from rolloutdeck.up.processes import ServerProgram, build_watched_run_name, writ
 from tests.support.server import Product, free_port
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
+def until(true: Callable[[], object], seconds: float = 200) -> None:
     """Wait for what must come; the bound only ends a broken run."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -73,7 +73,7 @@ def up(*words: object, home: Path, **env: str) -> subprocess.CompletedProcess[st
         env={**clean, "HOME": str(home), **env},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
 
 
@@ -136,7 +136,7 @@ print("lives on", flush=True)
 
 
 def test_a_child_whose_parent_ended_before_it_could_ask_ends_too() -> None:
-    child = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=30)
+    child = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=600)
     assert child.stdout == "adopted\n"
 
 
@@ -182,7 +182,7 @@ def run_example(product: Product, name: str, *words: str, **variables: str) -> s
     root = Path(__file__).parent.parent
     env = {**product.environ, **variables, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, str(root / "examples" / name), *words]
-    result = subprocess.run(command, env=env, check=True, timeout=200, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    result = subprocess.run(command, env=env, check=True, timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return result.stdout.decode()
 
 

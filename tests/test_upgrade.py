@@ -63,7 +63,7 @@ def manage(data: Path, *words: str, failing: bool = False, database_url: str = "
         )
         environment["DJANGO_SETTINGS_MODULE"] = "late_settings"
     command = [sys.executable, str(ROOT / "manage.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
 
 
 def dump(path: Path) -> list[str]:

@@ -36,11 +36,11 @@ class Postgres:
 
     def run(self, program: str, *args: str) -> None:
         command = [*self.prefix, str(self.programs / program), *args]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=300)
+        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=600)
 
     def start(self) -> None:
         """Starts the cluster; after a kill as soon as its last process has ended."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while True:
             try:
                 self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", OPTIONS + str(self.folder), "start")

@@ -170,14 +170,14 @@ class World:
                 pin = {"run": run, "step": step, "target_step": step, "plan": PLAN, "note": f"pin of step {step}"}
                 self.pins[step] = self.product.post("pins/", pin)["id"]
 
-    def wait_for_start(self, seconds: float = 120) -> None:
+    def wait_for_start(self, seconds: float = 400) -> None:
         """Waits until samples are recorded, a sample is flagged and a step is pinned."""
         deadline = time.monotonic() + seconds
         while not (self.flags and self.pins):
             assert time.monotonic() < deadline, "nothing was recorded, or the person could not annotate"
             time.sleep(0.2)
 
-    def finish(self, seconds: float = 240) -> None:
+    def finish(self, seconds: float = 600) -> None:
         """Ends the disturbance and lets the clients send everything, as a user does: with `sync` after the training."""
         self.product.clock.set_offset(0)
         self.proxy.is_down, self.proxy.cut_chance = False, 0.0
@@ -208,7 +208,7 @@ class World:
 
     def get(self, path: str) -> Any:
         """The API's answer; asks again while the server starts."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while True:
             try:
                 return self.product.get(path)

@@ -67,7 +67,7 @@ class Cluster:
         command = [*self.build_command("migrate"), "--link"]
         pipe = subprocess.PIPE  # two at once, as two init containers
         both = [subprocess.Popen(command, env=self.environ, stdout=pipe, stderr=self.log, text=True) for _ in range(2)]
-        outputs = [process.communicate(timeout=300)[0] for process in both]
+        outputs = [process.communicate(timeout=600)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], (self.folder / "log").read_text()
         self.link = outputs[-1].split()[-1]
         for kind in ("web", "worker", "nginx"):

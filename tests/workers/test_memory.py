@@ -22,7 +22,7 @@ def index(tmp_path: Path, limit: int, *bodies: bytes) -> list[dict[str, Any]]:
         path.write_bytes(body)
     command = [sys.executable, "-m", "tests.workers.index_in_process", str(tmp_path / "data"), *map(str, paths)]
     environment = {**os.environ, "ROLLOUTDECK_MAX_WORKER_MEMORY_MB": str(limit)}
-    done = subprocess.run(command, capture_output=True, env=environment, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     return list(json.loads(done.stdout.splitlines()[-1]))
 

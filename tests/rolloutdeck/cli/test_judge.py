@@ -169,7 +169,7 @@ def test_a_judge_that_is_interrupted_waits_for_its_calls_until_the_second_time(
     assert process.stderr.readline() == "Waiting for 4 calls; press Ctrl-C again to leave them.\n"
     if times == 2:
         process.send_signal(signal.SIGINT)
-    assert "Stopped. " in process.communicate(timeout=30)[1]
+    assert "Stopped. " in process.communicate(timeout=600)[1]
     assert Rescore.objects.get().results == endpoint.answered.total() == 4 * (2 - times)
 
 

@@ -98,5 +98,5 @@ def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path
     answering.answers["samples/"]["results"] = [SAMPLE] * 5000
     environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": answering.url, "ROLLOUTDECK_TOKEN": "t"}
     shell = f"{sys.executable} -m rolloutdeck samples --run grpo --worst 5000 --json | head -1"
-    done = subprocess.run(["bash", "-c", shell], env=environ, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", shell], env=environ, capture_output=True, text=True, timeout=600)
     assert json.loads(done.stdout) == SAMPLE and "Traceback" not in done.stderr and "Error" not in done.stderr

@@ -117,7 +117,7 @@ def run_file(folder: Path, program: str) -> None:
     path = folder / "train.py"
     path.write_text(program)
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run([sys.executable, str(path)], cwd=folder, env=environ, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, str(path)], cwd=folder, env=environ, timeout=600).returncode == 0
 
 
 def visible_rows(run: Run) -> int:
@@ -246,7 +246,7 @@ def start_waiting(count: int) -> list[subprocess.Popen[str]]:
 
 def test_processes_of_an_unknown_launch_show_all_rows_and_a_warning(client: Client, owner: User) -> None:
     processes = start_waiting(SIZE)
-    messages = [process.communicate("\n", timeout=60)[1] for process in processes]
+    messages = [process.communicate("\n", timeout=600)[1] for process in processes]
     run = Run.objects.get()
     assert (run.attempts.count(), visible_rows(run), run.outcome) == (3, 9, "finished")
     warnings = sorted(text.count("as a separate attempt") for text in messages)
@@ -261,7 +261,7 @@ def test_a_restart_of_a_killed_process_supersedes_it_at_once() -> None:
     killed.communicate()
     assert visible_rows(Run.objects.get()) == 3
     [restarted] = start_waiting(1)
-    _, message = restarted.communicate("\n", timeout=60)
+    _, message = restarted.communicate("\n", timeout=600)
     run = Run.objects.get()
     assert (run.attempts.count(), visible_rows(run)) == (2, 3)
     assert Sample.objects.filter(step__superseded=False).first().step.attempt.number == 2

@@ -173,7 +173,7 @@ def test_no_thread_of_ours_imports_anything_since_a_fork_in_that_moment_locks_th
     (tmp_path / "1.jsonl").write_text("{}\n")
     monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
-    message, _ = child(LISTED_IMPORTS).communicate(timeout=60)
+    message, _ = child(LISTED_IMPORTS).communicate(timeout=600)
     assert len(at_receiver.posted("/finish/")) == 1
     assert message.split() == []
 
@@ -205,7 +205,7 @@ def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to
 ) -> None:
     at_receiver.down()
     running = child(ENDING.format(seconds=0.2, end=""))
-    message, _ = running.communicate(timeout=60)
+    message, _ = running.communicate(timeout=600)
     assert f"202 files wait in {spool_root}" in message and f"rolloutdeck sync {spool_root}" in message
     at_receiver.up()
     assert sync_spools([spool_root]).sent == 202

@@ -319,7 +319,7 @@ def test_the_url_and_the_last_line_are_shown_once_whatever_the_log_level(configu
         f"import logging, logging.config, rolloutdeck\n{configure}\nrun = rolloutdeck.init(project='math')\n"
         "run.log_samples([{'prompt': 'q', 'response': 'a'}], step=1)\nrun.finish()\nprint(run.url)"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert ended.stderr.count(f"at {ended.stdout.strip()}\n") == 1
     assert ended.stderr.count(": 1 row sent") == 1
 

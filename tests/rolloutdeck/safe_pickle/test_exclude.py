@@ -114,7 +114,7 @@ def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(QUEUE), str(tmp_path / seed)]
-        subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
+        subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONHASHSEED": seed})
     exclude_prompts(QUEUE, tmp_path / "3", [1])
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 

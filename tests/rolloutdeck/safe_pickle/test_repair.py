@@ -94,7 +94,7 @@ def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(WITHOUT_SCORES), str(tmp_path / seed)]
-        subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed})
+        subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONHASHSEED": seed})
     drop_columns(WITHOUT_SCORES, tmp_path / "3", ["uid"])
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 

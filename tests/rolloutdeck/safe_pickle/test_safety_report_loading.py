@@ -31,7 +31,7 @@ def loaded(folder: Path, *files: Path, python: str = sys.executable) -> list[dic
     """Loads the files in `folder`, where a file that something made would be seen."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     command = [python, str(SCRIPT), *map(str, files)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     result: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return result

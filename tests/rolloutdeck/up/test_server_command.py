@@ -32,7 +32,7 @@ def test_a_restore_without_a_backup_says_so_and_creates_nothing(tmp_path: Path, 
     (tmp_path / "backups/20261124T231500Z.partial/manifest.json").touch()
     words = ["--backup", name] if name else []
     process = start("restore", backups, "--data", tmp_path / "new", *words)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     says = f"no backup nope in {backups}. It has: 20261123T231500Z." if name else f"no finished backup in {backups}."
     assert process.returncode == 2 and f"There is {says}" in error
     assert not (tmp_path / "new").exists() and not (backups / "lock").exists()
@@ -40,7 +40,7 @@ def test_a_restore_without_a_backup_says_so_and_creates_nothing(tmp_path: Path, 
 
 def test_a_restore_from_no_folder_creates_nothing(tmp_path: Path) -> None:
     process = start("restore", tmp_path / "missing", "--data", tmp_path / "new")
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 2 and "no finished backup" in error
     assert not any(tmp_path.iterdir())
 
@@ -52,7 +52,7 @@ def test_ctrl_c_while_django_starts_ends_without_a_traceback(tmp_path: Path, wor
     process = start(*words, "--data", tmp_path, **variables)
     assert process.stdout and process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert (process.returncode, error) == (130, "")
 
 
@@ -61,7 +61,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path:
     process = start("fsck", "--data", tmp_path, PYTHONPATH=str(tmp_path))
     assert process.stdout and process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert (process.returncode, error) == (130, "")
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path:
 def test_up_refuses_a_wrong_setting_in_one_sentence(tmp_path: Path, name: str, value: str, says: str) -> None:
     variables = {"REDIS_URL": "", name: value}
     process = start("up", "--data", tmp_path / "data", "--port", str(free_port()), **variables)
-    output, error = process.communicate(timeout=300)
+    output, error = process.communicate(timeout=600)
     assert process.returncode == 2 and says in output + error and "Traceback" not in output + error
 
 
@@ -87,6 +87,6 @@ def test_a_command_for_an_account_names_the_folder_without_data(tmp_path: Path) 
     data = tmp_path / "new"
     data.mkdir()
     process = start("reset-second-factor", "admin", "--data", data)
-    output, error = process.communicate(timeout=300)
+    output, error = process.communicate(timeout=600)
     assert process.returncode == 1
     assert f"There is no data in {data}. Name the server's data folder with --data" in output + error

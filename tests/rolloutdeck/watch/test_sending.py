@@ -253,12 +253,12 @@ def test_another_process_that_writes_slowly_and_resumes_shows_each_step_once_and
     writer = [sys.executable, "-m", "tests.support.writer", str(run)]
     watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
     try:
-        subprocess.run([*writer, "--steps", "8"], check=True, timeout=60)
+        subprocess.run([*writer, "--steps", "8"], check=True, timeout=600)
         until(lambda: len(deck.shown("train")) == 8)
         watching.kill()
         watching.wait()
         watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
-        subprocess.run([*writer, "--first", "5", "--steps", "6", "--launch", "2"], check=True, timeout=60)
+        subprocess.run([*writer, "--first", "5", "--steps", "6", "--launch", "2"], check=True, timeout=600)
         files = {step: (run / "rollout" / f"{step}.jsonl").read_bytes() for step in range(1, 11)}
         until(lambda: deck.shown("train") == files)
         until(lambda: deck.shown("eval") == {step: (run / "val" / f"{step}.jsonl").read_bytes() for step in (4, 8)})

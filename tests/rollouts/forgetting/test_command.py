@@ -59,11 +59,11 @@ def test_a_prompt_with_an_image_is_forgotten_in_a_server_and_its_backups(
 
     def call(*words: str) -> tuple[int, str]:
         process = start(sys.executable, "-m", "rolloutdeck", *words)
-        texts = process.communicate(timeout=120)
+        texts = process.communicate(timeout=600)
         return process.returncode, "".join(texts)
 
     seeded = start(sys.executable, "-c", SEED)
-    output, errors = seeded.communicate(timeout=120)
+    output, errors = seeded.communicate(timeout=600)
     assert seeded.returncode == 0, errors
     where = ("--data", str(data))
     forget = ("forget", "--project", "math", "--prompt", output.split()[-1], *where)

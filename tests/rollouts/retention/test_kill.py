@@ -17,6 +17,6 @@ def test_a_pass_that_is_killed_again_and_again_ends_with_whole_data(tmp_path: Pa
     environ = {**os.environ, "ROLLOUTDECK_DATA": str(tmp_path / "data"), "HOME": str(tmp_path)}
     environ.pop("DATABASE_URL", None)
     command = [sys.executable, "-m", "tests.rollouts.retention.killed_passes", "20"]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 2, "it was killed during the pass"

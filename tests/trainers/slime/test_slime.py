@@ -161,5 +161,5 @@ def test_slimes_own_contract_tests_hold_for_our_functions(tmp_path: Path, contra
     values = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (checkout, ROOT, inside))), "HOME": str(tmp_path)}
     words = [*CONTRACTS[contract], "-p", "no:django", "-p", "no:cacheprovider", "--capture=sys"]
     command = [python(), str(checkout / "tests/plugin_contracts" / contract), *words]
-    done = subprocess.run(command, cwd=checkout, env=values, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=checkout, env=values, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -88,7 +88,7 @@ def train(
     if processes > 1:
         starter = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
         command = [python(), *starter, f"--nproc-per-node={processes}", str(path), *arguments]
-        done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=600)
     else:
         done = run_script(path, arguments, cwd=folder, env=values)
     assert may_fail or done.returncode == 0, done.stderr[-4000:]

@@ -86,7 +86,7 @@ def expected(into: Path, moved: dict[int, int]) -> Path:
 
 def command(product: Product, *words: str) -> subprocess.CompletedProcess[str]:
     values = ["-m", "rolloutdeck", *words, "--project", "math"]
-    done = subprocess.run([sys.executable, *values], env=product.environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *values], env=product.environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done
 

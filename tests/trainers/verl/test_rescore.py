@@ -79,6 +79,6 @@ def test_samples_get_the_scores_of_verls_gsm8k_function(tmp_path: Path) -> None:
 
 
 def run(words: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done

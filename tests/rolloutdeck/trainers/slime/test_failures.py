@@ -24,7 +24,7 @@ def training(folder: Path, wrong: str, deck: Planning) -> tuple[dict[str, Any], 
     values = {"URL": deck.url, "TOKEN": "t", "PROJECT": "math", "RUN": "new", "PLAN": "default", "TOKENS": "all"}
     environ = {**clean, "HOME": str(folder), **{f"ROLLOUTDECK_{name}": value for name, value in values.items()}}
     command = [sys.executable, "-m", "tests.rolloutdeck.support.fake_slime_training", str(folder), wrong]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout), done.stderr
 

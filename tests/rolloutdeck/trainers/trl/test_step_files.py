@@ -94,6 +94,6 @@ def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
         "print(sorted({str(facts.get('format')) for facts in told if facts}), sorted(set(sys.modules) - before))"
     )
     data = Path(__file__).parents[3] / "data"
-    done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, check=True, timeout=600)
     result, imported = done.stdout.rstrip().split("] ")
     assert all(word in result for word in ("gen_batch", "slime-rollout", "roll-mock")) and imported == "[]"

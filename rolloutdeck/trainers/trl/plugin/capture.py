@@ -43,6 +43,7 @@ class GenerationCapture:
         self._seconds = 0.0  # in which this process generated them
         self._pending_seconds = 0.0
         self._fields: dict[str, Any] = {}  # of the generation that is not captured yet
+        self._tool_schemas = tools.build_tool_schemas(trainer)
         if missing := list_missing_methods(trainer):
             kind, names = type(trainer).__name__, " and no ".join(missing)
             once_logger.log_once(kind, "This %s has no %s: Rolloutdeck records its metrics only.", kind, names)
@@ -105,7 +106,7 @@ class GenerationCapture:
                 list(trainer.reward_func_names), get_reward_weights(trainer, int(rewards.shape[1])),
                 rewards[start : start + count].detach().cpu(), get_end_ids(trainer), extras,
                 {name: batch[name].detach().cpu() for name in CAPTURED_TENSORS if name in batch}, fields, self._seconds,
-                tools.count_tool_calls(trainer, split, total),
+                tools.count_tool_calls(trainer, split, total), self._tool_schemas,
             )
         )  # fmt: skip
 

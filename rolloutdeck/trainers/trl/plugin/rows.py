@@ -66,6 +66,7 @@ class CapturedGeneration:
     fields: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     tools: ToolUse | None = None
+    tool_schemas: Sequence[Mapping[str, Any]] = ()
 
     def rows(self, token_groups: Collection[int]) -> list[TrlRow]:
         """Returns the rows in the trainer's order, those of `token_groups` with token fields. Reads the tensors."""
@@ -91,6 +92,8 @@ class CapturedGeneration:
             row["truncated"] = not ids or ids[-1] not in self.end_ids
         if rules := self.inputs[row_index].get(RULES_KEY):
             row[GUIDANCE_FIELD] = rules
+        if self.tool_schemas:
+            row["tools"] = list(self.tool_schemas)
         add_columns(row, self.inputs[row_index], "dataset_")
         extras = {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index}
         add_columns(row, extras, "extra_")

@@ -8,7 +8,7 @@ environments, whose state its rewards may read, replays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
@@ -24,6 +24,22 @@ ENVIRONMENTS = "the trainer has environments, whose state a replay does not rest
 def get_tool_names(trainer: Any) -> tuple[str, ...]:
     """Returns the names of the trainer's tools, in the order of the prompts."""
     return tuple(str(getattr(tool, "__name__", type(tool).__name__)) for tool in getattr(trainer, "tools", None) or ())
+
+
+def build_tool_schemas(trainer: Any) -> list[dict[str, Any]]:
+    """Returns the tools as the chat template shows them to the model; [] if there are none or one cannot be described.
+
+    `apply_chat_template` of transformers describes functions in the same way.
+    """
+    tools = list(getattr(trainer, "tools", None) or ())
+    if not tools:
+        return []
+    try:
+        from transformers.utils import get_json_schema
+
+        return [dict(tool) if isinstance(tool, Mapping) else get_json_schema(tool) for tool in tools]
+    except Exception:  # a function without type hints or documentation
+        return []
 
 
 def has_environments(trainer: Any) -> bool:

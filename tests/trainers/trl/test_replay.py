@@ -206,6 +206,8 @@ def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_c
     (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
     source = training(product, tmp_path / "source", "tools", "keep", "tools")
     until(lambda: [item["state"] for item in artifacts(product, "tools")] == ["ready"] * 3, 60)
+    (shown,) = product.get(f"samples/?run={run_of(product, 'tools')}&split=train&step=1")["results"][:1]
+    assert product.get(f"samples/{shown['id']}/")["tools"][0]["function"]["name"] == "roll"
     planned(product, "tools", run_of(product, "tools"), {1: 1, 2: 2})
     replayed = training(product, tmp_path / "again", "tools-again", "replay", "tools", "other", plan="tools")
     until(lambda: len(events(product, "tools-again")) == 2, 60)

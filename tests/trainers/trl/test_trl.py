@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -90,3 +92,21 @@ def test_the_parquet_of_the_same_run_has_lost_what_is_recorded_here(recorded: Tr
     files = sorted((recorded.folder / "out").glob("completions/*.parquet"))
     written = sum(pq.read_table(file).num_rows for file in files)
     assert written < sum(len(recorded.rows(split, step)) for split, step, _ in STEPS) == 48
+
+
+def test_a_trainer_that_trains_twice_has_two_runs(tmp_path: Path) -> None:
+    """As in a notebook. Each has the rows, metrics and files of its own training."""
+    found = train(SCRIPT, "grpo", "twice", "keep", folder=tmp_path)
+    held = [item for item in found.json("seen.json") if item["split"] == "train"]
+    assert [item["step"] for item in held] == [1, 2, 3] * 2
+    shown: dict[str, list[tuple[int, list[list[int]]]]] = {}
+    for uid, query, body in found.deck.dumps:
+        if query["split"] == "train":
+            ids = [json.loads(line)["response"] for line in body.splitlines()]
+            shown.setdefault(uid, []).append((int(query["step"]), ids))
+    assert len(shown) == 2
+    made = [(item["step"], item["completion"]) for item in held]
+    assert list(shown.values()) == [made[:3], made[3:]]
+    assert found.outcomes() == ["finished", "finished"]
+    artifacts = [path.split("/runs/")[1].split("/")[0] for path, _ in found.deck.posts if path.endswith("/artifacts/")]
+    assert [artifacts.count(uid) for uid in shown] == [3, 3]

@@ -4,9 +4,10 @@ trainer: `tests/trainers/trl/test_replay.py`."""
 from __future__ import annotations
 
 import json
+import sys
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,29 @@ def keeping(trl: SimpleNamespace, trainer: Trainer, folder: Path) -> Path:
     trainer.step(at=0)
     ended(callback)
     return folder / "step_000001/rollout-0.json"
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+def test_rows_have_the_tools_that_the_model_saw(
+    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, is_described: bool
+) -> None:
+    def describe(tool: Any) -> dict[str, Any]:
+        if not is_described:
+            raise ValueError("no type hints")
+        return {"type": "function", "function": {"name": tool.__name__}}
+
+    utils = ModuleType("transformers.utils")
+    vars(utils)["get_json_schema"] = describe
+    monkeypatch.setitem(sys.modules, "transformers.utils", utils)
+    given = {"type": "function", "function": {"name": "search"}}
+    trainer = Calling(tools=[add, given], columns={"tools": "of the data set"}, rollout_func=generated)
+    callback = joined(trl, trainer)
+    trainer.step(at=0)
+    ended(callback)
+    row = json.loads(at_receiver.dumps[0][2].splitlines()[0])
+    tools = [{"type": "function", "function": {"name": "add"}}, given]
+    found = (row["tools"], row.get("dataset_tools"))
+    assert found == ((tools, "of the data set") if is_described else ("of the data set", None))
 
 
 @pytest.fixture

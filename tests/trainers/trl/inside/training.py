@@ -5,10 +5,11 @@ can be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), 
 prompts), `full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns),
 `tools` (the trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one),
 `guided` (follows guidance rules), `again` (steps 3 and 4 have the prompts and responses of 1 and 2; nothing is
-learnt), `waits` (for rules before step 3). A step CRASH ends the run in its update. Writes what the trainer held of
-each generation to seen.json, and result.json: {"history": the trainer's log, "weights": hash of the trained weights,
-"rolls": the split and step of each call of the tool, "trained": step, ids, advantage and tokens of each row in the
-loss, "told": what reward functions got as guidance}; of several processes the second writes seen-1.json.
+learnt), `waits` (for rules before step 3), `twice` (the same trainer trains again). A step CRASH ends the run in its
+update. Writes what the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log,
+"weights": hash of the trained weights, "rolls": the split and step of each call of the tool, "trained": step, ids,
+advantage and tokens of each row in the loss, "told": what reward functions got as guidance}; of several processes the
+second writes seen-1.json.
 """
 
 from __future__ import annotations
@@ -233,6 +234,8 @@ def main() -> None:
     if "full" in words:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     trainer.train(resume_from_checkpoint="resumed" in words)
+    if "twice" in words:
+        trainer.train()
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     digest = hashlib.sha256()
     for value in trainer.model.state_dict().values():

@@ -76,6 +76,13 @@ class Trainer:
             [{"prompt": text, "answer": 3, "image": b"x", **self.columns} for text in PROMPTS]
         )
 
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> None:
+        """As transformers does it with a dict of data sets."""
+        for name in eval_dataset or ():
+            self.evaluate(eval_dataset=None, ignore_keys=ignore_keys, metric_key_prefix=f"{metric_key_prefix}_{name}")
+        if not eval_dataset:
+            self.step(training=False)
+
     def asked(self) -> list[list[int]]:
         self.batch = self.rollout_func(PROMPTS, self)
         result: list[list[int]] = self.batch["completion_ids"]

@@ -110,3 +110,10 @@ def test_a_trainer_that_trains_twice_has_two_runs(tmp_path: Path) -> None:
     assert found.outcomes() == ["finished", "finished"]
     artifacts = [path.split("/runs/")[1].split("/")[0] for path, _ in found.deck.posts if path.endswith("/artifacts/")]
     assert [artifacts.count(uid) for uid in shown] == [3, 3]
+
+
+def test_samples_of_several_evaluation_data_sets_are_told_apart(tmp_path: Path) -> None:
+    found = train(SCRIPT, "grpo", "evals", folder=tmp_path)
+    sources = [[row.get("data_source") for row in found.rows("eval", step)] for step in (2, 3)]
+    assert sources == [["low"] * 4 + ["high"] * 8] * 2
+    assert {row.get("data_source") for row in found.rows("train", 1)} == {None}

@@ -18,6 +18,7 @@ from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 GENERATE_METHOD, REWARD_METHOD = "_generate_and_score_completions", "_calculate_rewards"
 ROLLOUT_ATTRIBUTE = "rollout_func"
+EVALUATE_METHOD = "evaluate"
 TIMED_METHOD = "_generate"  # generates the completions, also with a `rollout_func`
 ROLLOUT_KEYS = ("prompt_ids", "completion_ids", "logprobs", "env_mask")  # all others are for the reward functions
 CAPTURED_TENSORS = (
@@ -44,6 +45,7 @@ class GenerationCapture:
         self._pending_seconds = 0.0
         self._fields: dict[str, Any] = {}  # of the generation that is not captured yet
         self._tool_schemas = tools.build_tool_schemas(trainer)
+        self._eval_name = ""  # of the data set that is evaluated, if there are several
         if missing := list_missing_methods(trainer):
             kind, names = type(trainer).__name__, " and no ".join(missing)
             once_logger.log_once(kind, "This %s has no %s: Rolloutdeck records its metrics only.", kind, names)
@@ -51,6 +53,8 @@ class GenerationCapture:
         for name, after in ((ROLLOUT_ATTRIBUTE, self._record_fields), (TIMED_METHOD, self._add_seconds)):
             if callable(getattr(trainer, name, None)):
                 self._wrap(name, after)
+        if callable(getattr(trainer, EVALUATE_METHOD, None)):
+            self._wrap_evaluate()
         self._wrap(REWARD_METHOD, self._record_rewards)
         self._wrap(GENERATE_METHOD, self._capture)
 
@@ -70,6 +74,20 @@ class GenerationCapture:
             return result
 
         setattr(self.trainer, name, wrapper)
+
+    def _wrap_evaluate(self) -> None:
+        """Notes the name of each of several evaluation data sets, which only the prefix of its metrics has."""
+        original = getattr(self.trainer, EVALUATE_METHOD)
+
+        @functools.wraps(original)
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            before, self._eval_name = self._eval_name, read_eval_name(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._eval_name = before
+
+        setattr(self.trainer, EVALUATE_METHOD, evaluate)
 
     def _record_fields(self, output: Any, call: _Call) -> None:
         self._fields = {str(name): value for name, value in output.items() if name not in ROLLOUT_KEYS}
@@ -107,6 +125,7 @@ class GenerationCapture:
                 rewards[start : start + count].detach().cpu(), get_end_ids(trainer), extras,
                 {name: batch[name].detach().cpu() for name in CAPTURED_TENSORS if name in batch}, fields, self._seconds,
                 tools.count_tool_calls(trainer, split, total), self._tool_schemas,
+                "" if is_training else self._eval_name,
             )
         )  # fmt: skip
 
@@ -116,6 +135,13 @@ class GenerationCapture:
             self._current, self._rows, self._seconds = (split, step), 0, 0.0
         before, self._rows = self._rows, self._rows + count
         return before
+
+
+def read_eval_name(
+    eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", *_: Any, **__: Any
+) -> str:
+    """Returns `math` for the arguments of `Trainer.evaluate` with the prefix `eval_math`; "" for `eval`."""
+    return str(metric_key_prefix).removeprefix("eval").removeprefix("_")
 
 
 def list_missing_methods(trainer: Any) -> list[str]:

@@ -67,6 +67,7 @@ class CapturedGeneration:
     seconds: float = 0.0
     tools: ToolUse | None = None
     tool_schemas: Sequence[Mapping[str, Any]] = ()
+    eval_name: str = ""  # of one of several evaluation data sets
 
     def rows(self, token_groups: Collection[int]) -> list[TrlRow]:
         """Returns the rows in the trainer's order, those of `token_groups` with token fields. Reads the tensors."""
@@ -95,6 +96,8 @@ class CapturedGeneration:
         if self.tool_schemas:
             row["tools"] = list(self.tool_schemas)
         add_columns(row, self.inputs[row_index], "dataset_")
+        if self.eval_name:
+            row.setdefault("data_source", self.eval_name)
         extras = {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index}
         add_columns(row, extras, "extra_")
         return row

@@ -61,6 +61,20 @@ def test_a_column_guidance_of_the_data_set_is_not_taken_for_rules(
     assert RULES_KEY not in row
 
 
+@pytest.mark.parametrize("columns", [{}, {"data_source": "own"}])
+def test_rows_of_several_evaluation_data_sets_name_theirs(
+    trl: SimpleNamespace, at_receiver: Receiver, columns: dict[str, str]
+) -> None:
+    trainer = Trainer(columns=columns)
+    callback = joined(trl, trainer)
+    trainer.evaluate({"math": [], "code": []}), trainer.evaluate(), trainer.step(at=0)
+    ended(callback)
+    rows = [json.loads(body.splitlines()[0]) for _, _, body in at_receiver.dumps]
+    names = [row.get("data_source") for row in rows]
+    assert names == (["own"] * 4 if columns else ["math", "code", None, None])
+    assert [row["group"] for row in rows] == ["0", "2", "4", "0"]
+
+
 def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_receiver: Receiver) -> None:
     trainer, torch = Trainer(reward_func_names=["judge", "judge"]), pytest.importorskip("torch")
     trainer._calculate_rewards = lambda *_args, **_more: torch.tensor([[1.0, 2.0]] * 4)

@@ -5,11 +5,11 @@ can be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), 
 prompts), `full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns),
 `tools` (the trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one),
 `guided` (follows guidance rules), `again` (steps 3 and 4 have the prompts and responses of 1 and 2; nothing is
-learnt), `waits` (for rules before step 3), `twice` (the same trainer trains again). A step CRASH ends the run in its
-update. Writes what the trainer held of each generation to seen.json, and result.json: {"history": the trainer's log,
-"weights": hash of the trained weights, "rolls": the split and step of each call of the tool, "trained": step, ids,
-advantage and tokens of each row in the loss, "told": what reward functions got as guidance}; of several processes the
-second writes seen-1.json.
+learnt), `waits` (for rules before step 3), `twice` (the same trainer trains again), `evals` (of two data sets). A
+step CRASH ends the run in its update. Writes what the trainer held of each generation to seen.json, and result.json:
+{"history": the trainer's log, "weights": hash of the trained weights, "rolls": the split and step of each call of the
+tool, "trained": step, ids, advantage and tokens of each row in the loss, "told": what reward functions got as
+guidance}; of several processes the second writes seen-1.json.
 """
 
 from __future__ import annotations
@@ -226,9 +226,12 @@ def main() -> None:
                 replay_rollout_func(folder=other)
             except ValueError as error:
                 print(error, file=sys.stderr)
+    evaluated: Any = data.select(range(3))
+    if "evals" in words:
+        evaluated = {"low": data.select(range(1)), "high": data.select(range(14, 16))}
     trainer = watched(base)(
         model=make_model(tokenizer), args=args, processing_class=tokenizer, reward_funcs=[letters, short],
-        train_dataset=data, eval_dataset=data.select(range(3)), **more,
+        train_dataset=data, eval_dataset=evaluated, **more,
     )  # fmt: skip
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if "full" in words:

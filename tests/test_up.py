@@ -233,15 +233,20 @@ def test_the_example_follows_the_rules_of_the_project(product: Product) -> None:
     base = product.get("projects/demo/guidance/")["version"]
     product.post("projects/demo/guidance/", {"base_version": base, "rules": [rule]}, "PUT")
 
+    # The rules of an earlier run are in a file, so that a fast training does not begin without them.
+    code = "import rolloutdeck; run = rolloutdeck.init('demo', 'rules'); assert run.guidance().wait(200)"
+    subprocess.run([sys.executable, "-c", code], env=product.environ, check=True, timeout=600)
     variables = {"ROLLOUTDECK_RUN": "after-rules", "ROLLOUTDECK_GUIDANCE": "on"}
-    printed = run_example(product, "tiny_grpo.py", "--steps", "2", "--warm-up", "60", **variables)
+    printed = run_example(product, "tiny_grpo.py", "--steps", "2", "--warm-up", "2", **variables)
     assert "after-rules step 0: evaluation only" in printed and "after-rules step 2: score 0." in printed
     (second,) = [run for run in product.get("runs/")["results"] if run["name"] == "after-rules"]
     until(lambda: product.get(f"runs/{second['id']}/steps/?split=train&step=2")["results"])
     guided = product.get(f"samples/?run={second['id']}&split=train&step=2&q=is:guided&page_size=50")["results"]
-    assert [sample["group"] for sample in guided] == [row["group"]] * 8
-    details = product.get(f"samples/{guided[0]['id']}/")
-    assert details["extras"]["guidance"] == "flagged"
+    groups = {sample["group"] for sample in guided}  # several problems may have the same prompt
+    assert row["group"] in groups and len(guided) == 8 * len(groups)
+    samples = [product.get(f"samples/{sample['id']}/") for sample in guided]
+    assert {sample["prompt"] for sample in samples} == {product.get(f"samples/{row['id']}/")["prompt"]}
+    assert {sample["extras"]["guidance"] for sample in samples} == {"flagged"}
     tokens = product.get(f"samples/{guided[0]['id']}/tokens/")
     assert set(tokens["advantages"]) == {0.0}
 

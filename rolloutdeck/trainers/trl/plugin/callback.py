@@ -23,6 +23,7 @@ from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession, close_former_trainings, open_trl_session
 
 MAX_FRAMES = 20
+CAPTURES = "_rolloutdeck_captures"  # attribute of a trainer
 GENERATION_TIME_METRIC = "timing_s/gen"  # of a train step's generations; TRL's log does not have it
 PART_SECONDS = 15.0  # wait for the rows of the other processes of the same generation
 
@@ -58,8 +59,8 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._begin_training()
         self._start_capture()
+        self._begin_training()
         self._remove_parts()
 
     @catch_errors
@@ -89,18 +90,24 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         close_former_trainings()
         self._is_training = True
         if self.session and self.session.run.finished:
-            self.session, self._stored = None, (-1, 0)
+            self.session, self._stored, self._facts = None, (-1, 0), {}
             if self.capture:
                 self.capture.restart()
         elif self.session:
             self.session.phase = "training"
 
     def _start_capture(self) -> None:
-        if self.capture is None and (trainer := find_calling_trainer(self)) is not None:
+        """Wraps the methods of the calling trainer, once. A callback may be passed to several trainers."""
+        trainer = find_calling_trainer(self)
+        if trainer is None or (self.capture is not None and self.capture.trainer is trainer):
+            return
+        captures: dict[RolloutdeckCallback, GenerationCapture] = vars(trainer).setdefault(CAPTURES, {})
+        if self not in captures:  # the trainer has them, so that they end with it
             guidance = self._start_guidance(trainer)
-            self.capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
+            captures[self] = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
             if guidance:
                 guidance.wrap_rewards()
+        self.capture = captures[self]
 
     def _remove_parts(self) -> None:
         """Runs before any process writes rows: TRL gathers the rewards of a generation from all processes first."""

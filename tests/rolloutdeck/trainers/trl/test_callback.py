@@ -85,11 +85,19 @@ def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_
     assert json.loads(body.splitlines()[0])["rewards"] == {"judge#1": 1.0, "judge": 2.0}
 
 
-@pytest.mark.parametrize("who", ["the same trainer", "another trainer", "a trainer that exists already"])
+@pytest.mark.parametrize(
+    "who", ["the same trainer", "another trainer", "a trainer that exists already", "another one with this callback"]
+)
 def test_each_training_of_a_process_has_a_run_of_its_own(trl: SimpleNamespace, at_receiver: Receiver, who: str) -> None:
     first, trainers = Trainer(), [Trainer()]
     callback = joined(trl, first)
-    following = {"the same trainer": (first, callback)}.get(who) or (trainers[0], joined(trl, trainers[0]))
+    if who == "the same trainer":
+        following = first, callback
+    elif who == "another one with this callback":
+        following = trainers[0], callback
+        trainers[0].add_callback(callback)
+    else:
+        following = trainers[0], joined(trl, trainers[0])
     if who == "a trainer that exists already":
         following[1].open_session(trainers[0].args)  # as guidance does
     for trainer, its_callback, number in ((first, callback, 1), (*following, 2)):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,6 +12,8 @@ from drf_spectacular.settings import spectacular_settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
+
+from dashboard import permissions
 
 
 class SchemaView(APIView):
@@ -38,7 +41,14 @@ def api_docs_page(request: HttpRequest) -> HttpResponse:
         for path, methods in generate_schema()["paths"].items()
         for method, call in methods.items()
     ]
-    return render(request, "api/docs.html", {"calls": calls, "about": spectacular_settings.DESCRIPTION})
+    project = permissions.visible_projects(request).order_by("slug").first()
+    context = {
+        "calls": calls,
+        "about": spectacular_settings.DESCRIPTION,
+        "server_url": settings.PUBLIC_URL,
+        "example_project": project.slug if project else "PROJECT",
+    }
+    return render(request, "api/docs.html", context)
 
 
 def list_body_fields(call: dict[str, Any]) -> list[tuple[str, str]]:

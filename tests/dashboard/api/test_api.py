@@ -236,7 +236,9 @@ def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
     }  # fmt: skip
     page = ApiClient.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200
-    assert "/api/v1/samples/{id}/history/" in page.content.decode()
+    text = page.content.decode()
+    assert "/api/v1/samples/{id}/history/" in text
+    assert "/api/v1/runs/?project=math'" in text  # an example to copy
 
 
 def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, settings: Any) -> None:

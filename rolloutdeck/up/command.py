@@ -182,7 +182,7 @@ def record_server(address: ServerAddress, token: str, paths: ServerPaths) -> Non
 def describe_sign_in(bootstrap: BootstrapResult, paths: ServerPaths) -> str:
     """Returns the text with the sign-in link, or, for systemd's journal, how to get one: many users may read that."""
     if not is_journal(sys.stdout.fileno()):
-        return f"Sign in as {bootstrap['user']} with this link (valid once):\n\n    {bootstrap['link']}\n"
+        return f"Sign in as {bootstrap['user']} with this link (valid once, for 24 hours):\n\n    {bootstrap['link']}\n"
     public = bootstrap["link"].partition("/sign-in/")[0]
     variables = f"ROLLOUTDECK_DATA={shlex.quote(str(paths.data))} ROLLOUTDECK_PUBLIC_URL={shlex.quote(public)}"
     command = f"{variables} {sys.executable} {shlex.quote(str(paths.server / 'manage.py'))} bootstrap"

@@ -27,5 +27,5 @@ class Command(BaseCommand):
         self.stdout.write(f"The tables are those of Rolloutdeck {read_version()}.")
         if options["link"]:
             user = find_or_create_admin()
-            self.stdout.write(f"Sign in as {user.get_username()} with this link (valid once):")
+            self.stdout.write(f"Sign in as {user.get_username()} with this link (valid once, for 24 hours):")
             self.stdout.write(create_sign_in_link(user))

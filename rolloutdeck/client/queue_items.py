@@ -104,7 +104,7 @@ class SamplesItem:
     invalid_count: int = 0
     problems: dict[str, RowProblem] = field(default_factory=dict)
     columns: Mapping[str, str] | None = None  # None: rows may hold several samples, and are not checked
-    other_names: Mapping[str, str] = field(default_factory=dict)  # keys that rows have in place of a column
+    other_names: Mapping[str, str] = field(default_factory=dict)  # {name: part}: rows have it in place of the column
     is_native: bool = False
 
     @property
@@ -121,13 +121,15 @@ class SamplesItem:
         if not self.is_native:
             layouts, known = self.rows.list_layouts(), parse_column_mapping(self.query.get("columns", ""))
             names = list(dict.fromkeys(chain.from_iterable(layouts)))
-            form = "table" if known else choose_row_format(names, self.rows.find_example())
-            self.query = {**self.query, "format": form}
-            self.is_native = form == "native"
             columns = guess_columns(names, known)
             self.columns = columns if has_response_part(columns) else None
-            if len(layouts) > 1 and not known:
+            if self.columns and not known and len(layouts) > 1:
                 self.other_names = find_other_names(layouts, columns)
+            form = "table" if known else choose_row_format(names, self.rows.find_example())
+            if form == "native" and self.other_names:  # their values may be those of a table: a list of scores
+                form = "table"
+            self.query = {**self.query, "format": form}
+            self.is_native = form == "native"
         if self.is_native:
             self.columns = NATIVE_COLUMNS
 
@@ -147,7 +149,7 @@ class SamplesItem:
         tokens = columns.get("response_ids", "") if self.query.get("format") == "token-table" else ""
         for number, row in enumerate(self.rows, 1):
             if self.other_names and isinstance(row, Mapping):
-                row = rename_keys(row, self.other_names)
+                row = rename_keys(row, self.other_names, columns)
             is_plain = type(row) is dict and _is_plain_text(row.get(prompt, ""))
             is_plain = is_plain and (row.get(tokens) is not None if tokens else _is_plain_text(row.get(response)))
             try:

@@ -58,6 +58,9 @@ NATIVE_KEYS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # a table m
 REWARD_COLUMN = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")  # `reward_format`, `format_reward`
 REWARD_PREFIX = "rewards."  # prefix of a reward component: `rewards.format=format_score`
 RESPONSE_PARTS = ("response", "response_ids", "messages")
+LIST_PARTS = frozenset(("messages", "prompt_ids", "response_ids", "response_mask", "logprobs"))
+NUMBER_PARTS = frozenset(("step", "index", "turn", "policy_version", "truncated"))
+TEXT_PARTS = frozenset(("group", "trajectory", "data_source", "finish_reason"))  # or a number
 JSON_TEXTS = ('[{"', "[{'")  # the start of a text that is a JSON list of messages
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
@@ -101,7 +104,7 @@ def guess_columns(names: Iterable[str], known: Mapping[str, str]) -> dict[str, s
 
 
 def find_other_names(layouts: Iterable[Iterable[str]], columns: Mapping[str, str]) -> dict[str, str]:
-    """Returns {name: column} for rows with these keys: a name that some rows use in place of the column of its part.
+    """Returns {name: part} for rows with these keys: a name that some rows use in place of the column of its part.
 
     `reward` is such a name if other rows have `score`. If a row has both, they are two different things.
     """
@@ -111,16 +114,34 @@ def find_other_names(layouts: Iterable[Iterable[str]], columns: Mapping[str, str
         for name in COMMON_COLUMN_NAMES.get(part, ()):
             having = [names for names in known if name in names]
             if having and name not in used and not any(column in names for names in having):
-                result.setdefault(name, column)
+                result.setdefault(name, part)
     return result
 
 
-def rename_keys(row: Mapping[str, Any], other_names: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns the row with the column of each part that it has under another name, see `find_other_names`."""
-    for name, column in other_names.items():
-        if name in row and column not in row:
+def rename_keys(
+    row: Mapping[str, Any], other_names: Mapping[str, str], columns: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Returns the row with the column of each part that it has under another name, see `find_other_names`.
+
+    A value that is no such part keeps its name: `turns` may be a number, and not messages.
+    """
+    for name, part in other_names.items():
+        column = columns[part]
+        if name in row and column not in row and is_value_of_part(part, row[name]):
             row = {column if key == name else key: value for key, value in row.items()}
     return row
+
+
+def is_value_of_part(part: str, value: Any) -> bool:
+    """Whether a value has a type that the part may have. Libraries have types of their own for numbers and lists."""
+    is_text, is_object = isinstance(value, str), isinstance(value, Mapping)
+    if part in LIST_PARTS:
+        return not is_text and not is_object and hasattr(value, "__len__")
+    if part in NUMBER_PARTS:
+        return not is_text and not is_object and not hasattr(value, "__len__")
+    if part in TEXT_PARTS:
+        return not is_object and (is_text or not hasattr(value, "__len__"))
+    return part != "score" or not is_text
 
 
 def has_response_part(columns: Mapping[str, str]) -> bool:

@@ -115,7 +115,13 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     for name in NEEDS:
         monkeypatch.delitem(sys.modules, name, raising=False)
     callback, *_, ours = map(importlib.import_module, NEEDS)
-    yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=ours.replay_rollout_func, module=callback)
+    trl_session = importlib.import_module("rolloutdeck.trainers.trl.plugin.session")
+    yield SimpleNamespace(
+        Callback=callback.RolloutdeckCallback,
+        replaying=ours.replay_rollout_func,
+        module=callback,
+        session=trl_session,
+    )
     for run in list(opening._runs):
         run.finish(timeout=0)
     opening._runs.clear()

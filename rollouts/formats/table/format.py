@@ -10,7 +10,7 @@ or object is parsed if the part has that type.
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from rollouts.samples import LineProblem, Record, SkippedRow
 
 START_BYTES = 256  # enough to recognise the file type
 WINDOW_ROWS = 256  # the first rows, by which the columns are recognised
+MAX_LAYOUTS = 1000  # different sets of keys that are compared
 WINDOW_CHARS = 16 << 20  # of their texts: fewer rows are enough if they are longer
 
 
@@ -118,8 +119,9 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
         found = f" It begins with a problem: line {problem.line} {problem.reason}." if problem else ""
         raise UnreadableDumpError(f"It has no rows.{found}")
     parts = resolve_column_mapping(names, columns)
-    other_names = {} if columns or len(layouts) == 1 else protocol.find_other_names(layouts, parts)
-    first_rows = [dict(protocol.rename_keys(row, other_names)) for row in first_rows] if other_names else first_rows
+    renamer = KeyRenamer(parts, layouts, is_used=not columns)
+    first_rows = [renamer.rename(row) for row in first_rows]
+    names = [name for name in names if name not in renamer.other_names]
     unnester = ResponseUnnester(parts, first_rows)
     first_samples = [sample for row in first_rows for sample, _ in unnester.split(row)]
     mapping = TableMapping(parts, names, first_samples, is_csv=is_csv(head))
@@ -128,7 +130,7 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
             yield row
             continue
         number, values = row
-        samples = list(unnester.split(dict(protocol.rename_keys(values, other_names)) if other_names else values))
+        samples = list(unnester.split(renamer.rename(values)))
         if not samples:
             yield SkippedRow("a row with an empty list of responses")
         for sample, index in samples:
@@ -141,6 +143,26 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
                 record.index = index if record.index is None else record.index
                 record.group = record.group or (None if record.prompt or record.prompt_ids else str(number))
             yield record
+
+
+class KeyRenamer:
+    """Gives the parts of a row the names of their columns, where rows use different ones: `score` and `reward`.
+
+    `layouts`: the keys of the first rows. Those of later rows are added, so that the end of a long file is read like
+    its start. `is_used`: without an explicit mapping.
+    """
+
+    def __init__(self, parts: Mapping[str, str], layouts: Iterable[tuple[str, ...]], *, is_used: bool) -> None:
+        self.parts, self.layouts, self.is_used = parts, set(layouts), is_used
+        self.other_names = protocol.find_other_names(self.layouts, parts) if is_used and len(self.layouts) > 1 else {}
+
+    def rename(self, row: JsonObject) -> JsonObject:
+        if not self.is_used:
+            return row
+        if (layout := tuple(row)) not in self.layouts and len(self.layouts) < MAX_LAYOUTS:
+            self.layouts.add(layout)
+            self.other_names = protocol.find_other_names(self.layouts, self.parts)
+        return dict(protocol.rename_keys(row, self.other_names, self.parts)) if self.other_names else row
 
 
 def split_wide_rows(rows: Iterator[NumberedRow], columns: str) -> Iterator[NumberedRow]:

@@ -77,6 +77,23 @@ ROWS: dict[str, list[Any]] = {
     "reward or score": [
         {"prompt": "1+1?", "response": "2", "score": 0.25}, {"prompt": "1+1?", "completion": "3", "reward": 0.75}
     ],
+    "several scores": [
+        {"prompt": "q", "response": "1", "score": 1.0}, {"prompt": "q", "response": "2", "scores": [0.5, 0.25]},
+        {"prompt": "q", "response": "3", "reward": {"acc": 1.0, "format": 0.5}},
+    ],
+    "one and several responses": [
+        {"prompt": "1+1?", "response": "2", "score": 1.0}, {"prompt": "1+1?", "responses": ["2", "3"]}
+    ],
+    "names of other parts": [
+        {"prompt": "q", "response": "1", "index": 0, "group": "a", "data_source": "math", "messages": [USER]},
+        {"prompt": "q", "response": "2", "sample_id": "abc-1", "group_id": ["x"], "source": {"a": 1}, "turns": 3},
+        {"prompt": "q", "response": "3", "prompt_tokens": 12, "response_tokens": 30, "rollout_log_probs": "x"},
+        {"prompt": "q", "response": "4", "prompt_ids": [1], "response_ids": [2], "logprobs": [-0.5]},
+    ],
+    "another score at the end": [
+        *({"prompt": "q", "response": str(k), "score": 1.0} for k in range(300)),
+        {"prompt": "q", "response": "x", "reward": 0.25}, {"prompt": "q", "completion": "y", "reward": 0.75},
+    ],
     "reward and score": [{"prompt": "1+1?", "response": "2", "score": 1, "reward": 0.5}],
     "reward number under rewards": [{"prompt": "1+1?", "response": "2", "rewards": 0.5}],
     "several responses": [{"prompt": "1+1?", "responses": ["2", "3"], "scores": [1, 0]}],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,6 +95,14 @@ class Trainer:
     def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: Any) -> Any:
         self.generated, self.answers = self.generated + 1, num_generations
         return IDS, None
+
+    def train(self, work: Callable[[], None]) -> None:
+        """Calls back as transformers does: not at the end of a training that raises."""
+        for callback in self.callback_handler.callbacks:
+            callback.on_train_begin(self.args, self.state, None)
+        work()
+        for callback in self.callback_handler.callbacks:
+            callback.on_train_end(self.args, self.state, None)
 
     def add_callback(self, callback: Any) -> None:
         """transformers calls back from a method of its handler, whose frame lies between."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -20,12 +23,19 @@ from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture, list_miss
 from rolloutdeck.trainers.trl.plugin.guidance import TrlGuidance
 from rolloutdeck.trainers.trl.plugin.processes import count_processes, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
-from rolloutdeck.trainers.trl.plugin.session import TrlSession, close_former_trainings, open_trl_session
+from rolloutdeck.trainers.trl.plugin.session import Recording, TrlSession
 
 MAX_FRAMES = 20
-CAPTURES = "_rolloutdeck_captures"  # attribute of a trainer
+RECORDERS = "_rolloutdeck_recorders"  # attribute of a trainer
 GENERATION_TIME_METRIC = "timing_s/gen"  # of a train step's generations; TRL's log does not have it
 PART_SECONDS = 15.0  # wait for the rows of the other processes of the same generation
+
+
+@dataclass(frozen=True)
+class _Recorder:
+    recording: Recording
+    capture: GenerationCapture
+    guidance: TrlGuidance | None
 
 
 class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
@@ -42,12 +52,17 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self.project, self.name, self.guidance = project, name, guidance
         self.keep = Path(keep).absolute() if keep else None
-        self.session: TrlSession | None = None
-        self.capture: GenerationCapture | None = None
-        self._stored: tuple[int, int] = (-1, 0)  # the last stored step, and its number of generations
+        self._last: _Recorder | None = None  # of the trainer that called last
+        self._recording = Recording()  # of a trainer that is not known
         self._part_seconds = PART_SECONDS
-        self._facts: dict[str, Any] = {}
-        self._is_training = False
+
+    @property
+    def recording(self) -> Recording:
+        return self._last.recording if self._last else self._recording
+
+    @property
+    def session(self) -> TrlSession | None:
+        return self.recording.session
 
     @property
     def run(self) -> Run | None:
@@ -60,11 +75,15 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._start_capture()
-        self._begin_training()
+        if self.recording.begin_training(args, self.project, self.name) and self._last:
+            self._last.capture.restart()
+        if self._last and self._last.guidance:
+            self._last.guidance.follow()
         self._remove_parts()
 
     @catch_errors
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        self._start_capture()
         if logs and state.is_world_process_zero:
             metrics = {build_metric_name(key): value for key, value in logs.items()}
             self.open_session(args).run.log(metrics, step=state.global_step)
@@ -73,67 +92,67 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Waits for the rows in memory only. An eval may follow; the next training or the end of the process ends the
         run."""
-        self._is_training = False
+        self._start_capture()
+        self.recording.phase = "trained"
         if self.session:
-            self.session.phase = "trained"
             self.session.flush(EXIT_SECONDS)
 
     def open_session(self, args: Any) -> TrlSession:
-        """Returns the session, and opens it at the first call."""
-        if self.session is None:
-            self.session = open_trl_session(args, self.project, self.name)
-            self.session.phase = "training" if self._is_training else ""
-        return self.session
+        """Returns the session of the trainer that called last, and opens it at the first call."""
+        return self.recording.open_session(args, self.project, self.name)
 
-    def _begin_training(self) -> None:
-        """A training after another one in this process, of this trainer or another, has a session of its own."""
-        close_former_trainings()
-        self._is_training = True
-        if self.session and self.session.run.finished:
-            self.session, self._stored, self._facts = None, (-1, 0), {}
-            if self.capture:
-                self.capture.restart()
-        elif self.session:
-            self.session.phase = "training"
+    def open_trainer_session(self, trainer: Any) -> TrlSession:
+        """Returns the session of this trainer, and opens it at the first call."""
+        recorder = vars(trainer).get(RECORDERS, {}).get(self)
+        recording = recorder.recording if recorder else self.recording
+        return recording.open_session(trainer.args, self.project, self.name)
 
     def _start_capture(self) -> None:
-        """Wraps the methods of the calling trainer, once. A callback may be passed to several trainers."""
+        """Finds the calling trainer, and wraps its methods once. A callback may be passed to several trainers."""
         trainer = find_calling_trainer(self)
-        if trainer is None or (self.capture is not None and self.capture.trainer is trainer):
+        if trainer is None or (self._last and self._last.capture.trainer is trainer):
             return
-        captures: dict[RolloutdeckCallback, GenerationCapture] = vars(trainer).setdefault(CAPTURES, {})
-        if self not in captures:  # the trainer has them, so that they end with it
-            guidance = self._start_guidance(trainer)
-            captures[self] = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
-            if guidance:
-                guidance.wrap_rewards()
-        self.capture = captures[self]
+        recorders: dict[RolloutdeckCallback, _Recorder] = vars(trainer).setdefault(RECORDERS, {})
+        if self not in recorders:  # the trainer has them, so that they end with it
+            recorders[self] = self._build_recorder(trainer)
+        self._last = recorders[self]
+
+    def _build_recorder(self, trainer: Any) -> _Recorder:
+        recording = Recording() if self._last else self._recording
+        guidance = self._start_guidance(trainer, recording)
+        capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer, recording))
+        if guidance:
+            guidance.wrap_rewards()
+        note_failed_trainings(trainer, recording)
+        return _Recorder(recording, capture, guidance)
 
     def _remove_parts(self) -> None:
         """Runs before any process writes rows: TRL gathers the rewards of a generation from all processes first."""
-        trainer = self.capture.trainer if self.capture else None
+        trainer = self._last.capture.trainer if self._last else None
         if self.keep and trainer is not None and count_processes(trainer) > 1 and is_main_process(trainer):
             step_files.remove_parts(self.keep)
 
-    def _start_guidance(self, trainer: Any) -> TrlGuidance | None:
+    def _start_guidance(self, trainer: Any, recording: Recording) -> TrlGuidance | None:
         if not follows_guidance(self.guidance) or list_missing_methods(trainer):
             return None
-        guidance = TrlGuidance(trainer, lambda: self.open_session(trainer.args).run)
+        open_run = lambda: recording.open_session(trainer.args, self.project, self.name).run  # noqa: E731
+        guidance = TrlGuidance(trainer, open_run)
         guidance.wrap_generation()
         return guidance
 
-    def _log_generation(self, generation: CapturedGeneration, trainer: Any) -> None:
-        session = self.open_session(trainer.args)
+    def _log_generation(self, generation: CapturedGeneration, trainer: Any, recording: Recording) -> None:
+        session = recording.open_session(trainer.args, self.project, self.name)
         if generation.seconds and generation.split == "train" and int(trainer.accelerator.process_index) == 0:
             session.run.log({GENERATION_TIME_METRIC: generation.seconds}, step=generation.step)
-        call = self._stored[1] if self._stored[0] == generation.step else 0
+        call = recording.stored[1] if recording.stored[0] == generation.step else 0
         stores = self.keep and generation.split == "train"
         if stores:
-            self._stored = (generation.step, call + 1)
-            self._facts = self._facts or build_trainer_facts(trainer)
+            recording.stored = (generation.step, call + 1)
+            recording.facts = recording.facts or build_trainer_facts(trainer)
         ranks = int(trainer.accelerator.process_index), int(trainer.accelerator.num_processes)
         token_groups = session.select_token_groups(generation)  # not in the job, which one process may lose
-        job = partial(self._log_rows, session, generation, token_groups, call if stores else None, *ranks)
+        kept = (call, recording.facts) if stores else None
+        job = partial(self._log_rows, session, generation, token_groups, kept, *ranks)
         session.submit(job, len(generation.prompts))
 
     def _log_rows(
@@ -141,22 +160,24 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         session: TrlSession,
         generation: CapturedGeneration,
         token_groups: set[int],
-        call: int | None,
+        kept: tuple[int, Mapping[str, Any]] | None,
         rank: int,
         ranks: int,
     ) -> None:
+        """`kept`: the index of the generation in its step, and the facts of the step, if it is stored."""
         rows = generation.rows(token_groups)
         session.mark_equal_rows(rows, generation.step, generation.split)
         session.run.log_samples(rows, generation.step, generation.split, columns="native")
-        if call is None or self.keep is None:
+        if kept is None or self.keep is None:
             return
+        call, facts = kept
         try:
             folder = self._store_step(session, generation, call, rank, ranks)
         except (NotReplayableError, OSError) as error:
             return session.count_lost("steps that could be pinned", details=f": {error}")
-        if folder is not None and (call + 1) * len(generation.prompts) * ranks >= self._facts["rows"]:
+        if folder is not None and (call + 1) * len(generation.prompts) * ranks >= facts["rows"]:
             names = [step_files.build_generation_name(index) for index in range(call + 1)]
-            artifact = {"files": names, "facts": self._facts}
+            artifact = {"files": names, "facts": facts}
             session.run.log_artifact(folder, generation.step, "rollout", artifact, send_now=True)
 
     def _store_step(
@@ -178,6 +199,23 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         details = f" to {self.keep} (do all see this folder?)"
         session.count_lost("steps of which not all processes wrote their rows", details=details)
         return None
+
+
+def note_failed_trainings(trainer: Any, recording: Recording) -> None:
+    """Notes a training that raises: transformers does not call `on_train_end` then."""
+    original = getattr(trainer, "train", None)
+    if not callable(original):
+        return
+
+    @functools.wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if recording.phase == "training":
+                recording.phase = "failed"
+
+    trainer.train = train
 
 
 def build_trainer_facts(trainer: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rolloutdeck.trainers.common import catch_errors, once_logger
@@ -81,7 +81,7 @@ class GenerationCapture:
 
         @functools.wraps(original)
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            before, self._eval_name = self._eval_name, read_eval_name(*args, **kwargs)
+            before, self._eval_name = self._eval_name, catch_errors(read_eval_name)(args, kwargs) or ""
             try:
                 return original(*args, **kwargs)
             finally:
@@ -137,11 +137,12 @@ class GenerationCapture:
         return before
 
 
-def read_eval_name(
-    eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", *_: Any, **__: Any
-) -> str:
-    """Returns `math` for the arguments of `Trainer.evaluate` with the prefix `eval_math`; "" for `eval`."""
-    return str(metric_key_prefix).removeprefix("eval").removeprefix("_")
+def read_eval_name(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Returns the name of the data set from the arguments of `Trainer.evaluate`: `math` for the prefix `eval_math`, or
+    for the data set "math". "" if it has none."""
+    dataset = kwargs.get("eval_dataset", args[0] if args else None)
+    prefix = str(kwargs.get("metric_key_prefix", args[2] if len(args) > 2 else "eval"))
+    return prefix.removeprefix("eval").removeprefix("_") or (dataset if isinstance(dataset, str) else "")
 
 
 def list_missing_methods(trainer: Any) -> list[str]:

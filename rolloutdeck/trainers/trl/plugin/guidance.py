@@ -49,10 +49,11 @@ class TrlGuidance:
         self._rows: MatchedRows = []
         self._lengths: list[int] = []  # of the responses, in tokens
         self._tally = GuidanceTally()
-        self._follow()
+        self.follow()
 
     @catch_errors
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Starts to follow the rules. Each training calls it, since it has a run of its own."""
         if is_main_process(self.trainer):
             self.open_run().guidance()  # its thread asks for the rules while the first step is generated
 

@@ -17,4 +17,4 @@ def find_callback(trainer: Any) -> RolloutdeckCallback | None:
 def find_reporting_run(trainer: Any) -> Run | None:
     """Returns the run that gets the outcome of a step: that of the main process's callback, if it has one."""
     callback = find_callback(trainer)
-    return callback.open_session(trainer.args).run if callback is not None and is_main_process(trainer) else None
+    return callback.open_trainer_session(trainer).run if callback is not None and is_main_process(trainer) else None

@@ -42,9 +42,11 @@ class PlanStepSource:
     def __init__(self, name: str) -> None:
         self.name = name
         self.plan: PlanRevision | None = None
+        self._state: Any = None  # of the training that follows it: each one has a run, and asks for its plan
 
     def __call__(self, step: int, trainer: Any) -> PinnedStep | None:
-        if self.plan is None:
+        if self.plan is None or trainer.state is not self._state:
+            self._state = trainer.state
             self.plan = broadcast_from_main(trainer, lambda: load_plan(self.name, trainer) or PlanRevision())
         entry = self.plan.resolve(step)
         return PinnedStep(self.plan, entry, step) if entry else None

@@ -4,6 +4,7 @@ step, and what goes wrong make of it. In real trainers: `tests/trainers/test_trl
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from tests.rolloutdeck.support.fake_server import Receiver, until
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.support.fake_trl import IDS, Making, Trainer, completions, ended, joined  # it needs torch
+from tests.rolloutdeck.support.fake_trl import ARGS, IDS, Making, Trainer, completions, ended, joined  # it needs torch
 
 
 def test_only_the_first_rank_logs_metrics_and_each_its_rows(
@@ -128,6 +129,99 @@ def test_a_training_that_was_interrupted_has_failed_when_the_next_begins(
     assert outcomes == ["failed", "finished"]
 
 
+def named(name: str, **options: Any) -> Trainer:
+    values = {**ARGS, "run_name": name}
+    return Trainer(args=SimpleNamespace(**values, to_dict=lambda: dict(values)), **options)
+
+
+def count_rows(deck: Receiver) -> dict[str, list[tuple[int, str]]]:
+    """The step and split of each delivery, by the name with which its run was opened."""
+    names = {path.split("/runs/")[-1]: body["name"] for path, body in deck.posts if "name" in body}
+    opened = {body["uid"]: body["name"] for _, body in deck.posts if "uid" in body and "name" in body}
+    result: dict[str, list[tuple[int, str]]] = {}
+    for uid, query, _ in deck.dumps:
+        result.setdefault(opened.get(uid, names.get(uid, uid)), []).append((int(query["step"]), query["split"]))
+    return result
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_eval_after_another_training_belongs_to_its_own_trainer(
+    trl: SimpleNamespace, at_receiver: Receiver, is_shared: bool
+) -> None:
+    first, second = named("first"), named("second")
+    callbacks = [joined(trl, first)]
+    if is_shared:
+        second.add_callback(callbacks[0])
+    else:
+        callbacks.append(joined(trl, second))
+    first.step(training=False, at=0), second.step(training=False, at=0)
+    for trainer in (first, second):
+        trainer.train(partial(trainer.step, at=0))
+    first.step(training=False, at=1), second.step(training=False, at=1)
+    for trainer in (first, second):
+        callbacks[0].open_trainer_session(trainer).close("finished")
+    for callback in callbacks:
+        callback.run.finish(timeout=60)
+    assert list(count_rows(at_receiver).values()) == [[(0, "eval"), (1, "train"), (1, "eval")]] * 2
+
+
+def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    outer, inner = named("outer"), named("inner")
+    callbacks = [joined(trl, outer), joined(trl, inner)]
+
+    def work() -> None:
+        outer.step(at=0)
+        inner.train(partial(inner.step, at=0))
+        outer.step(at=1)
+
+    outer.train(work)
+    for callback in callbacks:
+        ended(callback)
+    assert list(count_rows(at_receiver).values()) == [[(1, "train"), (2, "train")], [(1, "train")]]
+    assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["finished", "finished"]
+
+
+def test_two_callbacks_of_a_trainer_record_all_its_trainings(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    trainer = named("twice")
+    callbacks = [trl.Callback(project) for project in ("math", "copy")]
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    trainer.step(training=False, at=0)
+    for _ in range(2):
+        trainer.train(partial(trainer.step, at=0))
+    for callback in callbacks:
+        ended(callback)
+    uids = [uid for uid, _, _ in at_receiver.dumps]
+    assert sorted(map(uids.count, set(uids))) == [1, 1, 2, 2]  # a training, and an eval with the first one
+
+
+def test_a_training_that_raised_has_failed_though_its_program_goes_on(
+    trl: SimpleNamespace, at_receiver: Receiver
+) -> None:
+    def work() -> None:
+        trainer.step(at=0)
+        raise RuntimeError("no memory")
+
+    trainer = named("raises")
+    joined(trl, trainer)
+    with pytest.raises(RuntimeError, match="no memory"):
+        trainer.train(work)
+    trl.session.close_failed_trainings()  # as the end of the process does
+    assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["failed"]
+
+
+def test_an_evaluate_with_other_arguments_is_not_disturbed(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+    class Other(Trainer):
+        def evaluate(self, loader: str, eval_dataset: Any = None, **_: Any) -> None:  # type: ignore[override]
+            self.step(training=False)
+
+    trainer = Other()
+    callback = joined(trl, trainer)
+    trainer.evaluate("loader", eval_dataset=["rows"])
+    ended(callback)
+    assert len(at_receiver.dumps) == 1
+
+
 def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNamespace, at_receiver: Receiver) -> None:
     trainer = Trainer()
     callback = joined(trl, trainer)
@@ -197,9 +291,8 @@ def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
 
 
 @pytest.fixture
-def two(trl: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Trainer], list[Any]]:
-    """Two processes of one launch that keep their steps in one folder. Neither trained before."""
-    monkeypatch.setattr(trl.module, "close_former_trainings", lambda: None)
+def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
+    """Two processes of one launch that keep their steps in one folder."""
     trainers = [Trainer(rank=rank, world=2) for rank in range(2)]
     return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
 
@@ -275,7 +368,7 @@ def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
     trl: SimpleNamespace, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
     callback = trl.Callback("math")
-    callback.session = SimpleNamespace()  # it has nothing of what is asked of it
+    callback._recording = SimpleNamespace()  # it has nothing of what is asked of it
     callback._start_capture = None
     values = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
     getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **values)

@@ -221,7 +221,10 @@ def train(
     groups = batch.score.view(-1, GROUP)
     advantages = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-6)
     advantages = advantages.view(-1, 1).expand_as(old)
-    rules = guide(run, batch, advantages := advantages.clone(), step) if guided else []
+    rules: list[Sequence[str]] = []
+    if guided:
+        weights, rules = follow_rules(run, batch, step)
+        advantages = advantages * weights.view(-1, 1)
     metrics = update(policy, optimizer, batch, old, advantages)
     rows = build_rows(batch, logprobs=old, advantages=advantages)
     for row, keys in zip(rows, rules, strict=False):
@@ -234,20 +237,17 @@ def train(
     return metrics | {f"timing_s/{name}": seconds for name, seconds in times.items()}
 
 
-def guide(run: Any, batch: Batch, advantages: Tensor, step: int) -> list[Sequence[str]]:
-    """Multiplies the advantages of each row by the weight that the project's rules give it; 0 masks the row.
-
-    Reports it for the run's page. Returns the keys of the rules that selected each row.
-    """
+def follow_rules(run: Any, batch: Batch, step: int) -> tuple[Tensor, list[Sequence[str]]]:
+    """Returns what the guidance rules of the project say of each row: the weight of its advantage (rows,), 0 for a
+    masked row, and the keys of the rules that select it. Reports it for the run's page."""
     guidance = run.guidance()
     selected = [guidance.find(row.prompt, text) for row, text in zip(batch.problems, batch.texts, strict=True)]
     weights = torch.tensor([row.weight if row else 1.0 for row in selected])
-    advantages *= weights.view(-1, 1)
     keys: list[Sequence[str]] = [row.rules if row else () for row in selected]
     tokens = int(batch.mask.sum(1)[[row is not None for row in selected]].sum())
     counts = Counter(key for row_keys in keys for key in row_keys)
     run.report_guidance(step, guidance.rules.version, sum(map(bool, keys)), tokens, counts)
-    return keys
+    return weights, keys
 
 
 def validate(run: Any, policy: Policy, problems: list[Problem], step: int) -> Metrics:

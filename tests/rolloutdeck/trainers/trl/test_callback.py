@@ -134,14 +134,12 @@ def named(name: str, **options: Any) -> Trainer:
     return Trainer(args=SimpleNamespace(**values, to_dict=lambda: dict(values)), **options)
 
 
-def count_rows(deck: Receiver) -> dict[str, list[tuple[int, str]]]:
-    """The step and split of each delivery, by the name with which its run was opened."""
-    names = {path.split("/runs/")[-1]: body["name"] for path, body in deck.posts if "name" in body}
-    opened = {body["uid"]: body["name"] for _, body in deck.posts if "uid" in body and "name" in body}
+def list_deliveries(deck: Receiver) -> list[list[tuple[int, str]]]:
+    """The step and split of each delivery, of each run in the order of its first one."""
     result: dict[str, list[tuple[int, str]]] = {}
     for uid, query, _ in deck.dumps:
-        result.setdefault(opened.get(uid, names.get(uid, uid)), []).append((int(query["step"]), query["split"]))
-    return result
+        result.setdefault(uid, []).append((int(query["step"]), query["split"]))
+    return list(result.values())
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -162,7 +160,7 @@ def test_an_eval_after_another_training_belongs_to_its_own_trainer(
         callbacks[0].open_trainer_session(trainer).close("finished")
     for callback in callbacks:
         callback.run.finish(timeout=60)
-    assert list(count_rows(at_receiver).values()) == [[(0, "eval"), (1, "train"), (1, "eval")]] * 2
+    assert list_deliveries(at_receiver) == [[(0, "eval"), (1, "train"), (1, "eval")]] * 2
 
 
 def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_receiver: Receiver) -> None:
@@ -177,7 +175,7 @@ def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_rec
     outer.train(work)
     for callback in callbacks:
         ended(callback)
-    assert list(count_rows(at_receiver).values()) == [[(1, "train"), (2, "train")], [(1, "train")]]
+    assert list_deliveries(at_receiver) == [[(1, "train"), (2, "train")], [(1, "train")]]
     assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["finished", "finished"]
 
 

@@ -32,6 +32,11 @@ class PresentedSide:
     found: str
     link: str
 
+    @property
+    def label(self) -> str:
+        """`grpo 41-80`: both sides may be of one run."""
+        return f"{self.name} {self.steps or self.found}".strip()
+
 
 @dataclass(frozen=True, slots=True)
 class PresentedRate:

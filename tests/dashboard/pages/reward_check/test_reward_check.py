@@ -91,6 +91,7 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     ).content.decode()
     assert "Correct · acc=1 if logged, else score&gt;0" in page
     assert "all steps (1-2)" in client.get(f"{here}?against={fixed.uid}").content.decode()
+    assert 'data-label="hack 1"' in page and 'data-label="fixed 2"' in page  # on a phone, in place of the head
     assert "Before and after" in page and "20 labelled" in page and "label%3Acorrect+-label.correct%3Dyes" in page
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -17,6 +16,7 @@ from rollouts.agreement import Answer, LabelledSamples
 from rollouts.errors import InvalidInputError
 from rollouts.labels import REVIEW_QUESTION, Question, load_rubric
 from rollouts.models import ItemDecision, Label, LabelQuerySet, Project, Queue, QueueItem, QueueSlot, Run, Sample
+from rollouts.reward_check.draws import Draws, load_draws
 
 KINDS: Final = ("choice", "yes-no", "rating")
 
@@ -94,29 +94,16 @@ def describe_missing_question(project: Project, name: str, questions: Iterable[Q
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """That a queue has drawn a sample. `stratum` is a part of the queue. Queues that draw by the same query from the
-    same step draw from the same samples, their `frame`."""
-
-    queue: int
-    stratum: str
-    frame: tuple[str, int]
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionLabels:
     """What people answered to one question about a run: `rows` are the current samples with an answer or a decision,
-    `draws` those of each sample in the order of the queues, `drawn` the number of drawn items of each stratum.
-    `outdated` answers to these samples do not count: the question was another one in an earlier version of the
-    rubric."""
+    `draws` those of the queues that ask it. `outdated` answers to these samples do not count: the question was another
+    one in an earlier version of the rubric."""
 
     question: Question
     rows: list[Sample]
     answers: list[Answer]
     decisions: dict[Hashable, Any]
-    draws: dict[str, list[Draw]]
-    drawn: Counter[str]
+    draws: Draws
     outdated: int
 
     def decide(self) -> dict[str, str]:
@@ -138,25 +125,15 @@ class QuestionLabels:
         return result
 
     def select(self, good: Mapping[str, bool]) -> tuple[list[Sample], LabelledSamples]:
-        """Returns these samples in order, with the chance of each to be drawn and labelled. The answered items of a
-        queue stand for all of their stratum, and queues with the same frame each for a part of it."""
+        """Returns these samples in order, with the chance of each to be drawn and labelled."""
         rows = [row for row in self.rows if row.pk in good]
-        draws = [self.draws.get(row.pk, []) for row in rows]
-        answered = Counter(draw.stratum for own in draws for draw in own)
-        of_queue = Counter((draw.queue, draw.frame) for own in draws for draw in own)
-        of_frame = Counter(draw.frame for own in draws for draw in own)
-
-        def weigh(draw: Draw) -> float:
-            part = of_queue[draw.queue, draw.frame] / of_frame[draw.frame]
-            return part * self.drawn[draw.stratum] / (answered[draw.stratum] * draw.probability)
-
-        chances = [1 / sum(map(weigh, own)) if own else nan for own in draws]
+        ids = [row.pk for row in rows]
         samples = LabelledSamples(
-            ids=[row.pk for row in rows],
+            ids=ids,
             scores=np.array([get_number(row.score) for row in rows], np.float64),
-            good=np.array([good[row.pk] for row in rows], bool),
-            probabilities=np.array(chances, np.float64),
-            strata=[own[-1].stratum if own else "" for own in draws],
+            good=np.array([good[pk] for pk in ids], bool),
+            probabilities=np.array(self.draws.compute_probabilities(ids), np.float64),
+            strata=self.draws.list_strata(ids),
             groups=[f"{row.step_id}/{row.group}" if row.group else row.pk for row in rows],
         )
         return rows, samples
@@ -195,7 +172,8 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
     found = list(rows.select_related("step").order_by("step__step", "pk"))
     shown = {row.pk for row in found}
     outdated = sum(answer.item in shown and not question.accepts(answer.value) for answer in said)
-    return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps), outdated)
+    draws = load_draws(run, find_drawn_items(run, name, steps))
+    return QuestionLabels(question, found, answers, decisions, draws, outdated)
 
 
 def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: str) -> list[Answer]:
@@ -210,22 +188,13 @@ def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: 
     return [Answer(sample, person, []) for sample, person in sorted(people)]
 
 
-def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, list[Draw]], Counter[str]]:
-    """Returns the draws of each sample by queues with this question, and the number of drawn items of each stratum."""
+def find_drawn_items(run: Run, name: str, steps: StepRange | None) -> QuerySet[QueueItem]:
+    """Returns the items that queues with this question have drawn at random."""
     items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE, step__superseded=False)
     items = items.exclude(probability=None)
     if steps is not None:
         items = items.filter(step__step__range=steps)
-    items = filter_asking(items, name)
-    drawn: Counter[str] = Counter()
-    draws: dict[str, list[Draw]] = {}
-    fields = ("sample", "queue_id", "stratum", "step_id", "probability", "queue__q")
-    for sample, queue, stratum, step, probability, q in items.order_by("queue_id").values_list(*fields):
-        key = f"{queue}/{stratum}"
-        drawn[key] += 1
-        if probability:
-            draws.setdefault(sample, []).append(Draw(queue, key, (q, step), probability))
-    return draws, drawn
+    return filter_asking(items, name)
 
 
 def filter_asking(rows: QuerySet[Any], name: str) -> QuerySet[Any]:

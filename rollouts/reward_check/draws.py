@@ -1,0 +1,103 @@
+"""The samples that queues have drawn at random, and what each draw stands for in an estimate."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+from django.db.models import QuerySet
+
+from rollouts.errors import InvalidInputError
+from rollouts.models import QueueItem, QueueStep, Run
+from rollouts.query import find_samples, is_changeable_term, parse_query
+
+Domain = tuple[int, frozenset[int]]  # a step, and the queues that could draw from the same samples of it
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """That a queue has drawn a sample. `stratum` is a part of the queue."""
+
+    queue: int
+    stratum: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """`by_sample` are the draws of each sample in the order of the queues, `drawn` is the number of drawn items of each
+    stratum, `domains` has the step of each sample and the queues that could draw it."""
+
+    by_sample: Mapping[str, Sequence[Draw]]
+    drawn: Counter[str]
+    domains: Mapping[str, Domain]
+
+    def list_strata(self, samples: Sequence[str]) -> list[str]:
+        """Returns the stratum of each sample, empty if it was not drawn."""
+        draws = (self.by_sample.get(sample) for sample in samples)
+        return [own[-1].stratum if own else "" for own in draws]
+
+    def compute_probabilities(self, samples: Sequence[str]) -> list[float]:
+        """Returns the chance of each of these labelled samples to be drawn and labelled, NaN if it was not drawn at
+        random. The labelled items of a queue stand for all of their stratum. Where several queues could draw the same
+        samples, each estimates the same total, so each counts with its part of the labelled draws: a multiple-frame
+        estimator, Lohr, Sampling (3rd ed.), 14.2."""
+        draws = [(draw, self.domains[sample]) for sample in samples for draw in self.by_sample.get(sample, ())]
+        labelled = Counter(draw.stratum for draw, _domain in draws)
+        of_queue = Counter((draw.queue, domain) for draw, domain in draws)
+        of_domain = Counter(domain for _draw, domain in draws)
+
+        def weigh(draw: Draw, domain: Domain) -> float:
+            part = of_queue[draw.queue, domain] / of_domain[domain]
+            return part * self.drawn[draw.stratum] / (labelled[draw.stratum] * draw.probability)
+
+        return [
+            1 / sum(weigh(draw, self.domains[sample]) for draw in own) if (own := self.by_sample.get(sample)) else nan
+            for sample in samples
+        ]
+
+
+def load_draws(run: Run, items: QuerySet[QueueItem]) -> Draws:
+    """Returns the draws of these items of queues whose items are samples. Raises StorageUnavailableError."""
+    drawn: Counter[str] = Counter()
+    by_sample: dict[str, list[Draw]] = {}
+    steps: dict[str, int] = {}
+    queues: dict[int, str] = {}  # their queries
+    drawn_steps: dict[int, set[int]] = defaultdict(set)
+    fields = ("sample", "queue_id", "stratum", "step_id", "probability", "queue__q")
+    for sample, queue, stratum, step, probability, q in items.order_by("queue_id").values_list(*fields):
+        key = f"{queue}/{stratum}"
+        drawn[key] += 1
+        if probability:
+            by_sample.setdefault(sample, []).append(Draw(queue, key, probability))
+            steps[sample], queues[queue] = step, q
+            drawn_steps[queue].add(step)
+    for queue, step in QueueStep.objects.filter(queue__in=queues, step__run=run).values_list("queue", "step"):
+        drawn_steps[queue].add(step)
+    matching = {q: find_matching(run, q, steps) for q in set(queues.values())} if len(set(queues.values())) > 1 else {}
+    domains: dict[str, Domain] = {}
+    for sample, draws in by_sample.items():
+        step, drawn_by = steps[sample], {queues[draw.queue] for draw in draws}
+        could_draw = (
+            queue
+            for queue, q in queues.items()
+            if step in drawn_steps[queue] and (q in drawn_by or sample in matching.get(q, ()))
+        )
+        domains[sample] = (step, frozenset(could_draw))
+    return Draws(by_sample, drawn, domains)
+
+
+def find_matching(run: Run, q: str, samples: Collection[str]) -> set[str]:
+    """Returns those of the samples that the query finds. None if it asks for what has changed since the draw, such as
+    labels: what it would have found then is unknown."""
+    try:
+        if any(map(is_changeable_term, parse_query(q).leaves)):
+            return set()
+        found = find_samples(run, q=q, may_lack_keys=True).samples
+    except InvalidInputError:  # the project has changed since the draw
+        return set()
+    ids: QuerySet[Any, str] = found.order_by().filter(pk__among=list(samples)).values_list("pk", flat=True)
+    return set(ids)

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
+from tests.browser.test_slow import Held
 
 pytestmark = NGINX
 
@@ -146,3 +147,47 @@ def test_several_rows_are_selected_flagged_together_and_undone_together(visit: V
     page.keyboard.press("Escape")
     expect(page.locator("#picked")).to_be_hidden()
     expect(page.locator("#rows tr[data-picked]")).to_have_count(0)
+
+
+def test_an_undo_waits_for_the_flags_of_many_and_rows_selected_meanwhile_stay_selected(
+    visit: Visit, training: Training
+) -> None:
+    training.pushed(1, 6)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    ids = rows(page)
+    page.keyboard.press("x")
+    page.locator(f"#r-{ids[2]} td").nth(1).click(modifiers=["Shift"])
+    expect(page.locator("#picked")).to_contain_text("3 selected")
+    saving = Held(page, re.compile("/flags/"), lambda route: route.request.method == "POST")
+    page.keyboard.press("f")
+    page.keyboard.press("3")
+    saving.wait()
+    page.locator(f"#r-{ids[4]}").click(position={"x": 4, "y": 8})
+    page.keyboard.press("u")
+    page.wait_for_timeout(300)
+    assert len(saving.routes) == 1
+    saving.release()
+    expect(page.locator(".toast")).to_contain_text("Undone")
+    expect(page.locator("#figures")).to_contain_text("flagged0")
+    expect(page.locator("#rows .tag.flag")).to_have_count(0)
+    expect(page.locator("#picked")).to_contain_text("1 selected")
+    expect(page.locator(f"#r-{ids[4]}")).to_have_attribute("data-picked", "")
+
+
+def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    first, second = rows(page)[:2]
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    page.keyboard.type("about the first")
+    page.locator(f"#r-{second}").click()
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    comment = page.locator("#flag-box [name=text]")
+    expect(comment).to_have_value("")
+    page.locator(f"#r-{first}").click()
+    expect(comment).to_have_value("about the first")
+    expect(comment).to_be_visible()
+    comment.press("Enter")
+    expect(page.locator("#flags .flags li")).to_contain_text("about the first")
+    expect(comment).to_have_value("")

@@ -84,6 +84,17 @@ def test_n_goes_on_to_the_hits_of_the_next_sample_in_the_list(visit: Visit, trai
     expect(page.locator(".toast")).to_have_text("First hit in the list")
 
 
+def test_the_hits_have_buttons_on_a_phone(visit: Visit, training: Training) -> None:
+    visit.page.set_viewport_size({"width": 400, "height": 800})
+    page = opened(visit, training, "?q=needle")
+    page.locator("#rows .tail").first.click()
+    position = page.locator("[data-hits] output")
+    expect(position).to_have_text("hit 1 of 2")
+    for name, text in (("Next hit", "hit 2 of 2"), ("Previous hit", "hit 1 of 2")):
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(position).to_have_text(text)
+
+
 def test_n_passes_samples_without_a_hit_and_stays_in_a_sample_without_a_list(visit: Visit, training: Training) -> None:
     created = generations(1, 6)
     for at in (0, 5):

@@ -91,6 +91,30 @@ def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], 
     expect(page.locator("#rows tr[data-id]")).to_have_count(len(ids))
 
 
+def test_keys_work_in_a_narrow_window(visit: Visit, trained: Training) -> None:
+    """A wide screen at 200 % zoom is as narrow as a phone."""
+    visit.page.set_viewport_size({"width": 720, "height": 450})
+    page = opened(visit, f"/runs/{trained.uid}/steps/2/")
+    ids = rows(page)
+    article = page.locator("#sample article")
+    page.keyboard.press("j")
+    expect(article).to_have_attribute("data-id", ids[1])
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    expect(article).to_have_attribute("data-id", ids[2])
+    page.keyboard.press("a")
+    expect(article).to_have_attribute("data-id", ids[3])
+    expect(page.locator(f"#r-{ids[1]} .tag.flag")).to_have_count(1)
+    page.keyboard.press("k")
+    expect(article).to_have_attribute("data-id", ids[2])
+    for selector in (".sample-tools", ".sample-head .actions", ".bottom-bar"):
+        assert page.locator(f"#sample {selector}").is_visible() == (selector == ".bottom-bar")
+    page = opened(visit, f"/review/?run={trained.uid}")
+    first = article.get_attribute("data-id")
+    page.keyboard.press("1")
+    expect(article).not_to_have_attribute("data-id", str(first))
+
+
 def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[..., Visit], trained: Training) -> None:
     page = opened(person(**PHONE), f"/review/?run={trained.uid}")
     article = page.locator("#sample article")

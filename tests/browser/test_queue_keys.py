@@ -30,8 +30,31 @@ def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, traini
         field.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "cancelable": True, **state})
     page.wait_for_timeout(300)
     expect(field).to_be_visible()
-    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")  # a new line, as in each text of several lines
+    expect(field).to_have_value("よん\n")
+    page.keyboard.press("Control+Enter")
     expect(page.locator("[data-queue-done]")).to_be_visible()
+
+
+@pytest.mark.usefixtures("mates")
+def test_a_key_for_the_next_item_does_not_answer_the_refused_one_that_replaces_it(
+    visit: Visit, training: Training
+) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    item = page.locator("article[data-item]").get_attribute("data-item")
+    reopened = Held(page, re.compile(r"review/\?item="))
+    intercept(page, "**/answers/", lambda route: route.fulfill(status=400, json={"message": "refused"}), times=1)
+    answer(page)
+    reopened.wait()
+    page.keyboard.press("2")
+    reopened.release()
+    expect(page.locator("article[data-item]")).to_have_attribute("data-item", str(item))
+    expect(page.locator("[data-answer-error]")).to_have_text("refused")
+    expect(page.get_by_role("radio", name="2 no")).not_to_be_checked()
+    page.keyboard.press("2")
+    expect(page.get_by_role("radio", name="2 no")).to_be_checked()
+    visit.forgive()
 
 
 def test_a_key_right_after_another_one_decides_the_item_that_it_opens(

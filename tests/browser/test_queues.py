@@ -328,3 +328,10 @@ def test_a_typed_correction_is_saved_without_a_click_on_its_box(visit: Visit, tr
     expect(page.locator(f"article[data-item='{item}']")).to_have_count(0)
     page.keyboard.press("u")
     expect(page.locator(f"article[data-item='{item}'] [name=correction]")).to_have_value("The answer is 4.")
+
+
+@pytest.mark.usefixtures("mates")
+def test_a_correction_keeps_the_line_breaks_at_the_start_of_the_response(visit: Visit, training: Training) -> None:
+    training.pushed(1, 1, [{"prompt": "2+2", "response": "\n\nIt is 4.", "score": 1.0}])
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    expect(page.locator("[name=correction]")).to_have_value("\n\nIt is 4.")

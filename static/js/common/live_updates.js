@@ -83,11 +83,12 @@ export function showWaiting(panel) {
 
 // --- the socket -------------------------------------------------------------------------------------------------------
 
+// A hidden page keeps none: when it is shown, it asks for everything.
 function notify(message) {
-  pending.push(message);
   listeners = message.listeners ?? listeners;
-  if (document.hidden) missed = true;
-  else scheduled ??= setTimeout(handlePending, delay());
+  if (document.hidden) return void (missed = true);
+  pending.push(message);
+  scheduled ??= setTimeout(handlePending, delay());
 }
 
 const jitter = () => Math.random() * Math.min(MAX_JITTER, JITTER + JITTER_PER_LISTENER * listeners);

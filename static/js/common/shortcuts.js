@@ -81,6 +81,7 @@ function handleKey(key, event) {
     return press(selectorOf("go", key)) || key !== "Tab";
   }
   const focused = event.target.closest?.("a, button, summary");
+  if (key === " " && focused?.matches("a[role=button], a[role=checkbox]")) return event.repeat || (focused.click(), true);
   if (focused && (key === "Enter" || key === " ")) return event.repeat && decides(focused);
   return press(selectorOf("key", key === " " ? "Space" : key), event.repeat) || (key === GO && openHint());
 }

@@ -16,6 +16,7 @@ const selectionBox = () => document.querySelector("#picked:not([hidden]) #picked
 const box = () => selectionBox() ?? document.getElementById("flag-box");
 const picks = () => holdKeys(import("../step/row_selection.js")); // f after x is for the selected rows
 const openId = () => document.querySelector("#sample article")?.dataset.id;
+const drafts = new Map(); // sample -> the comment that is not sent
 let moveOn = false;
 
 function open() {
@@ -84,6 +85,7 @@ onEscape(() => {
 // A flag with a reason opens the next sample at once; it is saved meanwhile.
 async function flag(form, submitter) {
   const id = openId();
+  drafts.delete(id);
   form.closest("details").open = false;
   const saved = save(form, { sample: id }, submitter);
   const comment = form.elements.text.value;
@@ -110,6 +112,18 @@ async function updateFlags(id) {
   const html = await requestPanel(flags, flags.dataset.url, { quiet: true }).catch(() => null);
   if (html !== null && openId() === id && flags.isConnected) swapPanel(flags, html);
 }
+
+// A comment stays with its sample while others are read.
+document.addEventListener("input", ({ target }) => {
+  if (target.matches("#flag-box [name=text]")) drafts.set(openId(), target.value);
+});
+function showDraft() {
+  const field = document.querySelector("#flag-box [name=text]"), text = drafts.get(openId());
+  if (!field || !text || field.value) return;
+  field.value = text;
+  field.closest("details").open = true;
+}
+document.addEventListener("deck:settled", ({ detail }) => detail.panel.id === "sample" && showDraft());
 
 // The pane says that the flags of its sample are not saved.
 function showUnsaved() {

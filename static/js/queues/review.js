@@ -1,7 +1,7 @@
 // Answers items of a review queue. The next item is loaded while one reads, so it opens at once; answers are saved in the background.
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
-import { holdKeys } from "../common/key_queue.js";
+import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
 import { SIGNED_OUT, postData, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
@@ -184,6 +184,7 @@ function submit() {
       ? gettext("Answer this question first, or tick “Cannot judge”.")
       : gettext("Answer this question first, or press 0 if you cannot judge."));
   }
+  if (!order && !form().reportValidity()) return; // a number outside of its range
   const item = article().dataset.item;
   const sent = form();
   sent.elements.seconds.value = ((performance.now() - openedAt) / 1000).toFixed(1);
@@ -206,9 +207,18 @@ async function finishSaving(item, { error, result }) {
   if (error.code === QUEUE_CLOSED) return showClosed();
   showMessage(error.message, MESSAGE_OF_ERROR);
   if (error.code === SLOT_TAKEN) return;
-  if (isEdited) await saveDraft(); // of the item that is open now
-  await openItem(item);
+  await opening; // else the next item would replace this one
+  panel.inert = true; // what is entered now would be lost with the item that is open
+  await holdKeys(reopen(item), () => false);
+  panel.inert = false;
   showError(error.message);
+}
+
+// Drops the keys of the meantime: they are for the item before.
+async function reopen(item) {
+  if (isEdited) await saveDraft();
+  await openItem(item);
+  dropKeys();
 }
 
 // The queue was closed while one reviewed.
@@ -301,10 +311,11 @@ panel.addEventListener("focusin", ({ target }) => {
 document.addEventListener(
   "keydown",
   (event) => {
-    if (isIgnored(event) || isTurnedOff(event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isSent = event.key === "Enter" && (event.ctrlKey || event.metaKey); // from a text with several lines, too
+    if (isIgnored(event) || isTurnedOff(event.key) || event.altKey || ((event.ctrlKey || event.metaKey) && !isSent)) return;
     if (document.querySelector("dialog[open]") || !article()) return;
     const isTyping = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
-    if (event.key === "Enter" && event.shiftKey) return; // a new line in a text
+    if (event.key === "Enter" && !isSent && (event.shiftKey || event.target.name === "correction")) return; // a new line
     const choose = (key) => event.repeat || chooseOption(PAIR_KEYS[key] ?? key);
     let used = false;
     if (event.key === "Enter" && (isTyping || event.target.matches("input"))) used = (event.repeat || submit(), true);

@@ -2,7 +2,7 @@
 import { showMessage, writeMessage } from "../common/ui.js";
 import { fill, gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
-import { postForm } from "../common/post.js";
+import { save } from "../flags/outbox.js";
 
 const picked = new Set();
 let anchor, every = false, bar, opening;
@@ -77,19 +77,33 @@ function scope() {
   return { all: "1", q: query(), step, split, attempt: here.get("attempt") ?? "", seen: total() };
 }
 
+// Saved in order with other flags, so that an undo after it undoes it. Rows that are selected meanwhile stay selected.
 async function flag(event) {
   event.preventDefault();
   const form = event.target;
   const message = form.querySelector("[data-message]");
+  const flagged = every ? null : [...picked];
+  const comment = form.elements.text.value;
+  const saved = save(form, {}, event.submitter, scope());
   message.textContent = "";
+  form.reset();
+  form.closest("details").open = false;
   try {
-    const result = await postForm(form, scope(), event.submitter);
-    form.reset();
-    clear();
+    const result = await saved;
+    unselect(flagged);
     showMessage(result.undoable ? fill(gettext("{message} Press u to undo."), result) : result.message);
   } catch (error) {
+    form.elements.text.value ||= comment;
+    form.closest("details").open = true;
     writeMessage(message, error.message);
   }
+}
+
+// `ids` is null if all of the query were flagged.
+function unselect(ids) {
+  if (!ids) return every && clear();
+  for (const id of ids) picked.delete(id);
+  render();
 }
 
 document.addEventListener("click", (event) => {

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from math import isnan
+from typing import Any, Final, ParamSpec
 
 from rolloutdeck.errors import CallError
 from rolloutdeck.lib import logger
 from rolloutdeck.protocol import parse_column_mapping
+
+MAX_SECONDS: Final = 86_400.0  # threads cannot wait for any number of seconds
 
 P = ParamSpec("P")
 
@@ -58,6 +61,19 @@ def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise CallError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     return value
+
+
+def choose_seconds(value: Any, name: str, default: float) -> float:
+    """Returns a number of seconds, at most a day: None and infinity are no limit. Warns about what is no number, and
+    returns `default` then."""
+    try:
+        seconds = MAX_SECONDS if value is None else float(value)
+        if not isnan(seconds):
+            return min(max(seconds, 0.0), MAX_SECONDS)
+    except (TypeError, ValueError):
+        pass
+    logger.warning("%s must be a number of seconds, not %.80r. It is %g.", name, value, default)
+    return default
 
 
 def check_values(values: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import time
 import unicodedata
 import uuid
+from collections import Counter
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _RAY_SESSION = re.compile(r"session_[\d_-]+\d")
 # (process, key) of the attempts that this process has created and left in the environment. A key that the user or a
 # parent has set is not among them, nor in a forked child that of its parent: processes that share it must keep it.
 _created: set[tuple[int, str]] = set()
+_open_runs: Counter[str] = Counter()  # of this process and its parents, by attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,37 @@ def is_lead_process(environ: Mapping[str, str] | None = None, rank: int | None =
     return is_first and environ.get("SLURM_PROCID", "0") == "0"
 
 
-def has_failed() -> bool:
-    """Whether an exception ends this process. In a child of multiprocessing it is still being handled."""
-    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+def hold_attempt(attempt: str) -> None:
+    """Keeps the attempt in the environment until `release_attempt` was called as often."""
+    _open_runs[attempt] += 1
+
+
+def release_attempt(attempt: str) -> None:
+    """Removes an attempt that this process has created from its environment, when its last run has finished.
+
+    Programs that it starts later are launches of their own.
+    """
+    _open_runs[attempt] -= 1
+    is_own = (os.getpid(), attempt) in _created and os.environ.get(ATTEMPT_VARIABLE) == attempt
+    if _open_runs[attempt] <= 0 and is_own:
+        del os.environ[ATTEMPT_VARIABLE]
+
+
+def get_last_error() -> int:
+    """Returns the id of the last exception that nobody caught, 0 if there is none. In a notebook the session goes on
+    after it."""
+    error = getattr(sys, "last_value", None)
+    return 0 if error is None else id(error)
+
+
+def has_failed(earlier_error: int = 0) -> bool:
+    """Whether an exception ends this process. In a child of multiprocessing it is still being handled.
+
+    `earlier_error` is the result of `get_last_error` when the run was opened.
+    """
+    error = getattr(sys, "last_value", None)
+    if error is None or id(error) == earlier_error:
+        error = sys.exc_info()[1]
     return error is not None and not isinstance(error, SystemExit)
 
 

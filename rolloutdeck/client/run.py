@@ -262,7 +262,8 @@ class Run(RunProcess):
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.finish("failed" if kind else "finished")
+        is_exit = isinstance(error, SystemExit) and error.code in (None, 0)
+        self.finish("finished" if kind is None or is_exit else "failed")
 
     def _build_step_fields(self, step: Any, step_kind: str) -> dict[str, Any]:
         return {"step_kind": check_choice(step_kind, "step_kind", STEP_KINDS), "step": self._parse_step(step)}

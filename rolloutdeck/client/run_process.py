@@ -10,10 +10,10 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rolloutdeck.client import launch, process_identity, running_attempts, spool, writer
-from rolloutdeck.client.arguments import check_choice, guard_call
+from rolloutdeck.client.arguments import check_choice, choose_seconds, guard_call
 from rolloutdeck.client.guidance import Guidance
 from rolloutdeck.client.queue_items import NoteItem, QueueItem
 from rolloutdeck.client.status import MAX_PROBLEMS, RunStatus, build_status, report_status
@@ -21,6 +21,11 @@ from rolloutdeck.client.threads import RunThreads, connect_server
 from rolloutdeck.errors import CallError
 from rolloutdeck.lib import OnceLogger, RunClient, Settings, log_or_print, logger
 from rolloutdeck.protocol import WIRE_VERSION, SpoolHeader
+
+# Limits of what waits for the network, if the caller gives none.
+EXIT_SECONDS: Final = 2.0
+FINISH_SECONDS: Final = 30.0
+STATUS_SECONDS: Final = 10.0
 
 
 class RunProcess:
@@ -42,11 +47,12 @@ class RunProcess:
         rank: launch.Rank | None = None,
         spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
         queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
-        exit_timeout: float = 2.0,
+        exit_timeout: float | None = EXIT_SECONDS,
     ) -> None:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
         self.attempt, self.url, self.finished = process_attempt.attempt, "", False
-        self.exit_timeout, self._creator_pid, self._rank = exit_timeout, os.getpid(), rank
+        self.exit_timeout = choose_seconds(exit_timeout, "exit_timeout", EXIT_SECONDS)
+        self._creator_pid, self._rank = os.getpid(), rank
         self._parent_rank = None if rank else launch.detect_parent_rank(os.environ)
         self._shown_name = self.name  # the server may append a number
         self.ends_here = True
@@ -56,6 +62,8 @@ class RunProcess:
         self._step: int | None = None
         self._header: SpoolHeader = {"wire": WIRE_VERSION, "uid": self.uid, "project": self.project, "name": self.name}
         self._header.update({"attempt": self.attempt, "run": dict(run_data)})
+        self._earlier_error = process_identity.get_last_error()
+        process_identity.hold_attempt(self.attempt)
         self.create_workers()
 
     def create_workers(self) -> None:
@@ -86,28 +94,34 @@ class RunProcess:
         self._threads.start_context({"attempt": self.attempt, "lead": self._is_lead()}, with_patch=with_patch)
 
     @guard_call
-    def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
+    def finish(self, outcome: str = "finished", timeout: float | None = FINISH_SECONDS) -> None:
         """Ends the run in this process. `outcome` is `finished` or `failed`.
 
-        Waits until everything is uploaded, at most `timeout` seconds, and at most ten if the server accepts nothing.
-        The rest stays in the spool. May be called again.
+        Waits until everything is uploaded, at most `timeout` seconds (None: no limit), and at most ten if the server
+        accepts nothing. The rest stays in the spool. May be called again.
+
+        Without this call the end of the process ends the run, which has failed if an exception ended the process. After
+        `sys.exit(1)` it is finished, except within `with init(...)`.
         """
         if self.finished:
             return
         check_choice(outcome, "outcome", ("finished", "failed"))
+        seconds = choose_seconds(timeout, "timeout", FINISH_SECONDS)
         self._enqueue(NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
         self.finished = True
-        self._close(timeout)
+        self._close(seconds)
+        process_identity.release_attempt(self.attempt)
 
-    def status(self, timeout: float = 10.0) -> RunStatus:
+    def status(self, timeout: float | None = STATUS_SECONDS) -> RunStatus:
         """Returns how many rows and files this process has logged, and how many were sent, indexed and rejected.
 
         Asks the server, and waits for it at most `timeout` seconds; it does not wait for uploads. `print(run.status())`
         prints one line.
         """
-        end = time.monotonic() + timeout
+        seconds = choose_seconds(timeout, "timeout", STATUS_SECONDS)
+        end = time.monotonic() + seconds
         if self._started:
-            self._threads.writer.flush(timeout)
+            self._threads.writer.flush(seconds)
         return self._build_status(max(1.0, end - time.monotonic()))
 
     def _enqueue(self, item: QueueItem) -> None:
@@ -147,7 +161,8 @@ class RunProcess:
             return
         try:
             if self.ends_here and self._is_ending_rank():
-                self.finish("failed" if process_identity.has_failed() else "finished", self.exit_timeout)
+                has_failed = process_identity.has_failed(self._earlier_error)
+                self.finish("failed" if has_failed else "finished", self.exit_timeout)
             else:  # another process continues the run
                 self._close(self.exit_timeout)
         except Exception:

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec
 from rolloutdeck.client import launch, process_identity, serialize, spool, writer
 from rolloutdeck.client.process_identity import ProcessAttempt, RunIdentity, clean_name, create_run_uid
 from rolloutdeck.client.run import Run
+from rolloutdeck.client.run_process import EXIT_SECONDS
 from rolloutdeck.lib import Settings, logger
 from rolloutdeck.protocol import UID_PATTERN
 
@@ -55,7 +56,7 @@ def init(
     world_size: int | None = None,
     spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
     queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
-    exit_timeout: float = 2.0,
+    exit_timeout: float | None = EXIT_SECONDS,
     context: bool | None = None,
 ) -> Run:
     """Opens a run. Never raises, never waits for the network.

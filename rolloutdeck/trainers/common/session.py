@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelect
 MAX_WAITING_STEPS = 3  # steps whose rows are not built yet; each keeps its batch in memory
 MAX_WAITING_ROWS = 4096  # rows that wait in batches smaller than a step, e.g. of an evaluation
 EXIT_SECONDS = 20.0
+MAX_JOB_SECONDS = 60.0  # at the end of a run: decoding a step of 4,096 long responses takes half of it
 LIVE_SECONDS = 5.0  # between two deliveries of samples that arrive one by one
 
 S = TypeVar("S", bound="TrainerSession")
@@ -59,6 +61,7 @@ class TrainerSession:
     overload_reason = "rows of steps that could not be built in time"
     failure_reason = "rows that could not be built"
     step_failure_reason = "steps that could not be recorded completely"  # of jobs without a number of rows
+    end_reason = "rows that were not built before the end"
 
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
@@ -70,7 +73,9 @@ class TrainerSession:
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._submitted_rows = self._finished_rows = 0  # each is written by one thread only
         self._thread: threading.Thread | None = None
-        atexit.register(self.flush, EXIT_SECONDS)  # before the run's own handler, registered earlier
+        self._job: Job | None = None  # that runs now
+        self._is_ended = False
+        atexit.register(self.end_jobs)  # before the run's own handler, registered earlier
 
     def submit(self, run: Callable[[], None], rows: int | None = None, reason: str | None = None) -> None:
         """Calls `run`, which builds `rows` rows, in the session's thread. None: a step of unknown size.
@@ -149,7 +154,7 @@ class TrainerSession:
 
     def close(self, outcome: str) -> None:
         """Waits for the rows in memory and ends the run: `finished` or `failed`."""
-        self.flush(EXIT_SECONDS)
+        self.end_jobs()
         self.run.finish(outcome, timeout=EXIT_SECONDS)
 
     def count_lost(self, reason: str, count: int = 1, details: str = "") -> None:
@@ -162,19 +167,41 @@ class TrainerSession:
         patching.once_logger.log_once(reason + details, message, reason, details)
 
     def flush(self, seconds: float) -> None:
-        """Waits until all jobs are done, at most `seconds`. A forked child does not have the thread and never waits."""
-        deadline = time.monotonic() + seconds
-        if self.pid == os.getpid():
-            self._submit_collected()
-        while self.pid == os.getpid() and self._jobs.unfinished_tasks and time.monotonic() < deadline:
+        """Waits until all jobs are done, at most `seconds` for each. A forked child does not have the thread and never
+        waits."""
+        if self.pid != os.getpid():
+            return
+        self._submit_collected()
+        left, deadline = 0, 0.0
+        while unfinished := self._jobs.unfinished_tasks:
+            if unfinished != left:
+                left, deadline = unfinished, time.monotonic() + seconds
+            if time.monotonic() >= deadline:
+                return
             time.sleep(0.02)
+
+    def end_jobs(self) -> None:
+        """Waits for the rows in memory before the run ends. Counts those as lost that are not built in time."""
+        if self.pid != os.getpid() or self._is_ended:
+            return
+        self.flush(MAX_JOB_SECONDS)
+        running = self._job
+        jobs = [running] if running else []
+        with suppress(queue.Empty):
+            while True:
+                jobs.append(self._jobs.get_nowait())
+                self._jobs.task_done()
+        self._is_ended = running is not None  # which may never end, and is waited for once
+        for job in jobs:
+            self._count_lost_job(job, self.end_reason)
 
     def _work(self) -> None:
         while True:
-            job = self._jobs.get()
+            job = self._job = self._jobs.get()
             reason = self.step_failure_reason if job.rows is None else self.failure_reason
             patching.catch_errors(job.run, partial(self._count_lost_job, job, reason))()
             self._finished_rows += job.weight
+            self._job = None
             self._jobs.task_done()
             del job
 

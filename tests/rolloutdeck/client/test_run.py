@@ -15,7 +15,7 @@ import polars
 import pyarrow
 import pytest
 
-from rolloutdeck.client import start
+from rolloutdeck.client import process_identity, start
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until
@@ -69,6 +69,38 @@ def test_finishing_twice_is_finishing_once(start: Start, at_receiver: Receiver) 
     run.finish("failed")
     run.finish()
     assert at_receiver.posted("/finish/") == [{"attempt": "first", "outcome": "failed"}]
+
+
+@pytest.mark.parametrize("timeout", [None, float("inf"), "30", "soon", float("nan")])
+def test_finish_takes_any_limit_and_loses_nothing(start: Start, at_receiver: Receiver, timeout: Any) -> None:
+    run = start(exit_timeout=timeout)
+    run.log_samples(ROWS * 500, step=1)
+    assert run.status(timeout=timeout).logged == 1000
+    run.finish(timeout=timeout)
+    assert len(sent_rows(at_receiver)) == 1000
+    assert len(at_receiver.posted("/finish/")) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"), [(None, "finished"), (0, "finished"), (1, "failed"), ("no data", "failed")]
+)
+def test_a_program_that_exits_within_its_run_has_finished_or_failed(
+    start: Start, at_receiver: Receiver, code: Any, outcome: str
+) -> None:
+    with pytest.raises(SystemExit), start() as run:
+        run.log({"loss": 1.0}, step=1)
+        sys.exit(code)
+    assert at_receiver.posted("/finish/") == [{"attempt": "first", "outcome": outcome}]
+
+
+def test_an_error_of_a_notebook_before_the_run_is_no_error_of_the_run(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "last_value", ValueError("a typo in a cell"), raising=False)
+    run = start()
+    assert not process_identity.has_failed(run._earlier_error)
+    monkeypatch.setattr(sys, "last_value", ValueError("in the training"))
+    assert process_identity.has_failed(run._earlier_error)
 
 
 def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) -> None:

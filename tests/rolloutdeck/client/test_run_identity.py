@@ -12,6 +12,7 @@ import pytest
 from rolloutdeck.client import launch, process_identity, spool
 from rolloutdeck.client.run import Run
 from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.programs import child
 
 Start = Callable[..., Run]
 
@@ -99,6 +100,27 @@ def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
     environ: dict[str, str] = {}
     launched = process_identity.detect_attempt(environ)
     assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == process_identity.detect_attempt(environ).attempt
+
+
+DRIVER = """
+import os, rolloutdeck
+first, second = (rolloutdeck.init(project="math", name=name) for name in ("first", "second"))
+attempt = os.environ["ROLLOUTDECK_ATTEMPT"]
+first.finish(timeout=0)
+assert os.environ["ROLLOUTDECK_ATTEMPT"] == attempt, "the second run is open"
+second.finish(timeout=0)
+assert "ROLLOUTDECK_ATTEMPT" not in os.environ, "programs that start now are trainings of their own"
+os.environ["ROLLOUTDECK_ATTEMPT"] = "mine"
+rolloutdeck.init(project="math", name="third").finish(timeout=0)
+assert os.environ["ROLLOUTDECK_ATTEMPT"] == "mine"
+"""
+
+
+def test_the_attempt_of_a_finished_run_is_not_left_to_later_programs(
+    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_ATTEMPT", raising=False)
+    assert child(DRIVER).wait(60) == 0
 
 
 def test_a_restart_from_the_same_checkpoints_is_the_same_run(

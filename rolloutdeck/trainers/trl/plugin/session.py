@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rolloutdeck.client import Run
 from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import EXIT_SECONDS, TokenBudget, TrainerSession, open_trainer_run
+from rolloutdeck.trainers.common import TokenBudget, TrainerSession, open_trainer_run
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
 MAX_FINISH_SECONDS = 5.0  # the next training waits for the uploads of the one before; the rest stays in the spool
@@ -87,7 +87,7 @@ class Recording:
             _open_recordings.remove(other)
             other.is_closed = True
             if other.session and other.session.pid == os.getpid():
-                other.session.flush(EXIT_SECONDS)
+                other.session.end_jobs()
         if run is not None and self.session and self.session.pid == os.getpid():
             run.finish("finished" if self.phase == "trained" else "failed", MAX_FINISH_SECONDS)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import Run
-from rolloutdeck.trainers.common import EXIT_SECONDS, GuidanceTally, TrainerSession, get_session, open_trainer_run
+from rolloutdeck.trainers.common import GuidanceTally, TrainerSession, copy_tokenizer, get_session, open_trainer_run
 from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
@@ -41,12 +41,10 @@ class VerlSession(TrainerSession):
         self._tokenizers: dict[int, Any] = {}
 
     def tokenizer(self, original: Any) -> Any:
-        """Returns a copy for the session's thread: a fast tokenizer that two threads use at once raises in either."""
+        """Returns the copy for the session's thread."""
         tokenizer = self._tokenizers.get(id(original))
         if tokenizer is None:
-            import copy
-
-            tokenizer = self._tokenizers[id(original)] = copy.deepcopy(original)
+            tokenizer = self._tokenizers[id(original)] = copy_tokenizer(original)
             if self.writes_dumps:
                 self.submit(lambda: log_tokenizer(self.run, tokenizer), reason="tokenizers that could not be recorded")
         return tokenizer
@@ -77,7 +75,7 @@ class VerlSession(TrainerSession):
         self.run.log({**metrics, "timing_s/rolloutdeck": seconds}, step=step)
 
     def finish(self, outcome: str) -> None:
-        self.flush(EXIT_SECONDS)
+        self.end_jobs()
         self.run.finish(outcome)
 
 

@@ -143,6 +143,21 @@ def test_a_job_that_is_no_step_is_counted_under_its_own_reason_or_not_at_all(hel
     assert held_session.run._threads.spool.dropped == {"trainer: tokenizers that could not be recorded": 2}
 
 
+def test_what_is_not_built_before_the_end_is_counted(
+    held_session: Held, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_JOB_SECONDS", 0.5)
+    free = threading.Event()
+    held_session.submit_samples(lambda: build_two(str), 2, 6, "train")
+    held_session.submit(lambda: None if free.wait(30) else None, 5)
+    held_session.submit_samples(lambda: build_two(str), 2, 7, "train")
+    held_session.close("finished")
+    free.set()
+    held_session.end_jobs()
+    assert held_session.run._threads.spool.dropped == {"trainer: rows that were not built before the end": 7}
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["6"]
+
+
 def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:
     for step in (7, 7, 8):
         held_session.collect_samples(lambda: build_two(str)[:1] * 2, 2, step, "train")

@@ -9,6 +9,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode
@@ -43,9 +44,16 @@ def main(args: argparse.Namespace) -> int:
     query |= {"drop_near_duplicates": "true"} if args.drop_near_duplicates else {}
     query |= {"ids": "true"} if args.ids else {}
     query |= {"corrections": "false"} if args.no_corrections else {}
-    with tempfile.TemporaryFile() as file:
-        download_archive(server, query, file)
-        names = extract_archive(file, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:  # without a name, and as large as what is written
+            download_archive(server, query, file)
+            names = extract_archive(file, folder)
+    except OSError as error:
+        raise UsageError(f"The export cannot be written to {folder}: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was written
     print_card(folder / CARD)
     if not any((folder / name).stat().st_size for name in names if name != CARD):
         shutil.rmtree(folder)  # `load_dataset` raises an exception without a message if there are no rows

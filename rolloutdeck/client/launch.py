@@ -164,6 +164,11 @@ def read_start_time(pid: int) -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended and only its parent has not asked for its exit status; False without /proc."""
+    return _read_stat(pid)[:1] in (["Z"], ["X"])
+
+
 def _read_stat(pid: int) -> list[str]:
     try:  # man 5 proc: the fields after the name are state, ppid, …; starttime is the twentieth
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

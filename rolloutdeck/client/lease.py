@@ -14,7 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
-from rolloutdeck.client.launch import read_machine_id, read_start_time
+from rolloutdeck.client.launch import has_ended, read_machine_id, read_start_time
 from rolloutdeck.client.process_identity import get_host_name
 
 LEASE_FILE = "lease"
@@ -129,6 +129,8 @@ def _is_alive(pid: int, started: str) -> bool:
         return False
     except OSError:
         pass  # another user's process
+    if has_ended(pid):
+        return False
     return not started or read_start_time(pid) in ("", started)
 
 

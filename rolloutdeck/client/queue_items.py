@@ -243,7 +243,7 @@ class NoteItem:
     count: int = 1
 
     def body(self) -> Iterator[bytes]:
-        yield json.dumps(self.data).encode()
+        yield json.dumps(self.data, default=serialize.convert_for_json).encode()
 
 
 QueueItem = MetricsItem | SamplesItem | FileItem | NoteItem

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rolloutdeck.client.serialize import convert_dataclass
+from rolloutdeck.client import serialize
 from rolloutdeck.errors import CallError
 from rolloutdeck.protocol import RESPONSE_PARTS, guess_columns
 
@@ -19,6 +19,7 @@ ROWS_PER_READ = 64  # rows of a table converted to dicts at once, which holds th
 PROBED_ROWS = 16
 MAX_STREAMED_ROWS = 200_000  # of a generator, an iterable data set or a lazy frame, which may have no end
 MAX_ERROR_CHARS = 200
+SAMPLED_ITEMS = 16  # of a list of texts or lists, whose size is estimated
 TOO_MANY_ROWS = f"a stream has at most {MAX_STREAMED_ROWS:,} rows; log the others in further calls"
 SHAPES = "a list of dicts, a dict of columns, or a table of pyarrow, pandas, polars or datasets"
 
@@ -138,7 +139,7 @@ def _copy_row(row: Any) -> Any:
     if isinstance(row, Mapping):
         return dict(row)
     if hasattr(row, "__dataclass_fields__") and not isinstance(row, type):
-        return convert_dataclass(row)
+        return serialize.convert_dataclass(row)
     if hasattr(row, "_asdict"):  # a named tuple
         return dict(row._asdict())
     if hasattr(row, "model_dump") and not isinstance(row, type):  # pydantic
@@ -197,9 +198,16 @@ def _estimate_value_size(value: Any, depth: int) -> int:
     """Estimates the bytes of a value. `depth` limits the levels of messages and tool calls that are counted."""
     if isinstance(value, str):
         return len(value)
-    if depth and isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-        return sum(_estimate_row_size(message, depth - 1) for message in value if isinstance(message, Mapping))
+    if depth and isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        if isinstance(value[0], Mapping):
+            return sum(_estimate_row_size(message, depth - 1) for message in value if isinstance(message, Mapping))
+        some = value[:: len(value) // SAMPLED_ITEMS + 1]
+        return sum(_estimate_value_size(item, depth - 1) for item in some) * len(value) // len(some)
+    if depth and isinstance(value, Mapping):
+        return _estimate_row_size(value, depth - 1)
     try:
-        return 8 * len(value)
+        if serialize.is_pillow_image(value):
+            return int(value.width * value.height * len(value.getbands()))
+        return int(value.nbytes) if hasattr(value, "nbytes") else 8 * len(value)
     except Exception:  # objects of other libraries may raise anything
         return 12

@@ -32,7 +32,8 @@ class RunProcess:
     """The run in this process. Threads start with the first logged data; a forked child creates its own.
 
     `uid` names the run in URLs; `url` is its page, "" until the server responds. `ends_here`: the end of this process
-    ends the run; False if another process of the run continues.
+    ends the run; False if another process of the run continues. `is_disabled`: it could not be opened, and nothing is
+    recorded.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class RunProcess:
         self._creator_pid, self._rank = os.getpid(), rank
         self._parent_rank = None if rank else launch.detect_parent_rank(os.environ)
         self._shown_name = self.name  # the server may append a number
-        self.ends_here = True
+        self.ends_here, self.is_disabled = True, False
         self._settings, self._spool_root, self._producer = settings, spool_root, producer
         self._limits = (spool_bytes, queue_bytes)
         self._once_logger = OnceLogger()

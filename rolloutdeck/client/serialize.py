@@ -16,6 +16,7 @@ from typing import Any
 from rolloutdeck.client import process_identity
 from rolloutdeck.protocol import build_image_reference, encode_data_url
 
+MAX_NUMBER_BITS = 1023  # of an integer that a float can have
 MAX_METRIC_NAME_LENGTH = 300  # characters of a metric's name
 
 
@@ -164,6 +165,8 @@ def _add_number(numbers: dict[str, float | int | None], name: str, value: Any) -
             return
     if isinstance(value, bool):
         numbers[name] = int(value)
+    elif isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
+        numbers[name] = None  # as infinity: no float has it
     elif isinstance(value, float):
         numbers[name] = float(value) if math.isfinite(value) else None
     elif value is None or isinstance(value, int):

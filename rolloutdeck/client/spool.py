@@ -51,7 +51,10 @@ class SpoolFullError(Exception):
 def find_spool_root(settings: Settings, checkpoint_dir: Path | None = None, home: Path | None = None) -> Path:
     """Returns the folder of spools: ROLLOUTDECK_SPOOL, else next to the checkpoints, else below the home folder."""
     if settings.spool:
-        return Path(settings.spool).expanduser()
+        try:
+            return Path(settings.spool).expanduser()
+        except RuntimeError:  # the user has no home folder
+            return Path(settings.spool.replace("~", str(find_home_folder(home).parent), 1))
     return checkpoint_dir / CHECKPOINT_SPOOL_FOLDER if checkpoint_dir else find_home_folder(home) / "spool"
 
 
@@ -157,13 +160,15 @@ class Spool:
 
         Raises SpoolFullError, or OSError if the disk fails. An incomplete file never has its final name.
         """
+        folder = self._open_folder()
         try:
-            return self._write(self._open_folder(), header, body)
+            return self._write(folder, header, body)
         except FileNotFoundError:
-            if self.folder is None or self.folder.exists():
-                raise  # the folder exists: a file that the body reads is missing
+            if folder.exists():
+                raise  # a file that the body reads is missing
             with self._lock:
-                self.folder, self._used_bytes = None, 0
+                if self.folder == folder:  # else the heartbeat has noticed it first
+                    self.folder, self._used_bytes = None, 0
             return self._write(self._open_folder(), header, body)
 
     def _open_folder(self) -> Path:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -35,7 +35,7 @@ def _never_raises(function: Callable[P, Run]) -> Callable[P, Run]:
             logger.warning("rolloutdeck.init() failed. The training continues and nothing is recorded: %s", error)
             identity = RunIdentity(create_run_uid(), "default", "none")
             run = Run(identity, ProcessAttempt("none", "none"), Settings(), spool.find_spool_root(Settings()), {})
-            run.finished = True
+            run.finished = run.is_disabled = True
             return run
 
     return call
@@ -49,7 +49,7 @@ def init(
     *,
     resume: str = "",
     framework: str = "",
-    tags: list[str] | None = None,
+    tags: Sequence[str] | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     producer: str | None = None,
     rank: int | None = None,
@@ -76,7 +76,7 @@ def init(
         return open_run
     earlier = sum(_is_requested(run, requested) for run in _runs)
     attempt = process_identity.detect_attempt(None, rank, world_size, earlier=earlier)
-    folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
+    folder = _find_checkpoint_folder(checkpoint_dir)
     identity = _choose_identity(settings, attempt, *requested, folder)
     run_facts = {"framework": clean_name(framework, 40), "resume": _check_resume(resume)}
     run_facts |= {"host": attempt.host, "job": attempt.job}
@@ -92,7 +92,7 @@ def init(
     _runs.append(run)
     _warn_about_settings(settings, spool_root)
     run_data = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **run_facts}
-    clean_tags = [clean_name(tag, 60) for tag in tags or ()][:MAX_TAGS]
+    clean_tags = [clean_name(tag, 60) for tag in ([tags] if isinstance(tags, str) else tags or ())][:MAX_TAGS]
     has_default_name = not requested[1] and not settings.run_id and folder is None
     run.enqueue_run_data(
         {**run_data, "default_name": has_default_name, "tags": clean_tags, **_serialize_config(config)}
@@ -100,6 +100,17 @@ def init(
     if context is not False and not launch.is_child_process():
         _start_context(run, settings, context)
     return run
+
+
+def _find_checkpoint_folder(checkpoint_dir: str | os.PathLike[str] | None) -> Path | None:
+    """Returns the folder; None if there is none or it is not on a disk of this machine, as `s3://bucket/checkpoints`."""
+    if not checkpoint_dir:
+        return None
+    if "://" in os.fspath(checkpoint_dir):
+        message = "checkpoint_dir %s is no local folder, so it is not used. A restart continues the run by its name."
+        logger.warning(message, checkpoint_dir)
+        return None
+    return Path(checkpoint_dir).expanduser().absolute()
 
 
 def _start_context(run: Run, settings: Settings, requested: bool | None) -> None:

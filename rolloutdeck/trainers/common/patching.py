@@ -8,6 +8,7 @@ import importlib.machinery
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -104,7 +105,8 @@ def catch_errors(function: Callable[P, T], on_error: Callable[[], None] | None =
             message = "Training continues, but Rolloutdeck lost something in %s: %s"
             once_logger.log_once(f"{name} {description}", message, name, description)
             if on_error is not None:
-                on_error()
+                with suppress(Exception):
+                    on_error()
             return None
 
     return call

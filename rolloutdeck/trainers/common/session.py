@@ -8,8 +8,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,7 @@ class TrainerSession:
     overload_reason = "rows of steps that could not be built in time"
     failure_reason = "rows that could not be built"
     step_failure_reason = "steps that could not be recorded completely"  # of jobs without a number of rows
+    capture_reason = "batches that could not be copied from the trainer"
     end_reason = "rows that were not built before the end"
 
     def __init__(self, run: Run) -> None:
@@ -166,6 +167,15 @@ class TrainerSession:
         message = "Training continues, but Rolloutdeck leaves out %s%s. It is counted on the run."
         patching.once_logger.log_once(reason + details, message, reason, details)
 
+    @contextmanager
+    def count_capture_errors(self) -> Iterator[None]:
+        """Counts a batch as lost if the block, which copies it from the trainer, raises."""
+        try:
+            yield
+        except Exception:
+            self.count_lost(self.capture_reason)
+            raise
+
     def flush(self, seconds: float) -> None:
         """Waits until all jobs are done, at most `seconds` for each. A forked child does not have the thread and never
         waits."""
@@ -224,7 +234,8 @@ def get_session(key: Hashable, open_session: Callable[[], S]) -> S:
     """Returns the session of this process with this key, and opens one if there is none or its run has ended."""
     with _opening:
         session: S | None = _sessions.get(key)
-        if session is None or session.run.finished or session.pid != os.getpid():
+        has_ended = session is not None and session.run.finished and not session.run.is_disabled
+        if session is None or has_ended or session.pid != os.getpid():
             session = _sessions[key] = open_session()
         return session
 

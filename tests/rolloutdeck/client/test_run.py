@@ -103,6 +103,16 @@ def test_an_error_of_a_notebook_before_the_run_is_no_error_of_the_run(
     assert process_identity.has_failed(run._earlier_error)
 
 
+def test_odd_values_cost_only_themselves(start: Start, at_receiver: Receiver) -> None:
+    run = start(tags="baseline")
+    run.log({"loss": 0.5, "huge": 10**5000}, step=1)
+    run.report_replay(step=3, outcome="hit", rows=numpy.int64(256))
+    run.finish()
+    assert at_receiver.posts[0][1]["tags"] == ["baseline"]
+    assert [point["values"] for point in at_receiver.points()][:1] == [{"loss": 0.5, "huge": None}]
+    assert [note["rows"] for note in at_receiver.posted("/replays/")] == [256]
+
+
 def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) -> None:
     at_receiver.mode = "500"
     run = start()

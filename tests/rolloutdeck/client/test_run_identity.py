@@ -102,6 +102,15 @@ def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
     assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == process_identity.detect_attempt(environ).attempt
 
 
+@pytest.mark.parametrize("address", ["s3://bucket/checkpoints", "hdfs://name/checkpoints"])
+def test_checkpoints_on_no_local_disk_do_not_become_a_folder(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start(checkpoint_dir=address).finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["spool"] and f"{address} is no local folder" in caplog.text
+
+
 DRIVER = """
 import os, rolloutdeck
 first, second = (rolloutdeck.init(project="math", name=name) for name in ("first", "second"))

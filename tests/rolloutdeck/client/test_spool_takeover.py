@@ -15,7 +15,7 @@ from unittest.mock import ANY
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.client import lease, spool
+from rolloutdeck.client import launch, lease, spool
 from rolloutdeck.client.running_attempts import find_running_attempts
 from rolloutdeck.client.threads import connect_server
 from rolloutdeck.client.upload import sender
@@ -280,6 +280,31 @@ def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(sp
     own.folder.rename(own.folder.with_name("run-1~a~h~1~taken2"))
     own.renew_lease()
     assert own.folder is None
+
+
+def test_a_file_is_written_again_if_the_heartbeat_notices_first_that_the_spool_was_taken(spool_root: Path) -> None:
+    own = spool.Spool(spool_root, "run-1", "a")
+    own.write(HEADER, lambda: [b"before"])
+
+    def body() -> Iterator[bytes]:
+        yield b"while "
+        if own.folder and not (spool_root / "run-1~a~h~1~taken").exists():
+            own.folder.rename(spool_root / "run-1~a~h~1~taken")
+            own.renew_lease()
+        yield b"away"
+
+    assert own.write(HEADER, body).read_bytes().endswith(b"while away")
+
+
+def test_a_process_that_was_killed_and_is_waited_for_is_gone(spool_root: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        spool.Spool(spool_root, "run-1", "a").write(HEADER, lambda: [b"before"])
+        os._exit(9)
+    [folder] = until(lambda: [found for found in spool.find_spool_folders(spool_root) if spool.list_spool_files(found)])
+    until(lambda: launch.has_ended(pid))
+    assert lease.is_abandoned(folder)
+    os.waitpid(pid, 0)
 
 
 def test_the_heartbeat_keeps_the_lease(start: Start, monkeypatch: pytest.MonkeyPatch, spool_root: Path) -> None:

@@ -82,9 +82,11 @@ def _mark(args: Any, name: str, value: Any) -> None:
 
 @catch_errors
 def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | None, seconds: float) -> None:
-    session, samples = get_slime_session(args), flatten_samples(samples)
-    matched = guidance.match_rollout(args, step, samples) or []
-    trained, trained_ids = [freeze_sample(sample) for sample in samples], set(map(id, samples))
+    session = get_slime_session(args)
+    with session.count_capture_errors():
+        samples = flatten_samples(samples)
+        matched = guidance.match_rollout(args, step, samples) or []
+        trained, trained_ids = [freeze_sample(sample) for sample in samples], set(map(id, samples))
     with pending_samples.lock:
         filtered = [freeze_sample(sample) for sample in pending_samples.all_samples if id(sample) not in trained_ids]
         pending_samples.all_samples = []
@@ -112,7 +114,9 @@ def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, An
 def _record_eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> None:
     session = get_slime_session(args)
     key = str(getattr(args, "eval_reward_key", None) or getattr(args, "reward_key", None) or "")
-    sets = {str(name): (dict(info), list(map(freeze_sample, info.get("samples") or ()))) for name, info in data.items()}
+    with session.count_capture_errors():
+        found = {str(name): (dict(info), info.get("samples") or ()) for name, info in data.items()}
+        sets = {name: (info, list(map(freeze_sample, samples))) for name, (info, samples) in found.items()}
     with pending_samples.lock:
         pending_samples.live_samples.pop((step, "eval"), None)
 

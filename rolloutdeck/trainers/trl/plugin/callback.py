@@ -120,7 +120,12 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     def _build_recorder(self, trainer: Any) -> _Recorder:
         recording = Recording() if self._last else self._recording
         guidance = self._start_guidance(trainer, recording)
-        capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer, recording))
+        open_session = partial(recording.open_session, trainer.args, self.project, self.name)
+        capture = GenerationCapture(
+            trainer,
+            lambda generation: self._log_generation(generation, trainer, recording),
+            lambda: open_session().count_lost(TrlSession.capture_reason),
+        )
         if guidance:
             guidance.wrap_rewards()
         note_failed_trainings(trainer, recording)

@@ -34,9 +34,14 @@ class _Call(NamedTuple):
 
 
 class GenerationCapture:
-    """Calls `on_generation(generation)` after each generation of `trainer`."""
+    """Calls `on_generation(generation)` after each generation of `trainer`, and `on_error` if that raises."""
 
-    def __init__(self, trainer: Any, on_generation: Callable[[CapturedGeneration], None]) -> None:
+    def __init__(
+        self,
+        trainer: Any,
+        on_generation: Callable[[CapturedGeneration], None],
+        on_error: Callable[[], None] | None = None,
+    ) -> None:
         self.trainer, self.on_generation = trainer, on_generation
         self._rewards: tuple[Any, ...] | None = None
         self._current: tuple[str, int] = ("", -1)
@@ -56,15 +61,15 @@ class GenerationCapture:
         if callable(getattr(trainer, EVALUATE_METHOD, None)):
             self._wrap_evaluate()
         self._wrap(REWARD_METHOD, self._record_rewards)
-        self._wrap(GENERATE_METHOD, self._capture)
+        self._wrap(GENERATE_METHOD, self._capture, on_error)
 
     def restart(self) -> None:
         """Counts the rows of each step from 0 again: another training begins."""
         self._current, self._pending_seconds = ("", -1), 0.0
 
-    def _wrap(self, name: str, after: Callable[[Any, _Call], None]) -> None:
+    def _wrap(self, name: str, after: Callable[[Any, _Call], None], on_error: Callable[[], None] | None = None) -> None:
         """Calls `after(result, call)` after each call of the trainer's method. Its errors do not reach the trainer."""
-        original, safe = getattr(self.trainer, name), catch_errors(after)
+        original, safe = getattr(self.trainer, name), catch_errors(after, on_error)
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

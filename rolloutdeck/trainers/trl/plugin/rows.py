@@ -95,11 +95,15 @@ class CapturedGeneration:
             row[GUIDANCE_FIELD] = rules
         if self.tool_schemas:
             row["tools"] = list(self.tool_schemas)
-        add_columns(row, self.inputs[row_index], "dataset_")
+        common.add_columns(row, self.inputs[row_index], SKIPPED_COLUMNS)
+        if (truth := find_ground_truth(row)) is not None:
+            row["ground_truth"] = truth
         if self.eval_name:
             row.setdefault("data_source", self.eval_name)
         extras = {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index}
-        add_columns(row, extras, "extra_")
+        # A reward function may log what it found in the response as `answer`: no ground truth is looked for here.
+        named = {f"extra_{name}" if name in SKIPPED_COLUMNS else name: value for name, value in extras.items()}
+        common.add_columns(row, named, (), "extra_")
         return row
 
     def _compute_score(self, rewards: Sequence[float]) -> float | None:
@@ -125,12 +129,10 @@ class CapturedGeneration:
         return [token_id for token_id, is_token in zip(ids, mask, strict=True) if is_token]
 
 
-def add_columns(row: TrlRow, columns: Mapping[str, Any], prefix: str) -> None:
-    """Adds the columns of the data set, or of `log_extra`, and the ground truth among them."""
-    common.add_columns(row, columns, SKIPPED_COLUMNS, prefix)
+def find_ground_truth(row: TrlRow) -> str | None:
+    """Returns the ground truth among the columns of the data set."""
     truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
-    if truth is not None:
-        row["ground_truth"] = truth if isinstance(truth, str) else str(truth)
+    return truth if truth is None or isinstance(truth, str) else str(truth)
 
 
 def replace_nan(value: float) -> float | None:

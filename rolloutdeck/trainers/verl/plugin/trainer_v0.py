@@ -40,7 +40,7 @@ class Validation:
     @catch_errors
     def add_batch(self, arguments: Mapping[str, Any], reward: Any) -> None:
         """Adds what verl passed to `extract_reward`, and what it got."""
-        with self.session.measure_blocking():
+        with self.session.measure_blocking(), self.session.count_capture_errors():
             batch = PaddedRows(arguments["batch"], reward[1])
             batch_rows = batch.rows(self.config["data"].get("max_response_length"))
             self.add_tokens(batch, batch_rows)
@@ -57,7 +57,7 @@ class Validation:
     @catch_errors
     def log(self) -> None:
         inputs, outputs, scores = self.texts
-        with self.session.measure_blocking():
+        with self.session.measure_blocking(), self.session.count_capture_errors():
             rows = self.rows if len(self.rows) == len(inputs) else [{} for _ in inputs]
             for row, prompt, response, score in zip(rows, inputs, outputs, scores, strict=True):
                 row.update(prompt=prompt, response=response, score=score)
@@ -203,7 +203,7 @@ def log_trained_batch(
     if session is None:
         return
     step = int(trainer.global_steps)
-    with session.measure_blocking():
+    with session.measure_blocking(), session.count_capture_errors():
         batch, tokenizer = PaddedRows(proto, extras or None), session.tokenizer(trainer.tokenizer)
         max_tokens = trainer.config["data"].get("max_response_length")
         marks = session.marks.find(step, batch.groups())

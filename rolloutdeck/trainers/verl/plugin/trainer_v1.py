@@ -137,7 +137,7 @@ def log_batch(
     import transfer_queue
 
     step = int(trainer.global_steps)
-    with session.measure_blocking():
+    with session.measure_blocking(), session.count_capture_errors():
         tokenizer = session.tokenizer(trainer.tokenizer)
         batch = JaggedRows(transfer_queue, meta)
         batch.read_tokens(selection.select_rows(batch.groups(), split, step))

@@ -158,6 +158,24 @@ def test_what_is_not_built_before_the_end_is_counted(
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["6"]
 
 
+def test_a_batch_that_cannot_be_copied_is_counted(held_session: Held) -> None:
+    def log_batch() -> None:
+        with held_session.count_capture_errors():
+            raise TypeError("cannot pickle '_thread.lock' object")
+
+    patching.catch_errors(log_batch)()
+    assert held_session.run._threads.spool.dropped == {"trainer: batches that could not be copied from the trainer": 1}
+
+
+def test_a_run_that_could_not_be_opened_is_not_opened_again(
+    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "_choose_identity", lambda *_: 1 / 0)
+    opened = [session.get_session("k", lambda: Held(start.init(project="math"))) for _ in range(3)]
+    assert opened[0].run.is_disabled and len({id(found) for found in opened}) == 1
+    session._sessions.clear()
+
+
 def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:
     for step in (7, 7, 8):
         held_session.collect_samples(lambda: build_two(str)[:1] * 2, 2, step, "train")

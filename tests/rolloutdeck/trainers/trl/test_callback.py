@@ -381,7 +381,8 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
     monkeypatch.setattr(capture, "get_end_ids", None)
     trainer.step(at=0)
     assert "lost something in capture._capture" in caplog.text
-    assert callback.run is None and not at_receiver.dumps
+    assert not at_receiver.dumps and callback.run
+    assert callback.run._threads.spool.dropped == {"TRL callback: batches that could not be copied from the trainer": 1}
 
 
 def test_the_first_rank_tells_how_long_a_train_step_generated(trl: SimpleNamespace, at_receiver: Receiver) -> None:

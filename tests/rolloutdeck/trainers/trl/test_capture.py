@@ -92,6 +92,31 @@ def test_columns_whose_names_have_a_meaning_for_a_sample_are_kept_under_another_
     assert {(row["extra_score"], row["note"]) for row in rows} == {(9.0, "a")}
 
 
+def test_what_a_reward_function_logs_is_no_ground_truth() -> None:
+    trainer = Trainer()
+    trainer.columns = {"gold": "4"}
+    result = taken(trainer)
+    trainer.step()
+    for row in result[0].inputs:
+        del row["answer"]
+    result[0].extras = {name: ["5"] * 4 for name in ("answer", "solution", "completion", "image")}
+    rows = result[0].rows(())
+    assert {row.get("ground_truth") for row in rows} == {None}
+    names = ("gold", "answer", "solution", "extra_completion", "extra_image")
+    assert [[row[name] for name in names] for row in rows] == [["4", "5", "5", "5", "5"]] * 4
+
+
+def test_a_generation_that_cannot_be_captured_is_counted() -> None:
+    trainer, lost = Trainer(), []
+
+    def fail(generation: CapturedGeneration) -> None:
+        raise ValueError("our own mistake")
+
+    GenerationCapture(trainer, fail, lambda: lost.append(1))
+    trainer.step(), trainer.step()
+    assert lost == [1, 1]
+
+
 def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
     trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
     result = taken(trainer)

@@ -44,7 +44,8 @@ class Buffer:
 def test_equal_answers_of_two_batches_of_a_validation_are_two_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[list[dict[str, Any]]] = []
     session = SimpleNamespace(
-        measure_blocking=nullcontext, tokenizer=lambda tokenizer: tokenizer, selection=TokenSelection(0),
+        measure_blocking=nullcontext, count_capture_errors=nullcontext, tokenizer=lambda tokenizer: tokenizer,
+        selection=TokenSelection(0),
         submit=lambda job: job(), run=SimpleNamespace(log_samples=lambda rows, **_: logged.append(rows)),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "transfer_queue", ModuleType("transfer_queue"))

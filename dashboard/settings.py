@@ -5,7 +5,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import environ
 from pythonjsonlogger.core import RESERVED_ATTRS
@@ -28,7 +28,7 @@ if env.str("DJANGO_READ_DOT_ENV_FILE", "") != "off" and (BASE_DIR / ".env").exis
     env.read_env(BASE_DIR / ".env")
 
 DATA_DIR = Path(env.str("ROLLOUTDECK_DATA", "") or "~/.rolloutdeck/data").expanduser().absolute()
-DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
+DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{quote(str(DATA_DIR / 'db.sqlite3'))}"
 STORAGE_URL = env.str("ROLLOUTDECK_STORAGE", "").rstrip("/")  # s3://bucket/prefix; "" is the data folder
 CACHE_BYTES = int(env.str("ROLLOUTDECK_CACHE_BYTES", "") or 20_000_000_000)  # of copies of a bucket's files
 REDIS_URL = env.str("REDIS_URL", "") or f"unix://{DATA_DIR / 'redis.sock'}"

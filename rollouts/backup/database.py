@@ -55,7 +55,11 @@ def take_sqlite_snapshot(folder: Path) -> Iterator[str]:
 
 def copy_sqlite_file(source_path: Path, path: Path) -> None:
     """Copies by the online backup API, inside a read transaction: writers continue, and the copy never starts again."""
-    source = sqlite3.connect(f"file:{source_path}?mode=rw", uri=True, timeout=30, isolation_level=None)
+    uri = f"{source_path.absolute().as_uri()}?mode=rw"
+    try:
+        source = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
+    except sqlite3.Error as error:
+        raise BackupError(f"The database {source_path} cannot be opened: {error}.") from error
     target = sqlite3.connect(path, isolation_level=None)
     try:
         source.execute("BEGIN")

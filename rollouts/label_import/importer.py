@@ -176,7 +176,8 @@ def resolve_named_samples(
     if not naming:
         return list(answers)
     named = {name for _row, _candidate, dated in naming for name in list_names(dated.answer.value)}
-    known = set(Sample.objects.filter(pk__in=named, step__run__project=project).values_list("pk", flat=True))
+    storable = [name for name in named if name.isascii() and name.isprintable()]  # no database has other ids
+    known = set(Sample.objects.filter(pk__among=storable, step__run__project=project).values_list("pk", flat=True))
     by_key: dict[tuple[int, str, str], str] = {}
     if named - known:
         by_key = load_group_keys({candidate for _row, candidate, _dated in naming})

@@ -106,11 +106,12 @@ def merge_labels(
 def _merge(
     project: Project, by: User, answers: Sequence[DatedAnswer], *, any_author: bool, dry_run: bool
 ) -> list[Merged]:
-    places = load_places(project, {dated.answer.sample for dated in answers})
+    ids = {dated.answer.sample for dated in answers}
+    places = load_places(project, ids)
+    if not dry_run:
+        lock_steps({place.step_id for place in places.values()})
+        places = load_places(project, ids)  # retention may have dropped some before the lock
     checked, merged = check_dated_answers(project, by, answers, places, any_author=any_author)
-    counted = {places[answer.key.sample].step_id for answer in checked.values() if is_counted(answer.key.name)}
-    if counted and not dry_run:
-        lock_steps(counted)
     state = load_state(list(checked.values()), locked=not dry_run)
     for position in sorted(checked, key=lambda position: (answers[position].updated_at, position)):
         merged[position] = Merged(apply_answer(checked[position], answers[position], state))

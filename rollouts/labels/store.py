@@ -84,11 +84,10 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
         message = _("At most {limit} labels can be stored at once, not {count}.")
         raise InvalidInputError(message.format(limit=f"{MAX_ANSWERS:,}", count=f"{len(answers):,}"), "labels")
     checked = check_answers(run.project, rubric, by, answers)
-    samples = find_samples(run, ids)
+    lock_steps({place.step_id for place in find_samples(run, ids).values()})
+    samples = find_samples(run, ids)  # retention may have dropped some before the lock
     check_blind_items(by, checked)
     check_ranges(checked, samples)
-    if any(is_counted(answer.key.name) for answer in checked):
-        lock_steps({place.step_id for place in samples.values()})
     existing = load_existing(ids, checked, by)
     now = timezone.now()
     changes: list[StateChange] = []
@@ -147,7 +146,8 @@ def is_counted(name: str) -> bool:
 
 
 def lock_steps(step_ids: Collection[int]) -> None:
-    """Locks the rows of the steps, always in the same order, so that two actions do not deadlock."""
+    """Locks the rows of the steps, always in the same order, so that two actions do not deadlock. Who deletes samples
+    locks them too, so that no label of a deleted sample remains."""
     list(Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids).order_by("pk").values_list("pk"))
 
 

@@ -6,6 +6,7 @@ The statistics are in `rollouts/agreement/`, which knows no table.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,22 +46,28 @@ class ItemAnswers:
         return any(value != values[0] for value in values[1:])
 
 
-def load_answers(queue: Queue) -> list[ItemAnswers]:
-    """Returns the completed answers of all items, in the order of the queue. A "cannot judge" is an answer to the
-    question `review`."""
-    rows = queue.slots.exclude(done_at=None).values_list("item", "user__username")
+def load_answers(queue: Queue, items: Sequence[QueueItem] | None = None) -> list[ItemAnswers]:
+    """Returns the completed answers of all items, or of these, in the order of the queue. A "cannot judge" is an answer
+    to the question `review`."""
+    rows = queue.slots.exclude(done_at=None)
+    labels = Label.objects.active().filter(run__in=queue.runs.all(), source="human")
+    decisions = ItemDecision.objects.filter(item__queue=queue)
+    if items is not None:
+        rows, decisions = rows.filter(item__in=items), decisions.filter(item__in=items)
+        labels = labels.filter(sample__among=[item.sample for item in items])
     done: dict[int, set[str]] = defaultdict(set)
-    for item, author in rows:
+    for item, author in rows.values_list("item", "user__username"):
         done[item].add(author)
-    items = list(queue.items.filter(pk__in=done).select_related("step", "run").order_by("position"))
+    if items is None:
+        items = list(queue.items.filter(pk__in=done).select_related("step", "run").order_by("position"))
+    else:
+        items = [item for item in items if item.pk in done]
     by_sample = {item.sample: ItemAnswers(item, {}, {}, done[item.pk]) for item in items}
     names = [*(question.key for question in list_questions(queue)), "review"]
-    labels = Label.objects.active().filter(run__in=queue.runs.all(), name__in=names, source="human")
-    for sample, name, author, value in labels.values_list("sample", "name", "author", "value"):
+    for sample, name, author, value in labels.filter(name__in=names).values_list("sample", "name", "author", "value"):
         entry = by_sample.get(sample)
         if entry and author in done[entry.item.pk]:
             entry.answers.setdefault(name, {})[author] = value
-    decisions = ItemDecision.objects.filter(item__queue=queue)
     by_item = {entry.item.pk: entry for entry in by_sample.values()}
     for item, name, value in decisions.values_list("item", "name", "value"):
         if item in by_item:

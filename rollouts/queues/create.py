@@ -17,12 +17,12 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.labels import DEFAULT_RUBRIC, RubricVersion, load_rubric, read_rubric
-from rollouts.lib import parse_integer, parse_text
+from rollouts.lib import parse_boolean, parse_integer, parse_text
 from rollouts.live import notify_topics
-from rollouts.models import Label, Membership, Project, Queue, QueueItem, QueueSlot, QueueStep, Run, Step
+from rollouts.models import Label, Membership, Project, Queue, QueueItem, QueueSlot, QueueStep, Run, Sample, Step
 from rollouts.projects import record_audit_entry
 from rollouts.query import parse_query
-from rollouts.queues.draw import Draw, DrawnItem, draw_items
+from rollouts.queues.draw import Draw, DrawnItem, TooManyItemsError, draw_items, find_candidates
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -38,6 +38,7 @@ MAX_NAME_CHARS: Final = 80
 MAX_USER_NAME_CHARS: Final = 150
 MAX_SEED: Final = 2**31 - 1
 INSERTED_ROWS: Final = 500
+STEPS_PER_DRAW: Final = 50  # of a queue that grows
 MAX_DUMP_DELAY: Final = timedelta(minutes=15)  # after the end of a run its last dumps may still be on their way
 MAX_PAUSE: Final = timedelta(days=7)  # a run without an end and without any update for so long does not go on
 REVIEW_ROLES: Final = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
@@ -75,8 +76,8 @@ def build_queue(project: Project, by: User, settings: Mapping[str, Any]) -> tupl
     queue.count = parse_integer(settings.get("count"), "count", minimum=1, maximum=MAX_ITEMS)
     seed = parse_integer(settings.get("seed"), "seed", minimum=0, maximum=MAX_SEED)
     queue.seed = 1 if seed is None else seed
-    queue.grows = bool(settings.get("grows"))
-    queue.is_blind = bool(settings.get("is_blind"))
+    queue.grows = parse_boolean(settings.get("grows") or False, "grows")
+    queue.is_blind = parse_boolean(settings.get("is_blind") or False, "is_blind")
     queue.questions = parse_question_keys(settings.get("questions"), rubric)
     reviewers = parse_integer(
         settings.get("num_reviewers_per_item"), "num_reviewers_per_item", minimum=1, maximum=MAX_REVIEWERS
@@ -238,7 +239,10 @@ def load_queue_rubric(queue: Queue) -> RubricVersion:
 
 
 def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int, dict[str, Any]]]) -> int:
-    """Adds the items of a draw, in its order, and known items at random places. Returns how many were added."""
+    """Adds the items of a draw, in its order, and known items at random places. Returns how many were added. The caller
+    has locked the project, as retention does: samples that it has dropped since the draw are left out."""
+    drawn_samples = [item.sample for item in draw.items]
+    remaining = set(Sample.objects.filter(pk__among=drawn_samples).values_list("pk", flat=True))
     items = [
         QueueItem(
             queue=queue, run=run, sample=item.sample, step_id=item.step_id, stratum=item.stratum,
@@ -246,6 +250,7 @@ def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int,
             gold=gold[item.sample][1] if item.sample in gold else None,
         )
         for item in draw.items
+        if item.sample in remaining
     ]  # fmt: skip
     chance = random.Random(queue.seed)
     drawn = {item.sample for item in items}
@@ -291,19 +296,39 @@ def extend_queue(queue: Queue) -> int:
     for run in queue.runs.filter(deleted_at=None):
         done = set(queue.drawn_steps.filter(step__run=run).values_list("step", flat=True))
         steps = [pk for pk in find_complete_steps(run) if pk not in done]
-        room = MAX_ITEMS - queue.items.count()
-        if not steps or room <= 0:
-            continue
-        draw = draw_items(queue, {run: steps}, reader=queue.created_by.pk, limit=MAX_ITEMS)[run]
-        draw.items = draw.items[:room]
-        draw.by_step.update(dict.fromkeys(steps, 0))
-        with transaction.atomic():
-            locked = Queue.objects.select_for_update(no_key=True).get(pk=queue.pk)
-            if not locked.drawn_steps.filter(step__in=steps).exists():  # else another worker has drawn from them
-                added += store_draw(queue, run, draw, {})
+        for start in range(0, len(steps), STEPS_PER_DRAW):
+            added += extend_by_steps(queue, run, steps[start : start + STEPS_PER_DRAW])
     if added:
         notify_topics("queues")
     return added
+
+
+def extend_by_steps(queue: Queue, run: Run, steps: Sequence[int]) -> int:
+    """Draws from these steps as far as the queue has room. The items of a step do not depend on other steps, see
+    `check_selection`. A step whose items do not fit is noted as drawn, without items."""
+    assert queue.created_by is not None
+    room = MAX_ITEMS - queue.items.count()
+    try:
+        draw = draw_items(queue, {run: steps}, reader=queue.created_by.pk, limit=room)[run]
+    except TooManyItemsError:
+        if len(steps) > 1:
+            half = len(steps) // 2
+            return sum(extend_by_steps(queue, run, part) for part in (steps[:half], steps[half:]))
+        matched = sum(1 for _candidate in find_candidates(queue, run, queue.created_by.pk, frozenset(steps)))
+        draw = Draw(by_step=Counter({steps[0]: matched}))
+    draw.by_step.update(dict.fromkeys(steps, 0))  # also steps without a match are done
+    with transaction.atomic():
+        Project.objects.lock(queue.project)
+        locked = Queue.objects.select_for_update(no_key=True).get(pk=queue.pk)
+        if locked.drawn_steps.filter(step__in=steps).exists():  # another worker has drawn from them
+            return 0
+        return store_draw(queue, run, draw, {})
+
+
+def count_steps_without_room(queue: Queue) -> int:
+    """Returns how many later steps have no items, because they did not fit into the queue."""
+    room = MAX_ITEMS - queue.items.count()
+    return queue.drawn_steps.filter(drawn=0, matched__gt=room).count() if queue.grows else 0
 
 
 def has_growing_queues() -> bool:

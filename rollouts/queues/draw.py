@@ -28,6 +28,10 @@ NAMED_STEPS: Final = ("eval", "feed_index")  # splits and kinds that a run has n
 COLUMNS: Final = ("pk", "step", "data_source", "group", "score", "chars", "final", "dump", "ordinal")
 
 
+class TooManyItemsError(InvalidInputError):
+    """More items would be drawn than the queue may have."""
+
+
 class Candidate(NamedTuple):
     """A sample, or a group with its first sample, its mean score and its mean length in characters."""
 
@@ -95,9 +99,9 @@ def draw_items(queue: Queue, runs: Mapping[Run, Collection[int] | None], *, read
     return draws
 
 
-def build_limit_error(limit: int) -> InvalidInputError:
+def build_limit_error(limit: int) -> TooManyItemsError:
     message = f"The query matches more than {limit:,} items. Narrow it, or draw a number of them."
-    return InvalidInputError(message, "count")
+    return TooManyItemsError(message, "count")
 
 
 def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int] | None) -> Iterator[Candidate]:

@@ -50,7 +50,10 @@ def find_pending_samples(
         find_samples(**scope, q=q)  # a key that no sample has is an error here; below, a step may lack it
     started = monotonic()
     steps = list_steps(scope, place)
-    for at, step in enumerate(steps):
+    for at, pk in enumerate(steps):
+        step = Step.objects.select_related("attempt").filter(pk=pk).first()
+        if step is None:  # deleted a moment ago
+            continue
         end = pages.read_step(step, place if place and place[0] == step.pk else None)
         if end:
             return pages.finish(end)
@@ -75,8 +78,8 @@ def find_cursor_step(run: Run, cursor: str) -> Step | None:
     return Step.objects.filter(run=run, pk=place[0]).first() if place else None
 
 
-def list_steps(scope: dict[str, Any], place: Cursor | None) -> list[Step]:
-    """Returns the steps of the scope from the cursor on. A step that is gone ends nothing: the order is that of ids."""
+def list_steps(scope: dict[str, Any], place: Cursor | None) -> list[int]:
+    """Returns the ids of the steps of the scope from the cursor on, in their order: a step that is gone ends nothing."""
     fields = {name: scope[name] for name in ("split", "step", "step_kind") if scope.get(name) not in (None, "")}
     run: Run = scope["run"]
     steps = Step.objects.filter(run=run, samples__gt=0, **fields)
@@ -87,7 +90,7 @@ def list_steps(scope: dict[str, Any], place: Cursor | None) -> list[Step]:
         steps = steps.filter(attempt__key=attempt)
     if place:
         steps = steps.filter(pk__gte=place[0])
-    return list(steps.select_related("attempt").order_by("pk"))
+    return list(steps.order_by("pk").values_list("pk", flat=True))
 
 
 @dataclass

@@ -79,8 +79,7 @@ def apply_policy(policy: RetentionPolicy, max_seconds: float | None = MAX_SECOND
     rows = RetentionPolicy.objects.filter(pk=policy.pk)
     if not rows.filter(Q(lease_until=None) | has_passed("lease_until", LEASE)).update(lease_until=now + LEASE):
         return 0
-    deadline = monotonic() + max_seconds if max_seconds is not None else float("inf")
-    portion = Portion(policy, deadline)
+    portion = Portion(policy, max_seconds)
     try:
         policy.refresh_from_db()
         if portion.run():
@@ -95,8 +94,9 @@ def apply_policy(policy: RetentionPolicy, max_seconds: float | None = MAX_SECOND
 class Portion:
     """The work of one call on one policy."""
 
-    def __init__(self, policy: RetentionPolicy, deadline: float) -> None:
-        self.policy, self.deadline = policy, deadline
+    def __init__(self, policy: RetentionPolicy, max_seconds: float | None) -> None:
+        self.policy, self.max_seconds = policy, float("inf") if max_seconds is None else max_seconds
+        self.deadline: float | None = None
         self.dropped = self.done = self.failures = 0
         self.changed_runs: set[int] = set()
 
@@ -105,8 +105,11 @@ class Portion:
         return self.drop_samples() and self.drop_raw_bytes() and self.remove_unused_rows()
 
     def is_over(self) -> bool:
-        """At least one piece of work is done in each portion. Renews the lease."""
+        """At least one piece of work is done in each portion. Renews the lease. The time begins with the first piece:
+        the limits of a project with many steps take as long as a portion."""
         self.done += 1
+        if self.deadline is None:
+            self.deadline = monotonic() + self.max_seconds
         if self.done > 1 and monotonic() >= self.deadline:
             return True
         RetentionPolicy.objects.filter(pk=self.policy.pk).update(lease_until=timezone.now() + LEASE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
 from django.db.models import F
 from django.utils import timezone
@@ -15,18 +16,24 @@ from rollouts.retention.selection import Limits, find_last_steps
 from rollouts.retention.sizes import StepSizes
 
 Rule = RetentionPolicy.Rule
+# What a decision about a step needs.
+STEP_FIELDS: Final = (
+    "run__uid", "run__name", "run__tags", "attempt_id", "split", "step_kind", "step", "samples", "dropped",
+    "created_at",
+)  # fmt: skip
 
 
 def find_steps(project: Project) -> StepQuerySet:
-    """Steps with samples of the runs that are not in the trash."""
+    """Steps with samples of the runs that are not in the trash, with the fields of a decision only: the configuration of a
+    run would take more memory than its steps."""
     steps: StepQuerySet = Step.objects.filter(run__project=project, run__deleted_at=None, samples__gt=F("dropped"))
-    return steps.select_related("run")
+    return steps.select_related("run").only(*STEP_FIELDS)
 
 
 def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSizes | None = None) -> Limits:
     """`sizes` are needed if the policy has a limit of bytes."""
     now = timezone.now()
-    steps = find_steps(policy.project).filter(split="train").select_related("attempt")
+    steps = find_steps(policy.project).filter(split="train")
     training = list(steps.order_by("run", "step_kind", "-attempt__number", "-step"))
     over: dict[int, str] = {}
     if policy.max_bytes and sizes:

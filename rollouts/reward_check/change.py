@@ -18,6 +18,7 @@ from rollouts.metrics import sum_properties
 from rollouts.models import Run, Step
 from rollouts.query import name_correctness_rules
 from rollouts.reward_check.check import RewardReport, build_report, compare_reports
+from rollouts.reward_check.draws import QueryMatches
 from rollouts.reward_check.labelled import (
     KINDS,
     QuestionLabels,
@@ -85,11 +86,12 @@ def compare_reward_rates(first: RewardReport, second: RewardReport) -> list[Rate
 
 def iter_label_rates(selection: Selection) -> Iterator[Rate]:
     """Yields the share of each answer to each question that people answered on one of both sides."""
+    matches = QueryMatches()
     for question in load_rubric(selection.run.project).questions:
         if is_review(question) or question.kind not in (*KINDS, "choices"):
             continue
         first, second = (
-            measure_answers(load_question_labels(side.run, question, side.steps))
+            measure_answers(load_question_labels(side.run, question, side.steps, matches))
             for side in (selection, selection.second)
         )
         for value, title in list_answers(question):

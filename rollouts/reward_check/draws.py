@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Max, Min, QuerySet
 
-from rollouts.errors import InvalidInputError
-from rollouts.models import QueueItem, QueueStep, Run
+from rollouts.errors import InvalidInputError, QueryLimitError
+from rollouts.models import Queue, QueueItem, QueueStep, Run
 from rollouts.query import find_samples, is_changeable_term, parse_query
 
 Domain = tuple[int, frozenset[int]]  # a step, and the queues that could draw from the same samples of it
@@ -60,8 +60,40 @@ class Draws:
         ]
 
 
-def load_draws(run: Run, items: QuerySet[QueueItem]) -> Draws:
-    """Returns the draws of these items of queues whose items are samples. Raises StorageUnavailableError."""
+class QueryMatches:
+    """Which drawn samples of a run the queries of queues find today. Asks each query once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], frozenset[str]] = {}
+
+    def find(self, run: Run, q: str) -> frozenset[str]:
+        """Returns the ids. None if the query asks for what has changed since the draw, such as labels: what it would
+        have found then is unknown. Raises QueryLimitError and StorageUnavailableError."""
+        key = run.pk, q
+        if key not in self._found:
+            self._found[key] = find_drawn_matches(run, q)
+        return self._found[key]
+
+
+def find_drawn_matches(run: Run, q: str) -> frozenset[str]:
+    drawn = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
+    steps = drawn.aggregate(first=Min("step__step"), last=Max("step__step"))
+    narrowed = f"({q}) step:{steps['first']}..{steps['last']}" if q else ""
+    try:
+        if any(map(is_changeable_term, parse_query(q).leaves)):
+            return frozenset()
+        found = find_samples(run, q=narrowed, may_lack_keys=True).samples
+    except QueryLimitError:
+        raise
+    except InvalidInputError:  # the project has changed since the draw
+        return frozenset()
+    ids: QuerySet[Any, str] = found.order_by().filter(pk__in=drawn.values("sample")).values_list("pk", flat=True)
+    return frozenset(ids)
+
+
+def load_draws(run: Run, items: QuerySet[QueueItem], matches: QueryMatches) -> Draws:
+    """Returns the draws of these items of queues whose items are samples. Raises QueryLimitError and
+    StorageUnavailableError."""
     drawn: Counter[str] = Counter()
     by_sample: dict[str, list[Draw]] = {}
     steps: dict[str, int] = {}
@@ -77,7 +109,8 @@ def load_draws(run: Run, items: QuerySet[QueueItem]) -> Draws:
             drawn_steps[queue].add(step)
     for queue, step in QueueStep.objects.filter(queue__in=queues, step__run=run).values_list("queue", "step"):
         drawn_steps[queue].add(step)
-    matching = {q: find_matching(run, q, steps) for q in set(queues.values())} if len(set(queues.values())) > 1 else {}
+    queries = set(queues.values())
+    matching = {q: matches.find(run, q) for q in queries} if len(queries) > 1 else {}
     domains: dict[str, Domain] = {}
     for sample, draws in by_sample.items():
         step, drawn_by = steps[sample], {queues[draw.queue] for draw in draws}
@@ -88,16 +121,3 @@ def load_draws(run: Run, items: QuerySet[QueueItem]) -> Draws:
         )
         domains[sample] = (step, frozenset(could_draw))
     return Draws(by_sample, drawn, domains)
-
-
-def find_matching(run: Run, q: str, samples: Collection[str]) -> set[str]:
-    """Returns those of the samples that the query finds. None if it asks for what has changed since the draw, such as
-    labels: what it would have found then is unknown."""
-    try:
-        if any(map(is_changeable_term, parse_query(q).leaves)):
-            return set()
-        found = find_samples(run, q=q, may_lack_keys=True).samples
-    except InvalidInputError:  # the project has changed since the draw
-        return set()
-    ids: QuerySet[Any, str] = found.order_by().filter(pk__among=list(samples)).values_list("pk", flat=True)
-    return set(ids)

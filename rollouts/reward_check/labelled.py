@@ -16,7 +16,7 @@ from rollouts.agreement import Answer, LabelledSamples
 from rollouts.errors import InvalidInputError
 from rollouts.labels import REVIEW_QUESTION, Question, load_rubric
 from rollouts.models import ItemDecision, Label, LabelQuerySet, Project, Queue, QueueItem, QueueSlot, Run, Sample
-from rollouts.reward_check.draws import Draws, load_draws
+from rollouts.reward_check.draws import Draws, QueryMatches, load_draws
 
 KINDS: Final = ("choice", "yes-no", "rating")
 
@@ -116,10 +116,14 @@ class QuestionLabels:
         """Returns {option: {sample: whether it has it}} of a question with several choices, each on its own."""
         keys = [option.key for option in self.question.options]
         result = {}
-        for option, answers in agreement.split_choices(self.answers, keys).items():
-            decisions = {
-                sample: option in value for sample, value in self.decisions.items() if isinstance(value, list | tuple)
-            }
+        said = [answer for answer in self.answers if self.question.accepts(answer.value)]
+        decided = {
+            sample: [value] if isinstance(value, str) else value  # of an earlier version with a single choice
+            for sample, value in self.decisions.items()
+            if self.question.accepts(value)
+        }
+        for option, answers in agreement.split_choices(said, keys).items():
+            decisions = {sample: option in values for sample, values in decided.items()}
             values = agreement.decide_values(answers, "yes-no", decisions)
             result[option] = {str(sample): bool(value) for sample, value in values.items()}
         return result
@@ -148,15 +152,20 @@ def decide_answers(
     return agreement.decide_values(said, question.kind, decided)
 
 
-def load_labelled_run(run: Run, asked: RewardQuestion, steps: StepRange | None = None) -> LabelledRun:
+def load_labelled_run(
+    run: Run, asked: RewardQuestion, steps: StepRange | None = None, matches: QueryMatches | None = None
+) -> LabelledRun:
     """Returns the current samples with a human label that counts, of all steps or of this range."""
-    labels = load_question_labels(run, asked.question, steps)
+    labels = load_question_labels(run, asked.question, steps, matches)
     said = labels.decide()
     rows, samples = labels.select({sample: answer in asked.good for sample, answer in said.items()})
     return LabelledRun(samples, rows, said, labels.outdated)
 
 
-def load_question_labels(run: Run, question: Question, steps: StepRange | None = None) -> QuestionLabels:
+def load_question_labels(
+    run: Run, question: Question, steps: StepRange | None = None, matches: QueryMatches | None = None
+) -> QuestionLabels:
+    """`matches` may be shared by several calls. Raises QueryLimitError and StorageUnavailableError."""
     name = question.key
     labels = Label.objects.active().filter(run=run)
     given = labels.filter(name=name, source="human").values_list("sample", "author", "value")
@@ -172,7 +181,7 @@ def load_question_labels(run: Run, question: Question, steps: StepRange | None =
     found = list(rows.select_related("step").order_by("step__step", "pk"))
     shown = {row.pk for row in found}
     outdated = sum(answer.item in shown and not question.accepts(answer.value) for answer in said)
-    draws = load_draws(run, find_drawn_items(run, name, steps))
+    draws = load_draws(run, find_drawn_items(run, name, steps), matches or QueryMatches())
     return QuestionLabels(question, found, answers, decisions, draws, outdated)
 
 

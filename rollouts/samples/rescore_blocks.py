@@ -133,9 +133,10 @@ def restore_numbers(step: Step) -> None:
 
 
 def compute_means(step: Step, rescore: Rescore) -> None:
-    """Writes the means of a re-score at the step, each trajectory once. If samples of the step were dropped, they stay
-    those of all samples."""
-    if step.dropped and rescore.key in (step.rescores or {}):
+    """Writes the means of a re-score at the step, each trajectory once. If samples were dropped since the re-score was
+    made, they stay those of all samples."""
+    is_older = step.dropped_at is not None and rescore.created_at < step.dropped_at
+    if step.dropped and is_older and rescore.key in (step.rescores or {}):
         return
     columns = {f"mean{at}": build_rescore_column(key) for at, key in enumerate(rescore.list_columns().values())}
     samples = Sample.objects.visible().filter(step=step, final=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rollouts.backup.database import copy_sqlite_file
+
 SCRIPT = """
 import json, sys
 from dashboard import settings
-print(json.dumps([getattr(settings, name) for name in sys.argv[1:]]))
+print(json.dumps([getattr(settings, name) for name in sys.argv[1:]], default=str))
 """
 NAMES = ("SESSION_COOKIE_AGE", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE")
 
@@ -60,3 +63,18 @@ def test_https_pages_have_the_header_and_http_pages_do_not(settings: object) -> 
     settings.SECURE_HSTS_SECONDS = 600  # type: ignore[attr-defined]
     assert Client().get("/sign-in/", secure=True).headers["Strict-Transport-Security"] == "max-age=600"
     assert "Strict-Transport-Security" not in Client().get("/sign-in/").headers
+
+
+@pytest.mark.parametrize("name", ["exp#2", "why?", "100%41", "a b"])
+def test_the_database_is_in_the_data_folder_whatever_its_name(tmp_path: Path, name: str) -> None:
+    [databases] = read_settings(tmp_path / name, "DATABASES", DATABASE_URL="")
+    assert databases["default"]["NAME"] == str(tmp_path / name / "db.sqlite3")
+    source = tmp_path / name / "db.sqlite3"
+    source.parent.mkdir(exist_ok=True)
+    with sqlite3.connect(source) as made:
+        made.execute("CREATE TABLE a (b)")
+    made.close()
+    copy_sqlite_file(source, tmp_path / "copy.sqlite3")
+    copy = sqlite3.connect(tmp_path / "copy.sqlite3")
+    assert copy.execute("SELECT name FROM sqlite_master").fetchall() == [("a",)]
+    copy.close()

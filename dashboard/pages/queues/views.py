@@ -120,6 +120,7 @@ def build_queue_context(request: HttpRequest, queue: Queue, **more: Any) -> dict
         "draw": name_choice(queue.selection),
         "drawn_from": name_choice(queue.per),
         "people": queues.load_people_progress(queue),
+        "steps_without_room": queues.count_steps_without_room(queue),
         "ends_at": queues.forecast_end(queue, progress, timezone.now()),
         "members": [(name, name in chosen, name in cannot_answer) for name in (*names, *former)],
         "may_answer": queue.accepts(common.get_signed_in_user(request)),

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.labels import save_rubric
-from rollouts.models import Label, Project, Queue, Run, Sample
+from rollouts.labels import Answer, save_rubric, store_labels
+from rollouts.models import Label, Project, Queue, QueueItem, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
@@ -229,3 +229,44 @@ def test_answers_that_no_database_stores_are_no_error_of_the_server(
 def test_odd_people_are_refused(lead: ApiClient, run: Run, name: str, value: Any) -> None:
     response = lead("PATCH", f"queues/{create(lead, run)}/", {name: value})
     assert response.status_code == 400 and response.json()["error"]["field"] == name
+
+
+def test_the_same_answers_again_keep_what_the_person_said_elsewhere(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    queue = create(lead, run)
+    rated = [Answer(sample, "quality", 4) for sample in Sample.objects.values_list("pk", flat=True)]
+    store_labels(run, User.objects.get(username="ann"), rated)
+    item = ann("POST", f"queues/{queue}/next/").json()["item"]
+    labels = Label.objects.active().filter(sample=QueueItem.objects.get(pk=item["id"]).sample)
+    path, body = f"queues/{queue}/items/{item['id']}/answers/", {"answers": {"correct": {"value": True}}}
+    for _try in range(2):
+        assert ann("PUT", path, body).status_code == 200
+        assert set(labels.values_list("name", flat=True)) == {"correct", "quality"}
+    assert ann("PUT", path, {**body, "shown": True}).status_code == 200
+    assert set(labels.values_list("name", flat=True)) == {"correct"}
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"), [("false", False), ("0", False), (False, False), (None, False), ("1", True)]
+)
+def test_a_switch_of_a_queue_is_what_it_says(lead: ApiClient, run: Run, value: Any, stored: bool) -> None:
+    queue = Queue.objects.get(pk=create(lead, run, is_blind=value, grows=value))
+    assert (queue.is_blind, queue.grows) == (stored, stored)
+
+
+def test_a_switch_that_is_neither_true_nor_false_is_refused(lead: ApiClient, run: Run) -> None:
+    body = {"project": "math", "name": "check", "runs": [run.uid], "is_blind": "maybe"}
+    refused = lead("POST", "queues/", body)
+    assert (refused.status_code, refused.json()["error"]["field"]) == (400, "is_blind")
+
+
+def test_a_page_of_items_reads_the_answers_of_its_items_only(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    queue = create(lead, run)
+    for _item in range(4):
+        item = ann("POST", f"queues/{queue}/next/").json()["item"]
+        ann("PUT", f"queues/{queue}/items/{item['id']}/answers/", {"answers": {"correct": {"value": True}}})
+    with CaptureQueriesContext(connection) as made:
+        [row] = lead("GET", f"queues/{queue}/items/?page_size=1&page=3").json()["results"]
+    assert row["answers"]["correct"] == {"ann": True}
+    others = set(QueueItem.objects.exclude(pk=row["id"]).values_list("sample", flat=True))
+    asked = " ".join(query["sql"] for query in made if "rollouts_flag" in query["sql"])
+    assert row["sample"] in asked and not any(sample in asked for sample in others)

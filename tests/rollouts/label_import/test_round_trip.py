@@ -159,3 +159,15 @@ def test_exports_of_earlier_versions_are_read(server: Project, other: Project) -
     messages = {problem.kind: problem.message for problem in named.problems}
     assert len(named.problems) == 2 and "2 samples match" in messages["ambiguous"]
     assert "names a sample that is not in the group" in messages["unmatched"]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "no such sample"])
+def test_a_name_that_no_database_stores_costs_only_its_row(server: Project, name: str) -> None:
+    run = server.runs.get()
+    twin, best = find(run, "twin", index=2), find(run, "best")
+    rows = [
+        {"sample": twin, "name": "better-than", "value": [name]},
+        {"sample": best, "name": "correct", "value": False},
+    ]
+    result = bring(server, rows)
+    assert [problem.kind for problem in result.problems] == ["unmatched"] and result.labels["new"] == 1

@@ -179,9 +179,9 @@ def test_hundreds_take_as_many_queries_as_a_few(
     save_rubric(project, owner, ROWS)
     run = filled(builders.run(project))
     every = samples(run)
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         store_labels(run, mate, [Answer(every[0], "correct", True), Answer(every[0], "quality", 3)])
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         store_labels(run, mate, [Answer(pk, "note", f"note of {pk}") for pk in every])
 
 
@@ -231,3 +231,13 @@ def test_a_rubric_has_versions_and_an_outdated_edit_is_refused(project: Project,
     assert (load_rubric(project).guidelines, len(load_rubric(project, 1).questions)) == ("two", len(ROWS))
     with pytest.raises(NotFoundError, match="no version 9"):
         load_rubric(project, 9)
+
+
+def test_a_sample_that_is_dropped_before_the_lock_gets_no_label(
+    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = samples(run)[0]
+    monkeypatch.setattr(store_module, "lock_steps", lambda _steps: Sample.objects.filter(pk=first).delete())
+    with pytest.raises(NotFoundError):
+        store_labels(run, mate, [Answer(first, "correct", True)])
+    assert not Label.objects.filter(sample=first).exists()

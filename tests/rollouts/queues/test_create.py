@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,6 +14,7 @@ from rollouts import queues
 from rollouts.errors import ConflictError, InvalidInputError
 from rollouts.labels import Answer, store_labels
 from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample, Step
+from rollouts.queues import create as create_module
 from tests.rollouts.queues.conftest import create
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -106,6 +108,34 @@ def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: U
     queues.close_queue(queue, lead)
     push(run, [{"response": "y", "group": "c", "score": 0.0}], step=5)
     assert queues.extend_growing_queues() == 0
+
+
+def test_a_growing_queue_that_fell_behind_takes_the_steps_that_fit(
+    run: Run, lead: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = create(run, lead, grows=True)  # 8 items of each of two steps
+    for step, count in ((4, 5), (5, 2), (6, 1)):
+        push(run, [{"response": f"{step} {n}", "score": 0.0} for n in range(count)], step=step)
+    monkeypatch.setattr(create_module, "MAX_ITEMS", 16 + 8 + 3)
+    assert queues.count_steps_without_room(queue) == 0
+    assert queues.extend_growing_queues() == 8 + 2
+    assert [item.step.step for item in list_items(queue)][16:] == [3] * 8 + [5] * 2
+    assert queues.count_steps_without_room(queue) == 1, "the page says that the queue is full"
+    assert queues.extend_growing_queues() == 0
+
+
+def test_samples_that_are_dropped_between_the_draw_and_the_lock_are_no_items(
+    run: Run, lead: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = create_module.draw_from_runs
+
+    def draw_and_drop(*args: Any) -> Any:
+        found = draw(*args)
+        Sample.objects.filter(step__step=1, group="a").delete()
+        return found
+
+    monkeypatch.setattr(create_module, "draw_from_runs", draw_and_drop)
+    assert create(run, lead, q="step:1").items.count() == 4
 
 
 def test_the_newest_step_is_of_its_split_and_kind(run: Run, lead: User) -> None:

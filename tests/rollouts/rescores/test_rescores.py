@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rollouts import rescores
 from rollouts.errors import ConflictError, InvalidInputError
@@ -240,3 +241,19 @@ def test_the_comparison_has_each_data_source(run: Run, owner: User) -> None:
     assert [sample.ordinal for sample in result.examples] == [1, 2]
     numbers = SCORES[:4] + SCORES[5:], [value for value in NEW if value is not None]
     assert total.correlation == pytest.approx(float(np.corrcoef(*numbers)[0, 1]))
+
+
+def test_the_mean_of_a_thinned_step_is_that_of_all_results_that_arrived(run: Run, owner: User) -> None:
+    """The results arrive in several requests. Only a re-score from before the drop keeps its mean."""
+    before = start(run, owner, name="before")
+    fill(before)
+    step = Step.objects.get(step=1)
+    mean = step.rescores[before.key]
+    Step.objects.filter(pk=step.pk).update(dropped=2, dropped_at=timezone.now())
+    after = start(run, owner, name="after")
+    samples = list(Sample.objects.filter(step=step).order_by("ordinal").values_list("pk", flat=True))
+    for rescore in (before, after):
+        for at, value in enumerate((1.0, 0.0, 0.0, 0.0)):
+            rescores.save_results(rescore, {samples[at]: RescoreResult(value)})
+    step.refresh_from_db()
+    assert step.rescores[before.key] == mean and step.rescores[after.key] == 0.25

@@ -6,10 +6,13 @@ import errno
 import json
 from datetime import timedelta
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from rollouts.findings import add_query_evidence, add_sample_evidence, create_finding
@@ -319,3 +322,24 @@ def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: Use
     dump.refresh_from_db()
     assert dump.raw_dropped_at is None and dump.raw_kept_at
     assert build_report(policy)["totals"]["kept"]["not-verified"] == 32
+
+
+def test_a_pass_loads_no_configuration_and_its_time_begins_after_the_limits(
+    trained: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = update_policy(trained.project, owner, {"train": "every", "every": 2, "after_days": 1})
+    find_limits = passes.find_limits
+
+    def find_slowly(*args: Any) -> Any:
+        sleep(0.3)
+        return find_limits(*args)
+
+    monkeypatch.setattr(passes, "find_limits", find_slowly)
+    monkeypatch.setattr(passes, "drop_step_samples", lambda *_: 0)
+    with CaptureQueriesContext(connection) as made:
+        apply_policy(policy, 0.25)
+        build_report(policy)
+    policy.refresh_from_db()
+    assert policy.cursor == 0 and policy.finished_at, "all steps were checked"
+    asked = [query["sql"] for query in made if 'FROM "rollouts_step"' in query["sql"]]
+    assert asked and not any('"rollouts_run"."config"' in sql for sql in asked)

@@ -29,8 +29,12 @@ class QueueItems(ApiView):
         if queue.unit == Queue.Unit.GROUP:
             groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue)}
             return self.paginate(rows, lambda item: serialize_group_item(item, groups.get(item.pk), queue))
-        answered = {entry.item.pk: entry for entry in queues.load_answers(queue)}
-        return self.paginate(rows, lambda item: serialize_item(item, answered.get(item.pk)))
+
+        def serialize_page(page: list[QueueItem]) -> list[dict[str, Any]]:
+            answered = {entry.item.pk: entry for entry in queues.load_answers(queue, page)}
+            return [serialize_item(item, answered.get(item.pk)) for item in page]
+
+        return self.paginate_together(rows, serialize_page)
 
 
 class NextItem(ApiView):
@@ -69,6 +73,7 @@ class ItemAnswers(ApiView):
             "rationale": "With `order`: why.",
             "version": "For a group: that of the item. Numbers of another version are refused, since they mean others.",
             "seconds": "How long you had the item open.",
+            "shown": "true: `entered` of the answered item was loaded before. Then what is missing here is withdrawn.",
             "draft": "true: keep the answers without completing the item.",
         }
     }
@@ -99,7 +104,7 @@ class ItemAnswers(ApiView):
         if data.boolean("draft"):
             queues.save_draft(row, self.user, answers)
             return Response({"item": row.pk, "done": False})
-        queues.submit_answers(row, self.user, answers, seconds=seconds)
+        queues.submit_answers(row, self.user, answers, seconds=seconds, was_shown=data.boolean("shown"))
         return Response({"item": row.pk, "done": True})
 
 

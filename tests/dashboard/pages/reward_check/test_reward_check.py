@@ -12,10 +12,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
+from rollouts.errors import QueryLimitError
 from rollouts.exports.signals import load_decisions
 from rollouts.labels import Answer, load_rubric, save_rubric, store_labels
 from rollouts.models import EvidenceItem, Project, QueueItem, Run, Sample
 from rollouts.query import find_samples
+from rollouts.reward_check import draws
 from rollouts.reward_check.labelled import load_question_labels
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
@@ -323,3 +325,46 @@ def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(pro
     assert refused.status_code == 400 and "than" in refused.content.decode()
     after.delete()
     assert client.get(f"/findings/{item.finding_id}/").status_code == 200
+
+
+def test_a_search_that_used_its_time_is_an_error_and_no_other_number(
+    project: Project, lead: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fill(project, "hack", 10)
+    answer_all(run, lead, seed=1)
+    answer_all(run, lead, seed=2, q='"right"')
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise QueryLimitError("The search used its 20 seconds.")
+
+    monkeypatch.setattr(draws, "find_samples", stop)
+    answer = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "query_limit")
+
+
+def test_a_comparison_asks_each_query_of_its_queues_a_few_times(
+    project: Project, lead: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_rubric(project, lead, [{**QUESTIONS[0], "key": key} for key in ("correct", "clear", "short", "kind")])
+    run = fill(project, "hack", 10)
+    answer_all(run, lead, seed=1)
+    answer_all(run, lead, seed=2, q='"right"')
+    asked: list[str] = []
+    search = draws.find_samples
+    monkeypatch.setattr(draws, "find_samples", lambda run, q, **more: asked.append(q) or search(run, q=q, **more))
+    client = Client()
+    client.force_login(lead)
+    assert client.get(f"/runs/{run.uid}/reward-check/?question=correct&steps=1&than=2").status_code == 200
+    assert asked.count('("right") step:1..2') == 3 and set(asked) == {"", '("right") step:1..2'}
+
+
+def test_answers_to_options_that_are_gone_are_not_no(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    samples = list(Sample.objects.filter(step__run=run).order_by("pk").values_list("pk", flat=True)[:30])
+    for options, answered, value in (("ab", samples[:10], "a"), ("cd", samples[10:], "c")):
+        rows = [{"key": key, "title": key} for key in options]
+        save_rubric(project, lead, [{"key": "faults", "title": "Faults", "kind": "choices", "options": rows}])
+        store_labels(run, lead, [Answer(sample, "faults", [value]) for sample in answered])
+    [question] = load_rubric(project).questions
+    found = load_question_labels(run, question).decide_options()["c"]
+    assert set(found) == set(samples[10:]) and all(found.values())

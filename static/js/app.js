@@ -1,6 +1,6 @@
 // The script of every page. Pages work without it. It adds shortcuts, live panels and navigation without a page load.
 import { startKeys } from "./common/key_queue.js";
-import "./common/ui.js";
+import { MISSING_PART, reportMissingPart } from "./common/ui.js";
 import "./common/shortcuts.js";
 import "./common/roving.js";
 import "./common/choice.js";
@@ -18,7 +18,13 @@ if (matchMedia("(max-width: 860px)").matches) {
 }
 const scripts = [];
 if (document.getElementById("compare")) scripts.push(import("./compare/compare.js"));
-if (document.querySelector("[data-charts]")) scripts.push(import("./run/charts/index.js"));
+const charts = document.querySelector("[data-charts]");
+if (charts) {
+  scripts.push(import("./run/charts/index.js").catch((error) => {
+    charts.textContent = MISSING_PART;
+    throw error;
+  }));
+}
 if (document.getElementById("result")) scripts.push(import("./step/query_box.js")); // a query that filters samples
 if (document.querySelector("[data-arrived]")) scripts.push(import("./step/newer_data.js"));
 if (document.querySelector("[data-history]")) scripts.push(import("./prompt/prompt.js"));
@@ -32,9 +38,10 @@ if (document.querySelector("[data-import-labels]")) scripts.push(import("./expor
 // The scripts that only some pages have run before this event.
 scripts.push(new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve)));
 // Without its script a key would follow a link instead.
-Promise.allSettled(scripts).then(() => {
+Promise.allSettled(scripts).then((results) => {
   startKeys();
   startLiveUpdates();
+  if (results.some(({ status }) => status === "rejected")) reportMissingPart();
 });
 
 // Rarely used, so loaded on the first use.
@@ -48,4 +55,4 @@ document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event
 });
 
 // What the page before could not save is sent from this one.
-if (Object.keys(sessionStorage).some((key) => key.startsWith("unsaved "))) import("./flags/outbox.js");
+if (Object.keys(sessionStorage).some((key) => key.startsWith("unsaved "))) import("./common/outbox.js");

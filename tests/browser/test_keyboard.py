@@ -183,3 +183,31 @@ def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
     theirs = person(mate).go(link.removeprefix(visit.site.url))
     assert (rows(theirs), selected(theirs)) == (seen, chosen) and len(seen) > 2
     expect(theirs.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
+
+
+def test_space_presses_what_is_announced_as_a_button(pressed: Page) -> None:
+    chip = pressed.locator(".chip[role=button]").first
+    chip.focus()
+    pressed.keyboard.press("Space")
+    expect(pressed.locator(".chip[role=button][aria-pressed=true]")).to_have_count(1)
+
+
+def test_a_sample_that_a_key_opens_is_named_for_screen_readers(pressed: Page) -> None:
+    status = pressed.locator("#sample-status")
+    expect(status).to_have_text("")
+    pressed.keyboard.press("j")
+    expect(status).to_contain_text("train step 2 · score")
+
+
+def test_a_script_that_does_not_arrive_is_an_error_that_says_what_to_do(
+    pressed: Page, visit: Visit, training: Training
+) -> None:
+    told = "could not be loaded. Reload the page"
+    for script in ("palette/palette.js", "run/charts/index.js"):
+        intercept(pressed, f"**/{script}", lambda route: route.abort())
+    pressed.keyboard.press("Control+k")
+    expect(pressed.locator(".toast")).to_contain_text(told)
+    expect(pressed.locator("#palette")).to_be_hidden()
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(page.locator("[data-charts]")).to_contain_text(told)
+    visit.forgive()

@@ -92,6 +92,15 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     expect(page.locator("#strip .strip-name")).to_contain_text("step 20")
 
 
+def test_the_table_of_metrics_keeps_what_is_open_while_values_arrive(visit: Visit, training: Training) -> None:
+    log(training, 1.0)
+    page = visit.go(f"/runs/{training.uid}/?show=table")
+    page.locator(".constants summary").click()
+    log(training, 1.0, steps=21)
+    expect(page.locator("tr[data-metric='actor/up'] td").first).to_have_text("21")
+    expect(page.locator(".constants dl")).to_be_visible()
+
+
 def test_a_chart_of_several_metrics_names_its_lines_and_draws_one_run(visit: Visit, training: Training) -> None:
     other = training.start_another("charts-several")
     log(training, 1.0)

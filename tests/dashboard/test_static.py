@@ -153,3 +153,17 @@ def test_the_indentation_of_templates_is_not_sent(client: Client) -> None:
     assert re.search("^ +<", source, re.MULTILINE)
     page = client.get("/no-such-page/").content.decode()
     assert "</html>" in page and not re.search("^ +<", page, re.MULTILINE)
+
+
+NO_SIGNS = str.maketrans({'"': "'", "<": " ", ">": " "})
+MARKUP_FILTERS = re.compile(r"\|(line|plain|code_spans)\b")  # their result may have elements
+
+
+def test_no_attribute_has_markup_in_its_value() -> None:
+    """A control character of a text would end the tag. Attributes use `printable`."""
+    found = []
+    for path in Path("templates").rglob("*.html"):
+        text = re.sub(r"\{[%{].*?[%}]\}", lambda tag: tag[0].translate(NO_SIGNS), path.read_text(), flags=re.DOTALL)
+        values = (value for tag in re.findall(r"<[a-z][^<>]*>", text) for value in re.findall(r'="([^"]*)"', tag))
+        found += [f"{path}: {value[:60]}" for value in values if MARKUP_FILTERS.search(value)]
+    assert not found

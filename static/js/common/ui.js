@@ -1,5 +1,6 @@
 // Relative times, clipboard, messages, help dialog, progress bar.
 import { fill, gettext } from "./i18n.js";
+import { dropKeys } from "./key_queue.js";
 import { PanelError, announceSignedOut, checkAnswer, countRequests } from "./panel.js";
 import { SIGNED_OUT } from "./post.js";
 
@@ -108,6 +109,15 @@ export function showMessage(text, time = 1600) {
 // Says why a panel could not be requested: what the server answered, or `unreachable` if it did not answer.
 export const showRequestError = (error, unreachable) =>
   showMessage(error instanceof PanelError ? error.message : unreachable, MESSAGE_OF_ERROR);
+
+// A script that is loaded on its first use does not arrive: the server is away, or has another version than the page.
+const NO_SCRIPT = /dynamically imported module|importing a module|module script failed|export named/i;
+export const MISSING_PART = gettext("A part of this page could not be loaded. Reload the page when the server is there.");
+export function reportMissingPart() {
+  dropKeys(); // they are for what is missing
+  showMessage(MISSING_PART, MESSAGE_OF_ERROR);
+}
+window.addEventListener("unhandledrejection", ({ reason }) => NO_SCRIPT.test(reason?.message) && reportMissingPart());
 
 // The answer to a form shows a secret once. A reload opens its page instead of sending the form again.
 const secret = document.querySelector(".secret[data-page]");

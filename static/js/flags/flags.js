@@ -1,6 +1,6 @@
 // Flagging: f opens the box, a digit saves with that reason and moves to the next sample, Enter focuses the comment, Esc
 // closes. If rows are selected, f flags all of them. u undoes.
-import { listUnsaved, save } from "./outbox.js";
+import { listUnsaved, save } from "../common/outbox.js";
 import { forget } from "../sample/prefetch.js";
 import { holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";

@@ -1,6 +1,7 @@
 // Ctrl+K or ⌘K opens the command palette, whose script is loaded then.
 import { holdKeys } from "../common/key_queue.js";
 import { isIgnored } from "../common/keyboard_layout.js";
+import { reportMissingPart } from "../common/ui.js";
 
 const dialog = document.getElementById("palette");
 const button = document.querySelector("[data-palette]");
@@ -8,7 +9,9 @@ const button = document.querySelector("[data-palette]");
 function open() {
   document.getElementById("palette-box").value = "";
   dialog.showModal();
-  holdKeys(import("./palette.js").then((palette) => palette.begin()), ({ key }) => key.length === 1 || key === "Escape");
+  const begun = import("./palette.js").then((palette) => palette.begin());
+  holdKeys(begun, ({ key }) => key.length === 1 || key === "Escape");
+  begun.catch(() => (dialog.close(), reportMissingPart()));
 }
 
 const isK = ({ key, code }) => key.toLowerCase() === "k" || (code === "KeyK" && key.codePointAt(0) > 0x24f);

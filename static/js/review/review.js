@@ -3,7 +3,7 @@ import { forget } from "../sample/prefetch.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { save } from "../flags/outbox.js";
+import { save } from "../common/outbox.js";
 import { isPaneLoading } from "../sample/pane.js";
 import { show } from "../sample/reader.js";
 

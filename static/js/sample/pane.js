@@ -61,7 +61,14 @@ function put(html, toTop) {
   if (toTop) pane.scrollTop = 0; // after the swap, this would cause a second layout
   pane.innerHTML = html;
   window.htmx.process(pane);
+  if (toTop) announce();
   document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
+}
+
+// Screen readers name the sample that a key has opened: the focus stays in the list.
+function announce() {
+  const status = document.getElementById("sample-status");
+  if (status) status.textContent = pane.querySelector("[data-chat]")?.dataset.chat ?? "";
 }
 
 // --- what the pane says -----------------------------------------------------------------------------------------------

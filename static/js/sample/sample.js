@@ -16,7 +16,11 @@ function setUpPane() {
 
 // One promise keeps the order of the calls: two imports of a module may resolve in any order.
 let finder;
-const withFind = (act) => (finder ??= import("./find.js")).then(act);
+const withFind = (act) => (finder ??= loadFinder()).then(act);
+const loadFinder = () => import("./find.js").catch((error) => {
+  finder = null; // the next key tries again
+  throw error;
+});
 
 // Focuses the field before its script is loaded, so that typed characters do not act as shortcuts.
 function focusFind() {

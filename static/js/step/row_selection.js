@@ -2,7 +2,7 @@
 import { showMessage, writeMessage } from "../common/ui.js";
 import { fill, gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
-import { save } from "../flags/outbox.js";
+import { save } from "../common/outbox.js";
 
 const picked = new Set();
 let anchor, every = false, bar, opening;

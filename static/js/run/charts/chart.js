@@ -3,6 +3,7 @@ import { mayArrange } from "./board.js";
 import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
 import { buildOptions, buildPlotData, describeUnplaced, shapeOf } from "./plot.js";
+import { updateOptions } from "./page.js";
 import { hideTip, showTip } from "./tip.js";
 import { fill, gettext } from "../../common/i18n.js";
 import { nameInvisible } from "../../common/invisible.js";
@@ -70,9 +71,7 @@ export class Chart {
   updatePicker() {
     const { runs, one } = this.page;
     this.picker.hidden = !needsSwitch(this.chart, runs);
-    if (this.picker.hidden) return;
-    this.picker.replaceChildren(...runs.map((run) => new Option(run.short, run.uid)));
-    this.picker.value = runs.some((run) => run.uid === one) ? one : runs[0].uid;
+    if (!this.picker.hidden) updateOptions(this.picker, runs.map((run) => [run.uid, run.short]), one);
   }
 
   // --- the crosshair ------------------------------------------------------------------------------------------------------

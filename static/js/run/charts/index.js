@@ -43,7 +43,10 @@ async function renderTable() {
   const queries = listQueryCharts(board);
   const specs = [...listCharts(layout), ...queries];
   const draw = () => {
-    root.replaceChildren(specs.length ? buildTable(specs, page.runs) : buildEmptyState(), ...buildConstants(layout));
+    const parts = [specs.length ? buildTable(specs, page.runs) : buildEmptyState(), ...buildConstants(layout)];
+    const fresh = makeElement("div", {}, ...parts);
+    fresh.querySelector(".constants")?.toggleAttribute("open", root.querySelector(".constants")?.open ?? false);
+    window.Idiomorph.morph(root, fresh.innerHTML, { morphStyle: "innerHTML" }); // keeps the focus and a selection
     applyFilter();
   };
   draw();
@@ -193,7 +196,8 @@ function applyFilter() {
   for (const group of root.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart:not([hidden])");
   const left = layout?.left ? ` · ${fill(gettext("{count} more metrics are available only in the API"), { count: layout.left })}` : "";
   const text = charts.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
-  counted.textContent = all ? fill(text, { count, all }) + left : "";
+  const shown = all ? fill(text, { count, all }) + left : "";
+  if (counted.textContent !== shown) counted.textContent = shown; // it is read aloud
 }
 
 // An invalid pattern shows an error; the last valid one remains active.
@@ -287,5 +291,8 @@ if (log) {
 
 document.addEventListener("deck:changed", load);
 document.addEventListener("deck:theme", recolour);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+// A page in dark colours is printed in light ones.
+for (const media of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) {
+  matchMedia(media).addEventListener("change", recolour);
+}
 load();

@@ -3,7 +3,7 @@ import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
-import { makeElement, params, write } from "./page.js";
+import { makeElement, params, updateOptions, write } from "./page.js";
 import { buildOptions, buildPlotData, describeUnplaced, takeSelection } from "./plot.js";
 import { findOutside, findRange, findRangeProblem, parseOpenRange, parseRange } from "./range.js";
 import { buildSide } from "./side.js";
@@ -115,8 +115,7 @@ export class LargeChart {
   updatePicker() {
     const { runs, one } = this.page, picker = this.part("run");
     picker.hidden = !needsSwitch(this.chart, runs);
-    picker.replaceChildren(...runs.map((run) => new Option(run.name, run.uid)));
-    picker.value = runs.some((run) => run.uid === one) ? one : runs[0].uid;
+    updateOptions(picker, runs.map((run) => [run.uid, run.name]), one);
   }
 
   updateButtons() {

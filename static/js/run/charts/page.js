@@ -54,6 +54,15 @@ function findSpan() {
   return low === high ? [low - 1, high + 1] : [low, high];
 }
 
+// The options are replaced only if they are others: an open list would close.
+export function updateOptions(field, options, value) {
+  const key = JSON.stringify(options);
+  if (field.dataset.options !== key) field.replaceChildren(...options.map(([name, text]) => new Option(text, name)));
+  field.dataset.options = key;
+  const wanted = options.some(([name]) => name === value) ? value : options[0][0];
+  if (field.value !== wanted) field.value = wanted;
+}
+
 const KINDS = { flagged: "flagged", pinned: "accent", replayed: "reused", restarted: "partial", failed: "bad" };
 const NAMES = ["muted", "hairline", "text", "paper"];
 
@@ -64,6 +73,7 @@ export function readColours() {
   const box = makeElement("div", { hidden: true }, ...names.map((name) => {
     const probe = document.createElement("i");
     probe.style.color = `var(--${name})`;
+    probe.style.forcedColorAdjust = "none"; // with forced colours all lines would look alike
     return probe;
   }));
   document.body.append(box);

@@ -25,7 +25,7 @@ TRAINER_PATHS := $(patsubst tests,tests/trainers,$(TEST_PATHS))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-s3 test-browser test-trainers bench chaos scale-out soak audit lint types style fix messages packages clean
+.PHONY: help up commands-page test test-sqlite test-postgres test-s3 test-browser test-trainers bench chaos scale-out soak audit lint types style fix messages packages clean
 
 help:  ## list of commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -86,6 +86,9 @@ fix: .stamps/dev  ## format the code
 messages: .stamps/dev  ## collect the texts to translate, and compile their translations
 	$(MANAGE) makemessages
 	$(MANAGE) compilemessages --ignore '.*'
+
+commands-page: .stamps/dev  ## write docs/commands.md from the help of the commands
+	$(BIN)/python -m scripts.commands_page
 
 packages:  ## install the programs that the tests need, on Debian or Ubuntu
 	scripts/packages.sh

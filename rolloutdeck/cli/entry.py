@@ -159,7 +159,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("project", metavar="PROJECT")
+    add("project", metavar="PROJECT", help="slug of the project")
     add("--apply", action="store_true", help="start a pass of the policy now, and wait until it ends")
     add("--json", action="store_true", help="print the server's JSON response")
     add_server_arguments(parser)
@@ -168,7 +168,7 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 def _add_token(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="create")
     create = verbs.add_parser("create", help="create a token and print it once")
-    create.add_argument("name")
+    create.add_argument("name", help="says what the token is for")
     create.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT; created if it does not exist")
     scope_help = f"one or more of {','.join(TOKEN_SCOPES)}; default: ingest. For replay use ingest,read"
     create.add_argument("--scope", action="append", help=scope_help)

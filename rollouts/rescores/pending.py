@@ -79,7 +79,7 @@ def find_cursor_step(run: Run, cursor: str) -> Step | None:
 
 
 def list_steps(scope: dict[str, Any], place: Cursor | None) -> list[int]:
-    """Returns the ids of the steps of the scope from the cursor on, in their order: a step that is gone ends nothing."""
+    """Returns the ids of the steps of the scope from the cursor on. A step that is gone ends nothing."""
     fields = {name: scope[name] for name in ("split", "step", "step_kind") if scope.get(name) not in (None, "")}
     run: Run = scope["run"]
     steps = Step.objects.filter(run=run, samples__gt=0, **fields)

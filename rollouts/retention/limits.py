@@ -24,8 +24,8 @@ STEP_FIELDS: Final = (
 
 
 def find_steps(project: Project) -> StepQuerySet:
-    """Steps with samples of the runs that are not in the trash, with the fields of a decision only: the configuration of a
-    run would take more memory than its steps."""
+    """Steps with samples of the runs that are not in the trash. They have the fields of a decision only: the
+    configuration of a run would take more memory than its steps."""
     steps: StepQuerySet = Step.objects.filter(run__project=project, run__deleted_at=None, samples__gt=F("dropped"))
     return steps.select_related("run").only(*STEP_FIELDS)
 

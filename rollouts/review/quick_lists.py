@@ -53,7 +53,7 @@ QUICK_LISTS: Final = (
     QuickList("mismatch", N_("Answer mismatch"),
                 N_("counted as correct, but the last answer in the text is not the ground truth"),
                 "is:answer-mismatch", "-step", covers_all_steps=True),
-    QuickList("rules", N_("Rule hits"),
+    QuickList("rules", N_("Automatic checks"),
                 N_("truncated, repetition, language mix, garbled, empty or no answer marker"), AUTOMATIC_CHECKS_QUERY),
     QuickList("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
     QuickList("flagged", N_("Flagged by others"), N_("second opinion"),

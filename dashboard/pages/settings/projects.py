@@ -130,7 +130,7 @@ def can_create_sign_in_link(by: User, user: User) -> bool:
 @login_required
 @require_POST
 def save_reasons_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """One reason on each line, in the order of the shortcuts 1 to 6. Names that remain keep their key."""
+    """One reason on each line, in the order of the shortcuts 1 to 9. Names that remain keep their key."""
     project = permissions.project_or_404(request, slug, role="maintainer")
     lines = common.clean_param(request.POST.get("reasons", "")).splitlines()
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in lines if line.strip()))[:MAX_REASONS]

@@ -197,7 +197,7 @@ function applyFilter() {
   const left = layout?.left ? ` · ${fill(gettext("{count} more metrics are available only in the API"), { count: layout.left })}` : "";
   const text = charts.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
   const shown = all ? fill(text, { count, all }) + left : "";
-  if (counted.textContent !== shown) counted.textContent = shown; // it is read aloud
+  if (counted.textContent !== shown) counted.textContent = shown; // a screen reader reads it
 }
 
 // An invalid pattern shows an error; the last valid one remains active.

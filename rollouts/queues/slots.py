@@ -255,16 +255,16 @@ def submit_answers(
 
 def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: float | None) -> LabelAction:
     """Stores the labels and completes the slot that the user has, or a free one. Raises SlotTakenError."""
-    now = timezone.now()
     with transaction.atomic(), delay_notifications():
         own = item.slots.select_for_update(no_key=True).filter(user=user)
         locked = own.first() or own.get(pk=claim_item(item, user).pk)
+        now = timezone.now()
         try:
             action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
         except NotFoundError:  # its message names the run, which a blind queue hides
             raise NotFoundError(_("The sample of this item is no longer available. Skip the item."), "item") from None
         measured = (now - locked.opened_at).total_seconds() if locked.opened_at else None
-        locked.seconds = locked.seconds or min(MAX_SECONDS, seconds if seconds is not None else measured or 0.0)
+        locked.seconds = locked.seconds or min(MAX_SECONDS, max(0.0, seconds if seconds is not None else measured or 0.0))
         locked.done_at, locked.reserved_until = now, None
         changed = ["done_at", "reserved_until", "seconds"]
         if action.pk:  # else the action before stays, unless `store_labels` has just deleted it

@@ -78,6 +78,8 @@ def format_seconds(seconds: float | None) -> str:
     """A duration: 0.4 s, 38 s, 54 min, 3.2 h."""
     if seconds is None:
         return ""
+    if -0.05 < seconds <= 0:  # clocks of two requests differ by a moment
+        return "0 s"
     if 0 < seconds < 0.095:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 599.5:

@@ -394,3 +394,10 @@ def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: Use
     assert not QueueSlot.objects.filter(done_at=None).exists()
     assert Label.objects.filter(name="correct").count() == QueueSlot.objects.count() == 48
     assert not QueueDraft.objects.exists()
+
+
+def test_an_item_that_is_answered_without_being_opened_took_no_negative_time(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead)
+    queues.submit_answers(queue.items.first(), ann, YES)
+    slot = queue.slots.get(user=ann)
+    assert 0 <= slot.seconds < 60 and slot.done_at >= slot.opened_at

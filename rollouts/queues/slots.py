@@ -263,8 +263,8 @@ def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: 
             action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
         except NotFoundError:  # its message names the run, which a blind queue hides
             raise NotFoundError(_("The sample of this item is no longer available. Skip the item."), "item") from None
-        measured = (now - locked.opened_at).total_seconds() if locked.opened_at else None
-        locked.seconds = locked.seconds or min(MAX_SECONDS, max(0.0, seconds if seconds is not None else measured or 0.0))
+        measured = (now - locked.opened_at).total_seconds() if locked.opened_at else 0.0
+        locked.seconds = locked.seconds or min(MAX_SECONDS, max(0.0, measured if seconds is None else seconds))
         locked.done_at, locked.reserved_until = now, None
         changed = ["done_at", "reserved_until", "seconds"]
         if action.pk:  # else the action before stays, unless `store_labels` has just deleted it

@@ -79,7 +79,7 @@ def parse_rule_query(value: Any, at: str) -> str:
     except InvalidQueryError as error:
         raise InvalidInputError(str(error), f"{at}.query") from None
     if query.root is None:
-        raise InvalidInputError(_("A rule needs a query, for example `is:flagged`."), f"{at}.query")
+        raise InvalidInputError(_("A rule needs a query, for example `is:flagged-bad`."), f"{at}.query")
     return text
 
 

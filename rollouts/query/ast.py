@@ -18,14 +18,16 @@ PROPERTY_NAMES: Final = (
     "answer-mismatch", "other-answer", "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none",
     "final", "intermediate", "trunc?", "repetition", "language-mix", "garbled", "empty", "duplicate", "tokens", "tool",
     "filtered", "guided", "pinned", "reused", "labelled", "disagreed", "unseen", "seen", "fine", "flagged-by-others",
+    "flagged-bad",
 )  # fmt: skip
 MISSING_NAMES: Final = ("marker", "score", "text", "label")
 LABEL_NAMES: Final = ("label", "author", "label-source")  # the name fields about labels
 MISSING_ALIASES: Final = {"answer": "marker"}
 PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # depend on the user
-LABEL_PROPERTIES: Final = ("flagged", "labelled", "disagreed", "flagged-by-others")
+LABEL_PROPERTIES: Final = ("flagged", "flagged-bad", "labelled", "disagreed", "flagged-by-others")
 CHANGEABLE_PROPERTIES: Final = (
     "flagged",
+    "flagged-bad",
     "labelled",
     "disagreed",
     "pinned",

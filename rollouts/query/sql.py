@@ -225,6 +225,8 @@ def build_property_condition(name: str, scope: QueryScope) -> Q:
             return Q(truncated=True) | build_bit_condition("trunc?")
         case "flagged":
             return build_flag_condition(scope)
+        case "flagged-bad":
+            return build_flag_condition(scope, answer=" bad ")
         case "labelled":
             return label_terms.match_samples(scope.labels())
         case "disagreed":

@@ -49,7 +49,7 @@ BASELINE_NAMES = {
     "exclude": N_("do not count"),
 }
 EXAMPLES = (
-    (Rule("flagged", "is:flagged", "mask"), N_("Nothing is learnt from prompts with a flagged response.")),
+    (Rule("flagged", "is:flagged-bad", "mask"), N_("Nothing is learnt from prompts with a response flagged as bad.")),
     (
         Rule("hack", "reason:reward-hack", "reward", "response", -1.0),
         N_("The reward function gets -1 if a response that was flagged as a hack is generated again."),

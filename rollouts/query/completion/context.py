@@ -36,7 +36,8 @@ FIELD_DESCRIPTIONS: Final = {
 }  # fmt: skip
 PROPERTY_DESCRIPTIONS: Final = {entry.term: entry.about for entry in PROPERTY_CATALOG} | {
     "is:other-answer": N_("the last answer in the text is not the ground truth"),
-    "is:flagged": N_("flagged by a user"), "is:correct": N_("by the project's correctness rule"),
+    "is:flagged": N_("flagged by a user"), "is:flagged-bad": N_("flagged as bad by a user"),
+    "is:correct": N_("by the project's correctness rule"),
     "is:wrong": N_("by the project's correctness rule"), "is:final": N_("last sample of its trajectory"),
     "is:intermediate": N_("not the last sample of its trajectory"), "is:tokens": N_("token ids were recorded"),
     "is:labelled": N_("has a label; flags and OK count"), "is:disagreed": N_("two authors label it differently"),

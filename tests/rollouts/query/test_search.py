@@ -108,6 +108,8 @@ def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
     builders.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
     assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
     assert picks(run, "reason:other") == []
+    builders.flag(Sample.objects.get(ordinal=1).id, mate, label="good")
+    assert picks(run, "is:flagged") == [1, 2] and picks(run, "is:flagged-bad") == [2]
     with pytest.raises(InvalidQueryError, match="no flag reason `bored`.*reward-hack"):
         find_samples(run, q="reason:bored")
 

@@ -141,7 +141,8 @@ def ask_provider(account: ExternalAccount, now: datetime) -> bool:
     except ProviderError as error:
         log.warning("The sign-in of %s cannot be checked: %s", account.user, error)
         failed = account.failed_since or (account.checked_at if not account.renewal else now)
-        ExternalAccount.objects.filter(pk=account.pk).update(failed_since=failed)
+        renewal = error.renewal or account.renewal
+        ExternalAccount.objects.filter(pk=account.pk).update(failed_since=failed, renewal=renewal)
         return False
     return note_answer(account.user, identity, renewal).lost
 

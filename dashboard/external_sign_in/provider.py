@@ -33,7 +33,11 @@ configurations: dict[str, tuple[float, dict[str, Any]]] = {}  # issuer -> valid 
 
 
 class ProviderError(Exception):
-    """The provider does not answer, or not as OpenID Connect says. The message is for the administrator."""
+    """The provider does not answer, or not as OpenID Connect says. The message is for the administrator.
+
+    `renewal`: what the next call of `renew` needs, if the provider has already replaced it."""
+
+    renewal = ""
 
 
 class SignInEndedError(Exception):
@@ -164,9 +168,13 @@ def renew(renewal: str, subject: str) -> tuple[Identity, str]:
     if response.status_code in (400, 401) and '"invalid_grant"' in response.text:
         raise SignInEndedError
     tokens = read_json(response)
-    claims = verify_id_token(tokens["id_token"]) if isinstance(tokens.get("id_token"), str) else {"sub": subject}
-    identity = build_identity(claims | load_user_info(tokens, str(claims["sub"])))
-    return identity, encrypt(str(tokens["refresh_token"])) if tokens.get("refresh_token") else renewal
+    renewal = encrypt(str(tokens["refresh_token"])) if tokens.get("refresh_token") else renewal
+    try:
+        claims = verify_id_token(tokens["id_token"]) if isinstance(tokens.get("id_token"), str) else {"sub": subject}
+        return build_identity(claims | load_user_info(tokens, str(claims["sub"]))), renewal
+    except ProviderError as error:
+        error.renewal = renewal  # many providers refuse the one before from now on
+        raise
 
 
 def uses_basic_auth(configuration: Mapping[str, Any]) -> bool:

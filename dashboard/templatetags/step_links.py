@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
-from dashboard.pages.common import StepUrlState
+from dashboard.pages.common import StepUrlState, find_step_kind
 from rollouts.indexing import find_missing_tokenizer_command
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Step, StepTotals
@@ -47,7 +47,7 @@ def api_link(context: template.Context, name: str, **more: str) -> str:
     row, attempt = context["row"], context["url_state"].attempt
     if row and (row.superseded or attempt):
         attempt = row.attempt.key
-    step, kind = (row.step, row.step_kind) if row else ("all", "")
+    step, kind = (row.step, row.step_kind) if row else ("all", find_step_kind(context["run"], context["split"]))
     step_params = {"run": context["run"].uid, "split": context["split"], "step": step, "step_kind": kind}
     params = {**step_params, "attempt": attempt, **more}
     return f"{reverse(name)}?{urlencode({key: value for key, value in params.items() if value != ''})}"

@@ -27,6 +27,7 @@ IntArray = npt.NDArray[np.int64]
 
 MAX_SIDE_SAMPLES = 20_000
 MAX_REWARD_PARTS = 12
+MAX_TRIES = 3  # compaction may move the file that is about to be read
 KEY_LETTERS = "234567abcdefghijklmnopqrstuvwxyz"  # of base32, in the order in which databases compare them
 KEY_PREFIX_CHARS = 4
 COLUMNS = (
@@ -127,18 +128,25 @@ def load_reward_parts(dumps: Sequence[int], ordinals: Sequence[int]) -> dict[str
 
 
 def read_reward_columns(dump: Dump) -> dict[str, FloatArray]:
-    """The reward parts of all rows of a dump. Raises StorageUnavailableError."""
-    try:
-        with open_body_file(dump) as file:
-            names = [part.name for part in file.schema_arrow if has_rewards(part)]
-            if not names:
-                return {}
-            table = read_dump_columns(dump, file, names)
-    except FileNotFoundError:  # no body, or compaction has just moved it; the other figures do not need it
-        return {}
-    except (OSError, pa.ArrowException) as error:
-        message = _("Cannot read the sample texts of dump {dump}: {error}.")
-        raise StorageUnavailableError(message.format(dump=dump.pk, error=error)) from error
+    """The reward parts of all rows of a dump; none if it has no body. Raises StorageUnavailableError."""
+    for tries in range(MAX_TRIES):
+        if dump.segment_id is None:
+            return {}
+        try:
+            with open_body_file(dump) as file:
+                names = [part.name for part in file.schema_arrow if has_rewards(part)]
+                if not names:
+                    return {}
+                table = read_dump_columns(dump, file, names)
+            break
+        except FileNotFoundError as error:
+            if tries == MAX_TRIES - 1:
+                message = _("Cannot read the sample texts of dump {dump}: {error}.")
+                raise StorageUnavailableError(message.format(dump=dump.pk, error="no such file")) from error
+            dump = Dump.objects.select_related("segment").get(pk=dump.pk)
+        except (OSError, pa.ArrowException) as error:
+            message = _("Cannot read the sample texts of dump {dump}: {error}.")
+            raise StorageUnavailableError(message.format(dump=dump.pk, error=error)) from error
     arrays = {name: table[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in names}
     return {name.removeprefix("num."): column for name, column in arrays.items() if np.isfinite(column).any()}
 

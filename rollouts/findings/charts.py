@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from rollouts.charts import ChartQuery, RunGroup, average_curves, compute_group_curves, load_query_curve
+from rollouts.charts import ChartQuery, load_query_curve
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.findings.snapshots import serialize_run
 from rollouts.metrics import Curve, load_curves, select_readable_metrics
 from rollouts.models import Queue, Run
+from rollouts.runs import RunGroup, average_curves, compute_group_curves
 
 MAX_CURVES: Final = 64
 MAX_POINTS: Final = 500

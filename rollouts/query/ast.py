@@ -64,11 +64,12 @@ class RecordedTerm:
 
 @dataclass(frozen=True, slots=True)
 class NameTerm:
-    """`name:text`."""
+    """`name:text`, or `source=text` (`is_exact`)."""
 
     name: str
     text: str
     span: Span = field(compare=False)
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

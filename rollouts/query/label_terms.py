@@ -32,8 +32,7 @@ def build_label_term(key: str, sign: str, text: str, span: ast.Span) -> ast.Quer
         message = _("`label.` needs the name of a label, for example `label.correct=no`.")
         raise ast.InvalidQueryError(message, span)
     if sign == "!=":
-        equal = build_label_term(key, "=", text, span)
-        return ast.And((ast.NameTerm("label", name, span), ast.Not(equal)))
+        return build_other_label(key, build_label_term(key, "=", text, span), span)
     bounds = build_bounds(sign, text)
     if sign in ("<", "<=", ">", ">=") and bounds is None:
         message = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
@@ -42,10 +41,16 @@ def build_label_term(key: str, sign: str, text: str, span: ast.Span) -> ast.Quer
     return ast.LabelTerm(name, value, bounds, sign == ":", span)
 
 
+def build_other_label(key: str, equal: ast.QueryNode, span: ast.Span) -> ast.QueryNode:
+    """The samples with a label of this name of which none is `equal`."""
+    name = unquote_text(key.removeprefix(LABEL_PREFIX))
+    return ast.And((ast.NameTerm("label", name, span), ast.Not(equal)))
+
+
 def build_bounds(sign: str, text: str) -> ast.RangeTerm | None:
     """Returns the range of numbers that the term matches, None if the text is no number."""
     low_text, dots, high_text = text.translate(ASCII_SIGNS).partition("..")
-    if sign == ":" and dots:
+    if sign in (":", "=") and dots:
         low, high = parse_number(low_text), parse_number(high_text)
         is_range = (not low_text or low is not None) and (not high_text or high is not None) and low_text + high_text
         return ast.RangeTerm("", low, high) if is_range else None

@@ -3,7 +3,8 @@
     score<0.2  len>=900  tokens>512  adv=0  n=3      numbers; `=` is equal to six decimal places
     step:100..200  score:0..0.5                      ranges, both ends included, either may be left out
     split:eval  group:7  prompt:KEY                  which samples
-    source:gsm8k  reason:"reward hack"               data source (part of its name), reason of a flag
+    source:gsm8k  source=gsm8k                       part of the name of the data source, the whole name
+    reason:"reward hack"                             reason of a flag
     is:truncated  no:answer                          properties, see `PROPERTY_NAMES` and `MISSING_NAMES`
     label:correct  label.quality>=3  author:mina     labels, see `label_terms.py`
     acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
@@ -37,7 +38,7 @@ from rollouts.query.grammar import (
     split_comparison,
     unquote_text,
 )
-from rollouts.query.label_terms import LABEL_PREFIX, build_label_term
+from rollouts.query.label_terms import LABEL_PREFIX, build_label_term, build_other_label
 from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
@@ -145,10 +146,16 @@ def build_term(kind: str, tokens: list[Token], vocabulary: Vocabulary) -> ast.Qu
             return build_regex_term(head[1:-1].replace(r"\/", "/"), get_span(tokens[0]))
     text, value_span = unquote_text(str(tokens[1])), get_span(tokens[1])
     span = get_span(tokens[0])[0], value_span[1]
+    has_commas = tokens[1].type == "VALUE" and "," in text.translate(ASCII_SIGNS)
     if kind == "compared":
+        key, sign = split_comparison(head)
+        if has_commas and vocabulary.has_labels and key.startswith(LABEL_PREFIX) and sign in ("=", "!="):
+            values = [part for part in text.translate(ASCII_SIGNS).split(",") if part] or [text]
+            equal = tuple(build_label_term(key, "=", part, span) for part in values)
+            return ast.Or(equal) if sign == "=" else build_other_label(key, ast.Or(equal), span)
         return build_comparison(head, text, span, value_span, vocabulary)
     name = head.rstrip()[:-1]
-    is_list = tokens[1].type == "VALUE" and "," in text.translate(ASCII_SIGNS) and takes_list(name, vocabulary)
+    is_list = has_commas and takes_list(name, vocabulary)
     texts = [part for part in text.translate(ASCII_SIGNS).split(",") if part] if is_list else [text]
     parts = tuple(build_named_term(name, part, span, vocabulary) for part in texts or [text])
     return parts[0] if len(parts) == 1 else ast.Or(parts)
@@ -179,6 +186,9 @@ def build_comparison(
     if vocabulary.keys_have_names and key in (*vocabulary.name_fields, "is", "no") and sign in ("=", "!="):
         term = build_named_term(key, text, span, vocabulary)
         return ast.Not(term) if sign == "!=" else term
+    if vocabulary.has_labels and key == "source" and sign in ("=", "!="):
+        source = ast.NameTerm(key, text, span, is_exact=True)
+        return ast.Not(source) if sign == "!=" else source
     if key in vocabulary.age_fields:
         return build_age_comparison(key, sign, text, value_span)
     number = parse_number(text)
@@ -234,8 +244,19 @@ def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span, vocabu
         raise ast.InvalidQueryError(message.format(name=name, sign=sign), span)
     if sign == "!=":
         logged = ast.LoggedKeyTerm(name, "known", "", None, span)
-        return ast.And((logged, ast.Not(ast.LoggedKeyTerm(name, "=", text, number, span))))
-    return ast.LoggedKeyTerm(name, sign, text, number, span)
+        return ast.And((logged, ast.Not(build_logged_value(name, "=", text, span, vocabulary))))
+    return build_logged_value(name, sign, text, span, vocabulary)
+
+
+def build_logged_value(name: str, sign: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.QueryNode:
+    """Builds the term of one value. `2..4` is a range of numbers, or that text."""
+    value = ast.LoggedKeyTerm(name, sign, text, parse_number(text), span)
+    low_text, dots, high_text = text.translate(ASCII_SIGNS).partition("..")
+    low, high = parse_number(low_text), parse_number(high_text)
+    if not vocabulary.has_labels or not dots or low is None or high is None or sign not in (":", "="):
+        return value
+    bounds = ((">=", low_text, low), ("<=", high_text, high))
+    return ast.Or((value, ast.And(tuple(ast.LoggedKeyTerm(name, *bound, span) for bound in bounds))))
 
 
 def build_named_term(name: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.QueryNode:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
-from django.db.models import F, FloatField, Q, Value
+from django.db.models import Case, F, FloatField, Q, Value, When
 from django.db.models.functions import Abs, Cast
 from django.db.models.lookups import GreaterThan, GreaterThanOrEqual, IsNull, LessThan, LessThanOrEqual
 from django.utils.translation import gettext as _
@@ -114,10 +114,12 @@ def build_rescore_condition(term: ast.RescoreTerm) -> Q:
         is_column = term.other in COMPARED_COLUMNS.values()
         other = Cast(F(term.other), FloatField()) if is_column else build_rescore_column(term.other)
         is_known &= Q(IsNull(other, False))
-    near = compute_tolerance(term.number or 0.0)
+    near: Any = Value(compute_tolerance(term.number or 0.0))
+    if term.other:  # as `compute_tolerance`
+        near = Case(When(GreaterThan(Abs(other), Value(1.0)), then=Abs(other) * near), default=near)
     if term.sign == "=":
-        return is_known & Q(LessThanOrEqual(Abs(column - other), Value(near)))
-    bound = other + Value(near if term.sign in ("<=", ">") else -near)
+        return is_known & Q(LessThanOrEqual(Abs(column - other), near))
+    bound = other + near if term.sign in ("<=", ">") else other - near
     return is_known & Q(LOOKUPS[term.sign](column, bound))
 
 

@@ -178,7 +178,7 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
         case "prompt":
             return build_prompt_condition(term.text.lower())
         case "source":
-            return Q(data_source__icontains=term.text)
+            return Q(data_source=term.text) if term.is_exact else Q(data_source__icontains=term.text)
         case "alike":
             return build_template_condition(term)
         case "reason":

@@ -25,7 +25,7 @@ CHUNK_ROWS: Final = 20_000
 SUMS: Final = (
     "count", "old", "new", "old_squares", "new_squares", "products", "changed", "judged", "gained", "lost",
 )  # fmt: skip
-MAX_EQUAL_GAP: Final = 1e-6  # as `compute_tolerance` of the query language
+MAX_EQUAL_GAP: Final = 1e-6  # of the larger of the score and 1, as `compute_tolerance` of the query language
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -113,10 +113,11 @@ def add_up(rows: QuerySet[Any, Any], threshold: float) -> tuple[dict[str, FloatA
         ids, sources, *columns = zip(*chunk, strict=True)
         old, new, correct, verdict = (np.array(column, np.float64) for column in columns)  # None becomes NaN
         gap, known = np.abs(new - old), ~(np.isnan(correct) | np.isnan(verdict))
+        gap[gap <= MAX_EQUAL_GAP * np.maximum(1.0, np.abs(old))] = 0.0
         is_good = verdict > threshold
         numbers = np.stack(
             [
-                np.ones(len(chunk)), old, new, old * old, new * new, old * new, gap > MAX_EQUAL_GAP,
+                np.ones(len(chunk)), old, new, old * old, new * new, old * new, gap > 0,
                 known, known & is_good & (correct == 0), known & ~is_good & (correct == 1),
             ]
         )  # fmt: skip
@@ -125,7 +126,7 @@ def add_up(rows: QuerySet[Any, Any], threshold: float) -> tuple[dict[str, FloatA
             sums[name] = sums.get(name, np.zeros(len(SUMS))) + numbers[:, codes == code].sum(axis=1)
         top = np.argsort(-gap, kind="stable")[:MAX_EXAMPLES]
         largest = nsmallest(MAX_EXAMPLES, [*largest, *((-float(gap[at]), ids[at]) for at in top)])
-    return sums, [(-gap, pk) for gap, pk in largest if -gap > MAX_EQUAL_GAP], missing
+    return sums, [(-gap, pk) for gap, pk in largest if gap < 0], missing
 
 
 def load_examples(largest: list[tuple[float, str]]) -> list[Sample]:

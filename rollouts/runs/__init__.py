@@ -1,4 +1,4 @@
-"""The run list: queries about runs, bulk actions, trash, and the events of one run.
+"""The run list: queries about runs, groups of runs, bulk actions, trash, and the events of one run.
 
 Depends on: indexing, ingest, live, metrics, projects and query.
 Invariant: a run in the trash can be restored for 7 days. A run with pins is not deleted.
@@ -36,6 +36,14 @@ from rollouts.runs.configs import (
 )
 from rollouts.runs.disk_usage import list_run_usage, sum_project_usage
 from rollouts.runs.listing import load_run_statuses
+from rollouts.runs.run_groups import (
+    MAX_GROUP_RUNS,
+    RunGroup,
+    average_curves,
+    compute_group_curves,
+    find_run_group,
+    list_group_names,
+)
 from rollouts.runs.sample_search import MAX_SHOWN_SAMPLES, RunMatches, search_runs
 from rollouts.runs.search import MAX_SEARCHED_RUNS, RunResult, TermEffect, count_matches, find_runs
 from rollouts.runs.statistics import RunStatistics
@@ -44,11 +52,12 @@ from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_
 from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
-    "ConfigChange", "ConfigKey", "ConfigValue", "EVENT_KINDS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "MISSING",
-    "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunId", "RunMatches", "RunResult", "RunStatistics", "RunTable",
-    "RunTimeline", "TRASH_RETENTION", "TermEffect", "archive_runs", "complete_run_query", "count_config_values",
-    "count_matches", "dump_overrides", "dump_yaml", "find_runs", "flatten_config", "format_config_value",
-    "list_differing_settings", "list_run_usage", "load_config_keys", "load_run_configs", "load_run_sizes",
-    "load_run_statuses", "load_run_timeline", "map_versions", "move_run_to_trash", "move_runs_to_trash",
-    "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",
+    "ConfigChange", "ConfigKey", "ConfigValue", "EVENT_KINDS", "MAX_GROUP_RUNS", "MAX_SEARCHED_RUNS",
+    "MAX_SHOWN_SAMPLES", "MISSING", "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunGroup", "RunId", "RunMatches",
+    "RunResult", "RunStatistics", "RunTable", "RunTimeline", "TRASH_RETENTION", "TermEffect", "archive_runs",
+    "average_curves", "complete_run_query", "compute_group_curves", "count_config_values", "count_matches",
+    "dump_overrides", "dump_yaml", "find_run_group", "find_runs", "flatten_config", "format_config_value",
+    "list_differing_settings", "list_group_names", "list_run_usage", "load_config_keys", "load_run_configs",
+    "load_run_sizes", "load_run_statuses", "load_run_timeline", "map_versions", "move_run_to_trash",
+    "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",
 ]  # fmt: skip

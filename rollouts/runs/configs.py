@@ -36,7 +36,7 @@ FIELD_KEYS: Final = {
 }  # fmt: skip
 # Keys whose values are of one run only: two runs that differ only in them have the same configuration.
 OWN_KEY: Final = re.compile(
-    r"(?:^|[._-])(?:seeds?|(?:experiment|exp|run|job)_?(?:name|id)|(?:output|log|logging|save|checkpoint|ckpt|default_local|"
+    r"(?:^|[._/-])(?:seeds?|(?:experiment|exp|run|job)_?(?:name|id)|(?:output|log|logging|save|checkpoint|ckpt|default_local|"
     r"default_hdfs|rollout_data|validation_data|dump|results?)_(?:dir|path)|save|hostname|master_(?:port|addr)|timestamp)$",
     re.IGNORECASE,
 )

@@ -9,20 +9,12 @@ from rest_framework.response import Response
 from dashboard import permissions
 from dashboard.api.base import ApiView
 from rolloutdeck.protocol import SPLITS
-from rollouts.charts import (
-    MEASURES,
-    ChartQuery,
-    compute_group_curves,
-    find_run_group,
-    list_group_names,
-    load_arrangement,
-    load_query_curve,
-    save_arrangement,
-)
+from rollouts.charts import MEASURES, ChartQuery, load_arrangement, load_query_curve, save_arrangement
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_text
 from rollouts.metrics import select_readable_metrics
 from rollouts.models import Queue
+from rollouts.runs import compute_group_curves, find_run_group, list_group_names
 
 SEARCH_SECONDS = 0.7  # of one request
 MAX_GROUP_METRICS = 50  # in one response

@@ -90,7 +90,7 @@ class ChartBuilder:
         if kind == "source":
             if name == compare.OTHER_SOURCES:
                 return _("other sources"), ""
-            return name or _("no data source"), f"source:{quote_value(name)}" if name else ""
+            return name or _("no data source"), f"source={quote_value(name)}" if name else ""
         if kind == "length":
             low, _dash, high = name.partition("–")
             column = "tokens" if self.unit == "tokens" else "len"

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -104,7 +104,8 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
     writable = find_writable_projects(request, targets) if state.sel else set()
     may_share = can_share(request, targets)
     blind = load_blind_queues(request)
-    etag_state = (versions, error, sorted(writable), may_share, blind.queues) if result else ()
+    offered = list(list_offered_runs(request).values_list("pk", "name")) if result else []
+    etag_state = (versions, error, sorted(writable), may_share, blind.queues, offered) if result else ()
 
     def build_context(panel: str) -> dict[str, Any]:
         context = {"url_state": state, "targets": targets, "error": error, "writable": writable}
@@ -172,12 +173,17 @@ def parse_picker(request: HttpRequest) -> str:
     return ",".join(f"{clean_param(run)}@{clean_param(step).strip() or 'latest'}" for run, step in pairs if run.strip())
 
 
+def list_offered_runs(request: HttpRequest) -> QuerySet[Run]:
+    """The newest runs."""
+    return permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MAX_OFFERED_RUNS]
+
+
 def build_picker_context(
     request: HttpRequest, targets: Sequence[ComparisonTarget], state: CompareUrlState
 ) -> dict[str, Any]:
     """A field for each target, at least two, and one more."""
     visible = permissions.visible_runs(request).select_related("project").order_by("-seen_at")
-    runs = list(visible[:MAX_OFFERED_RUNS])
+    runs = list(list_offered_runs(request))
     runs += [run for run in dict.fromkeys(target.run for target in targets) if run not in runs]
     fields: list[PickerField] = [(target.letter, target.run, target.requested_step) for target in targets]
     if len(fields) == 1:

@@ -124,7 +124,7 @@ def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
         "step_kind": step.step_kind if step else common.find_step_kind(run, split),
         "attempt": step.attempt.key if step and step.superseded else state.attempt,
         "q": params.get("q", ""),
-        "ordering": state.sort or "score",
+        "ordering": state.sort or ("score" if step else "-step"),
     }
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.run import overlays
-from rollouts.charts import RunGroup, compute_group_curves, load_arrangement
+from rollouts.charts import load_arrangement
 from rollouts.lib import CacheSize, NewestCache
 from rollouts.metrics import (
     ChartLayout,
@@ -25,6 +25,7 @@ from rollouts.metrics import (
     select_readable_metrics,
 )
 from rollouts.models import BlindQueues, Run
+from rollouts.runs import RunGroup, compute_group_curves
 
 MAX_CURVE_POINTS = 500
 MAX_METRIC_NAMES = 400

@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from dashboard import permissions
 from dashboard.pages.common import clean_param
 from rolloutdeck.protocol import UID_PATTERN
-from rollouts.charts import RunGroup, find_run_group, list_group_names
 from rollouts.models import COLOUR_COUNT, Run
+from rollouts.runs import RunGroup, find_run_group, list_group_names
 
 MAX_OVERLAYS = 7  # in addition to the page's run
 MAX_OFFERED_RUNS = 60

@@ -61,9 +61,9 @@ def find_earlier_sample(sample: Sample, number: int) -> Sample | None:
     step = sample.step
     rows = Sample.objects.current_and_visible().filter(prompt_key=sample.prompt_key, final=True, step__step=number)
     rows = rows.filter(step__run=step.run_id, step__split=step.split, step__step_kind=step.step_kind)
-    samples = list(rows.select_related("step")[:64])
-    same = [row for row in samples if row.index is not None and row.index == sample.index]
-    return same[0] if same else max(samples, key=get_score, default=None)
+    rows = rows.select_related("step").order_by(F("score").desc(nulls_last=True), "pk")
+    same = rows.filter(index=sample.index).first() if sample.index is not None else None
+    return same or rows.first()
 
 
 def find_other_run_partners(request: HttpRequest, sample: Sample) -> list[DiffPartner]:

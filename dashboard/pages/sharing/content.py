@@ -22,12 +22,13 @@ from dashboard import permissions
 from dashboard.pages import common, findings
 from dashboard.pages.compare import build_shareable_context
 from dashboard.pages.findings import PresentedItem, build_evidence_items
-from rollouts.charts import RunGroup, find_run_group, load_arrangement
+from rollouts.charts import load_arrangement
 from rollouts.errors import InvalidInputError
 from rollouts.findings import QUERY_PREFIX, snapshot_charts
 from rollouts.lib import parse_integer
 from rollouts.metrics import list_metric_names
 from rollouts.models import EvidenceItem, Finding, Project, Run, SharedLink
+from rollouts.runs import RunGroup, find_run_group
 
 # Nothing in the page may run, load anything or send anything.
 PAGE_POLICY = (

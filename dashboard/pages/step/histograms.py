@@ -156,7 +156,7 @@ def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     return [
         {
             "name": row["data_source"],
-            "term": f"source:{quote_value(row['data_source'])}",
+            "term": f"source={quote_value(row['data_source'])}",
             "count": row["count"],
             "mean": row["mean"],
             "width": round(100 * max(row["mean"] or 0, 0) / high, 1),

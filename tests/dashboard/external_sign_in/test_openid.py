@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from dashboard.external_sign_in import provider as provider_module
 from dashboard.sign_in_settings import parse_group_roles
-from rollouts.models import AuditEntry, Membership, Project, SignInSession, Token
+from rollouts.models import AuditEntry, ExternalAccount, Membership, Project, SignInSession, Token
 from rollouts.projects import set_role
 from tests.dashboard.support.openid import Provider, serve_provider, sign_in
 from tests.support import builders
@@ -226,6 +226,31 @@ def test_a_provider_that_is_down_ends_access_after_the_grace_time(
         late = client.get("/live/", follow=True)
         assert "could not confirm this sign-in for 1 h" in late.content.decode()
         assert get_with_token(secret).status_code == 401
+
+
+def test_a_failed_check_keeps_the_refresh_token_that_the_provider_has_replaced(
+    client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(client, provider, "s-mina")
+    before = ExternalAccount.objects.get(user__username="mina").renewal
+    replaced = iter(["next token"])
+    answer = provider_module.read_json
+
+    def rotate(response: Any) -> dict[str, Any]:
+        return {**answer(response), "refresh_token": next(replaced)}
+
+    def fail(*_: Any) -> Any:
+        raise provider_module.ProviderError("userinfo does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(provider_module, "read_json", rotate)
+        patched.setattr(provider_module, "load_user_info", fail)
+        patched.setattr(provider_module, "verify_id_token", lambda _token: {"sub": "s-mina"})
+        make_due()
+        assert client.get("/live/").status_code == 200
+    account = ExternalAccount.objects.get(user__username="mina")
+    assert account.failed_since and account.renewal != before
+    assert provider_module.decrypt(account.renewal) == "next token"
 
 
 def test_without_passwords_a_local_admin_still_has_one(client: Client, provider: Provider, settings: Any) -> None:

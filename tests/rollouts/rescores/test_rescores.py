@@ -13,7 +13,7 @@ from rollouts.indexing import index_dump, reindex_run
 from rollouts.metrics.sample_curves import list_sample_curve_names
 from rollouts.models import AuditEntry, Project, Rescore, RescoreBlock, Run, Sample, Step
 from rollouts.query import complete_query, find_samples
-from rollouts.rescores.comparison import compute_correlation
+from rollouts.rescores.comparison import compare_rescore, compute_correlation
 from rollouts.rescores.results import add_parts, save_step_results
 from rollouts.samples import RescoreResult, load_results, rescore_blocks
 from tests.rollouts.support.query_rows import push
@@ -257,3 +257,19 @@ def test_the_mean_of_a_thinned_step_is_that_of_all_results_that_arrived(run: Run
             rescores.save_results(rescore, {samples[at]: RescoreResult(value)})
     step.refresh_from_db()
     assert step.rescores[before.key] == mean and step.rescores[after.key] == 0.25
+
+
+def test_a_large_score_that_was_logged_as_float32_is_unchanged(project: Project, owner: User) -> None:
+    run = builders.run(project)
+    scores = (1234.1, -56.7, 3.0)
+    push(run, [{"response": str(score), "score": float(np.float32(score))} for score in scores])
+    rescore = start(run, owner)
+    samples = list(Sample.objects.order_by("ordinal").values_list("pk", flat=True))
+    values = zip(samples, (1234.1, -56.7, 3.1), strict=True)
+    rescores.save_results(rescore, {sample: RescoreResult(value) for sample, value in values})
+    assert found(run, "score.v2=score") == [0, 1] and found(run, "score.v2>score") == found(run, "score.v2!=score") == [
+        2
+    ]
+    rescore.run.refresh_from_db()
+    compared = compare_rescore(rescore.pk, rescore.created_at, rescore.run.version)
+    assert compared.total.changed == 1 and [row.pk for row in compared.examples] == samples[2:]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from rollouts.charts.run_groups import compute_group_curves, describe_config, find_run_group, list_group_names
+import pytest
+from django.utils import timezone
+
 from rollouts.metrics import append_points
 from rollouts.models import Project, Run
+from rollouts.runs.configs import build_run_config
+from rollouts.runs.run_groups import compute_group_curves, find_run_group, list_group_names
 from rollouts.samples.record import MetricPoint
 from tests.support import builders
 
@@ -64,11 +68,15 @@ def test_seeds_are_runs_that_differ_in_nothing_else(runs: list[Run], project: Pr
     assert find_run_group("what", other, Run.objects.all()) is None
 
 
+def sign(config: dict[str, object]) -> str:
+    return build_run_config(json.dumps(config), "grpo").signature
+
+
 @pytest.mark.parametrize("key", ["seed", "data.Seed", "trainer.manual_seed", "data-seed", "x/run_name", "output_dir"])
 def test_seeds_and_names_are_not_compared(key: str) -> None:
-    assert describe_config({"lr": 1, key: 1}) == describe_config({"lr": 1, key: 2})
+    assert sign({"lr": 1, key: 1}) == sign({"lr": 1, key: 2})
     other = f"{key}_size"
-    assert describe_config({"lr": 1, other: 1}) != describe_config({"lr": 1, other: 2})
+    assert sign({"lr": 1, other: 1}) != sign({"lr": 1, other: 2})
 
 
 @pytest.mark.timeout(60)
@@ -76,10 +84,25 @@ def test_seeds_and_names_are_not_compared(key: str) -> None:
 def test_a_long_key_is_compared_in_one_pass(repeated: str) -> None:
     """A pass from each of its characters would take an hour."""
     key = repeated * 1_000_000
-    assert describe_config({key: 1, "seed": 1}) == describe_config({key: 1, "seed": 2}) != b""
+    assert sign({key: 1, "seed": 1}) == sign({key: 1, "seed": 2}) != ""
 
 
 def test_runs_without_a_configuration_are_no_seeds_of_each_other(project: Project) -> None:
     plain = [builders.run(project, name) for name in ("one", "two")]
     group = find_run_group("seeds", plain[0], Run.objects.all())
     assert group is not None and group.runs == (plain[0],)
+
+
+def test_seeds_are_those_of_the_run_list_and_the_page_s_own_run_is_always_one(project: Project) -> None:
+    folders = {"rollout_data_dir": "/dumps/{}", "save": "/ckpt/{}", "wandb_name": "{}"}
+    runs = [
+        builders.run(
+            project,
+            f"grpo-s{seed}",
+            config={key: text.format(f"grpo-s{seed}") for key, text in folders.items()} | {"lr": 1},
+        )
+        for seed in (1, 2, 3)
+    ]
+    Run.objects.filter(pk=runs[0].pk).update(archived_at=timezone.now())
+    group = find_run_group("seeds", Run.objects.get(pk=runs[0].pk), Run.objects.all())
+    assert group is not None and [run.name for run in group.runs] == ["grpo-s1", "grpo-s3", "grpo-s2"]

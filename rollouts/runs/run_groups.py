@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from rollouts.metrics import Curve, downsample_points, load_curves
 from rollouts.models import Run, RunQuerySet
+from rollouts.runs.configs import load_run_configs
 
 MAX_GROUP_RUNS: Final = 16
 MAX_COMPARED_RUNS: Final = 300  # whose configurations are compared
@@ -21,10 +21,6 @@ NAMES_AT_ONCE: Final = 20  # of metrics, of which all points are in memory
 MIN_BAND_RUNS: Final = 2
 SEEDS: Final = "seeds"
 TAG: Final = "tag:"
-# Keys of a configuration that differ between runs that are repetitions of each other.
-REPETITION_KEY: Final = re.compile(
-    r"(seed|(^|[._/])((experiment|run|exp)_?name|output_dir|logging_dir|default_local_dir|save_path))$", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +37,13 @@ def find_run_group(key: str, run: Run, visible: RunQuerySet) -> RunGroup | None:
     runs = visible.filter(project=run.project_id, archived_at=None).order_by("-created_at", "-pk")
     if key.startswith(TAG) and (tag := key.removeprefix(TAG)):
         members = [each for each in runs.defer("config", "facts")[:2000] if tag in each.tags]
+        members.sort(key=lambda each: each.pk != run.pk)  # the page's own run is never left out
         name = tag
     elif key == SEEDS:
-        own = describe_config(run.config)
-        members = [each for each in runs[:MAX_COMPARED_RUNS] if describe_config(each.config) == own] if own else [run]
+        members = find_repetitions(run, runs)
         name = shorten_common_name([each.name for each in members])
     else:
         return None
-    members.sort(key=lambda each: each.pk != run.pk)  # the page's own run is never left out
     return RunGroup(key, name, tuple(members[:MAX_GROUP_RUNS])) if members else None
 
 
@@ -63,18 +58,12 @@ def list_group_names(run: Run, visible: RunQuerySet) -> list[tuple[str, int]]:
     return ([(SEEDS, len(seeds.runs))] if seeds and len(seeds.runs) >= MIN_BAND_RUNS else []) + groups
 
 
-def describe_config(config: Any) -> bytes:
-    """The configuration without seeds and names, to compare; empty if nothing is known."""
-    known = {key: value for key, value in flatten(config or {}) if not REPETITION_KEY.search(key)}
-    return orjson.dumps(known, option=orjson.OPT_SORT_KEYS) if known else b""
-
-
-def flatten(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(config, dict):
-        yield prefix, config
-        return
-    for key, value in config.items():
-        yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+def find_repetitions(run: Run, runs: RunQuerySet) -> list[Run]:
+    """Returns the run itself, and those of `runs` that the run list shows as runs of the same configuration."""
+    others = list(runs.exclude(pk=run.pk).filter(framework=run.framework).defer("config", "facts")[:MAX_COMPARED_RUNS])
+    configs = load_run_configs([run, *others])
+    own = configs[run.pk].signature
+    return [run, *(each for each in others if own and configs[each.pk].signature == own)]
 
 
 def shorten_common_name(names: Sequence[str]) -> str:

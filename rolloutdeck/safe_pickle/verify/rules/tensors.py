@@ -108,21 +108,24 @@ def _verify_jagged(verifier: Verifier, arguments: AbstractValue, state: Abstract
     if set(named_args) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
         raise RuleViolationError(message)
     values, offsets, lengths, cache = (named_args[name] for name in ("values", "offsets", "lengths", "_metadata_cache"))
-    _check_parts(verifier, values, offsets, lengths)
+    row_lengths = _check_parts(verifier, values, offsets, lengths)
     expected = {"_values": values, "_offsets": offsets, "_lengths": lengths, "_metadata_cache": cache}
     if any(attributes.pop(name, value) is not value for name, value in expected.items()):
         raise RuleViolationError("a jagged tensor whose attributes differ from its arguments")
     ragged_dimensions = [named_args["_ragged_idx"], attributes.pop("_ragged_idx", 1)]
     if ragged_dimensions != [1, 1] or type(named_args["requires_grad"]) is not bool:
         raise RuleViolationError("a jagged tensor that is ragged along another dimension")
-    _check_cache(verifier, cache)
+    _check_cache(verifier, cache, row_lengths)
     _check_attributes(verifier, AbstractContainer("dict", [part for pair in attributes.items() for part in pair]))
     add_tensor_copy(verifier, values)
     return AbstractObject("jagged", HARMLESS, facts={"bytes": values.facts["bytes"]})
 
 
-def _check_parts(verifier: Verifier, values: AbstractValue, offsets: AbstractValue, lengths: AbstractValue) -> None:
-    """Reads the offsets, because torch's kernels trust them: they start at 0, never decrease and stay in the values."""
+def _check_parts(
+    verifier: Verifier, values: AbstractValue, offsets: AbstractValue, lengths: AbstractValue
+) -> list[int]:
+    """Reads the offsets, because torch's kernels trust them: they start at 0, never decrease and stay in the values.
+    Returns the lengths of the rows."""
     if not is_complete(values, "tensor") or not values.facts["shape"]:
         raise RuleViolationError("a jagged tensor without values")
     starts = _read_positions(verifier, offsets)
@@ -134,6 +137,7 @@ def _check_parts(verifier: Verifier, values: AbstractValue, offsets: AbstractVal
     ends = (begin + length for begin, length in zip(starts, row_lengths, strict=False))
     if max(starts) > values.facts["shape"][0] or max(ends, default=0) > values.facts["shape"][0] or min(starts) < 0:
         raise RuleViolationError("a jagged tensor whose offsets reach beyond its values")
+    return row_lengths
 
 
 def _read_positions(verifier: Verifier, value: AbstractValue) -> list[int]:
@@ -141,6 +145,8 @@ def _read_positions(verifier: Verifier, value: AbstractValue) -> list[int]:
     facts = value.facts if is_complete(value, "tensor") else {}
     if facts.get("dtype") != "int64" or facts["stride"] != [1] or not verifier.archive:
         raise RuleViolationError("a jagged tensor without offsets")
+    if facts.get("is_embedded"):  # its key names a member of the embedded archive, not of this one
+        raise RuleViolationError("a jagged tensor whose offsets are in embedded bytes")
     count, offset = facts["shape"][0], facts["offset"]
     if count > MAX_ROWS:
         raise RuleViolationError(f"a jagged tensor of more than {MAX_ROWS:,} rows")
@@ -149,12 +155,17 @@ def _read_positions(verifier: Verifier, value: AbstractValue) -> list[int]:
     return list(struct.unpack(f"<{count}q", data))
 
 
-def _check_cache(verifier: Verifier, cache: AbstractValue) -> None:
+def _check_cache(verifier: Verifier, cache: AbstractValue, row_lengths: list[int]) -> None:
+    """The shortest and the longest row, which torch takes from the shape of an empty tensor (`_store_val_in_tensor` in
+    `torch/nested/_internal/nested_tensor.py`)."""
     message = "a jagged tensor with an unexpected cache"
     entries = get_fields(verifier, cache, message)
     tensors = all(is_complete(value, "tensor") for value in entries.values())
-    if not tensors or not set(entries) <= {"min_seqlen", "max_seqlen"}:
+    bounds = {"min_seqlen": min(row_lengths, default=0), "max_seqlen": max(row_lengths, default=0)}
+    if not tensors or not set(entries) <= set(bounds):
         raise RuleViolationError(message)
+    if any(value.facts["shape"] != [bounds[name], 0] for name, value in entries.items()):
+        raise RuleViolationError("a jagged tensor whose cached lengths are not those of its rows")
 
 
 def verify_size(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
@@ -174,7 +185,7 @@ def verify_from_bytes(verifier: Verifier, args: list[AbstractValue]) -> Abstract
         raise RuleViolationError(f"the bytes in it can't be loaded: {error}") from error
     if not is_complete(root, "storage"):
         raise RuleViolationError("embedded bytes that are not a storage")
-    return root
+    return AbstractObject("storage", facts={**root.facts, "is_embedded": True})
 
 
 def verify_dimension_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:

@@ -18,10 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import hash_file
+from rolloutdeck.lib import hash_file, logger
 
 PULL_MANIFEST = ".rolloutdeck-pull.json"
 STAGING_FOLDER = ".rolloutdeck-pull"
+LOCK_FILE = ".rolloutdeck-pull.lock"
 MAX_MANIFEST_BYTES = 256 << 20  # bytes
 
 StepFiles = Sequence[tuple[str, str, Path]]  # files of a step folder: (name below it, sha256, source path)
@@ -35,9 +36,10 @@ class ReplayFolder:
         self.path = Path(os.path.realpath(path))
         self._release: Callable[[], object] | None = None
         self.staging = self.path / STAGING_FOLDER
+        self._earlier = manifest = _read(self.path)
         if self.path.is_dir():
             self._lock()
-        self._earlier = manifest = _read(self.path)
+            self._earlier = manifest = _read(self.path)  # another `pull` may have ended before the lock
         self.files: dict[str, str] = dict(manifest.get("files", {}))
         self.folders = set(map(PurePosixPath, manifest.get("folders", ())))
         self.shared = set(map(PurePosixPath, manifest.get("shared", ())))
@@ -64,7 +66,13 @@ class ReplayFolder:
         known |= requested
         self.coming |= set(map(str, coming))
         self.staging.mkdir(parents=True, exist_ok=True)
-        self._lock()
+        if self._release is None:
+            self._lock()
+            if not self._earlier and _read(self.path):
+                if self._release is not None:
+                    self._release()
+                message = f"Another `pull` has just written to {self.path}. Start again, to add the steps of this plan."
+                raise UsageError(message)
         self._write({"complete": False})
 
     def find_verified_file(self, sha256: str) -> Path | None:
@@ -140,6 +148,7 @@ class ReplayFolder:
     def _end(self) -> None:
         shutil.rmtree(self.staging, ignore_errors=True)
         if self._release is not None:
+            (self.path / LOCK_FILE).unlink(missing_ok=True)
             self._release()
 
     def _lock(self) -> None:
@@ -149,15 +158,19 @@ class ReplayFolder:
         """
         if self._release is not None:
             return
-        handle = os.open(self.path, os.O_RDONLY)
+        handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)  # NFS locks files that may be written
         self._release = weakref.finalize(self, os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # SMB says EACCES
             message = f"Another `pull` is writing to {self.path}. Wait until it ends, or use another folder for --into."
             raise UsageError(message) from None
-        except OSError:  # a file system without locks
-            return
+        except OSError as error:  # a file system without locks
+            message = "%s cannot be locked (%s). Do not start another `pull` for it meanwhile."
+            logger.warning(message, self.path, error.strerror or error)
+        if not _is_same_file(handle, self.path / LOCK_FILE):  # another `pull` has just ended and removed it
+            self._release()
+            raise UsageError(f"Another `pull` has just written to {self.path}. Start again.")
 
     def _check_own(self) -> None:
         """Raises UsageError for a file that `pull` did not write: it would be lost, or loaded as a step of the plan."""
@@ -213,7 +226,10 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not path.is_dir():
         raise UsageError(f"{path} is a file; --into needs a folder.")
-    if {file.name for file in path.iterdir()} <= {STAGING_FOLDER}:  # empty, or killed before the first manifest
+    if {file.name for file in path.iterdir()} <= {
+        STAGING_FOLDER,
+        LOCK_FILE,
+    }:  # empty, or killed before the first manifest
         return {}
     try:
         file = path / PULL_MANIFEST
@@ -227,6 +243,13 @@ def _read(path: Path) -> dict[str, Any]:
         message = f"{path} is not empty and was not written by `pull`. Use a new or empty folder for --into."
         raise UsageError(message) from None
     return dict(manifest)
+
+
+def _is_same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _is_below(name: str) -> bool:
@@ -250,6 +273,8 @@ def _link(source: Path, target: Path) -> None:
     source.chmod(source.stat().st_mode & ~0o222)
     try:
         os.link(source, target)
+    except FileExistsError:  # a copy would write into the file that it is linked to
+        raise
     except OSError:
         shutil.copyfile(source, target)
         shutil.copymode(source, target)

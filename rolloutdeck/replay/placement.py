@@ -129,11 +129,13 @@ def find_layout_steps(plan: PlanRevision, requirements: RunRequirements, max_ste
 
     Raises UsageError if the number of steps is unknown and the plan replays every step after its last target.
     """
-    last, first = max_steps or requirements.total_steps, requirements.first
+    last, first = requirements.total_steps if max_steps is None else max_steps, requirements.first
+    if last == 0:
+        raise UsageError(f"The run has no steps left: it begins with step {first}, which is its end.")
     if plan.action == "cache":
         end = max((entry.target_step for entry in plan.entries), default=first - 1) + 1
-        return range(first, min(first + last, end) if last else end)
-    if not last:
+        return range(first, end if last is None else min(first + last, end))
+    if last is None:
         raise UsageError(
             f"The plan {plan} also replays steps after its last target ({plan.action}). "
             "Use --steps N for the number of steps to place."

@@ -16,6 +16,7 @@ from rolloutdeck.trainer_config.command_line import parse_overrides
 from rolloutdeck.trainer_config.python_source import parse_python_settings
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+MAX_RESOLVED_CHARS = 1 << 16
 MAX_BYTES = 16 << 20
 
 
@@ -137,17 +138,33 @@ def flatten_settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tupl
 def resolve_references(settings: dict[str, Any]) -> dict[str, Any]:
     """Replaces references to other settings, like `${trainer.project_name}`, by their values, up to 8 in a chain.
 
-    A reference to something else, like `${oc.env:HOME}`, stays.
+    A reference to something else, like `${oc.env:HOME}`, stays. So does a value that would be longer than
+    `MAX_RESOLVED_CHARS`: one that names itself several times grows without end.
     """
 
     def resolve(value: Any) -> Any:
+        original = value
         for _ in range(8):
             if not isinstance(value, str) or not _REFERENCE.search(value):
                 break
             if full_match := _REFERENCE.fullmatch(value):
                 value = settings.get(full_match.group(1), value)
-            else:
-                value = _REFERENCE.sub(lambda match: str(settings.get(match.group(1), match.group())), value)
+                continue
+            value = _replace_references(value, settings)
+            if value is None:
+                return original
         return value
 
     return {name: resolve(value) for name, value in settings.items()}
+
+
+def _replace_references(text: str, settings: Mapping[str, Any]) -> str | None:
+    """Returns None if the result would be too long."""
+    parts, length, end = list[str](), 0, 0
+    for match in _REFERENCE.finditer(text):
+        parts += [text[end : match.start()], str(settings.get(match.group(1), match.group()))]
+        end = match.end()
+        length += len(parts[-2]) + len(parts[-1])
+        if length > MAX_RESOLVED_CHARS:
+            return None
+    return "".join([*parts, text[end:]])

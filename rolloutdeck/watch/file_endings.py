@@ -151,6 +151,19 @@ def read_complete_lines(file: BinaryIO, offset: int) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
+def skip_long_line(file: BinaryIO, offset: int) -> int:
+    """Returns the position behind the line at `offset`, if the line is longer than `read_complete_lines` reads and is
+    complete; else `offset`."""
+    file.seek(offset)
+    end = offset
+    while chunk := file.read(MAX_PART_BYTES):
+        if b"\n" in chunk:
+            end += chunk.index(b"\n") + 1
+            return end if end - offset > MAX_LINE_BYTES else offset
+        end += len(chunk)
+    return offset
+
+
 def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
     """Returns the digests of the first bytes and of the last bytes before `offset`."""
     file.seek(0)

@@ -70,6 +70,7 @@ class Follower:
         self._stable_since: dict[str, tuple[Stamp, float]] = {}
         self._truncated: dict[str, Stamp] = {}
         self._copies: dict[Path, Stamp] = {}  # compressed files of which all lines were sent before
+        self._skipped_lines: set[tuple[str, int]] = set()  # (source, offset) of lines that are too long
         self._skipped_links: set[Path] = set()  # links that are unsafe to follow
         self._unreadable_folders: set[str] = set()  # folders that were reported because they can't be read
         self._files_without_step: set[Path] = set()  # files that were reported because they need a step
@@ -268,6 +269,10 @@ class Follower:
         while True:
             stamp = build_file_stamp(os.fstat(opened.fileno()))
             lines = file_endings.read_complete_lines(opened, offset)
+            if not lines and (end := file_endings.skip_long_line(opened, offset)) > offset:
+                self._skip_line(opened, file, offset, end, is_new_file=is_new_file)
+                offset = end
+                continue
             if not lines:
                 self._remember_stamp(file, stamp, offset, is_new_file)
                 return
@@ -282,6 +287,17 @@ class Follower:
             attempt, size = self.state.attempt, len(lines)
             yield FilePart(file, attempt, sha256, size, stamp, lines, offset, generation, last_step, ends)
             offset += size
+
+    def _skip_line(self, opened: BinaryIO, file: DumpFile, offset: int, end: int, *, is_new_file: bool) -> None:
+        """Says once that a line is too long, and goes on behind it."""
+        if (place := (file.source, offset)) not in self._skipped_lines:
+            self._skipped_lines.add(place)
+            size = f"{(end - offset) / 1e6:,.0f} MB"
+            self.on_message(f"{file.source}: a line of {size} is skipped, because it is too long for one sample.")
+        sent = self.state.files.get(file.source)
+        if sent and not is_new_file:
+            sent.offset = end
+            sent.head, sent.tail = file_endings.hash_file_ends(opened, end)
 
     def _remember_stamp(self, file: DumpFile, stamp: Stamp, offset: int, is_new_file: bool) -> None:
         """Stores the stamp of a growing file without a new complete line, so that it is not read until it changes."""

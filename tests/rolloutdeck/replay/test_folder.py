@@ -224,7 +224,7 @@ def test_only_another_pull_refuses_the_folder(tmp_path: Path, monkeypatch: pytes
     else:
         with pytest.raises(UsageError, match="Another `pull` is writing"):
             ReplayFolder(tmp_path)
-        assert not any(tmp_path.iterdir())
+        assert [path.name for path in tmp_path.iterdir()] == [replay_folder.LOCK_FILE]  # of the other one
 
 
 def test_a_pull_that_was_killed_before_it_had_marked_the_folder_is_begun_again(tmp_path: Path) -> None:
@@ -327,3 +327,39 @@ def test_a_pull_that_was_killed_between_two_step_folders_is_gone_on_from(tmp_pat
     del folder
     lay(tmp_path, {2: b"two"})
     assert read_files(tmp_path) == {"2": b"two"}
+
+
+def test_a_pull_into_a_new_folder_sees_what_another_one_has_written_meanwhile(tmp_path: Path) -> None:
+    second = ReplayFolder(tmp_path / "into")
+    lay(tmp_path / "into", {1: b"one"})
+    with pytest.raises(UsageError, match="Another `pull` has just written"):
+        second.claim([TREE / "2"])
+    second = ReplayFolder(tmp_path / "into")
+    assert len(second.files) == 2
+
+
+def test_a_folder_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lay(tmp_path / "into", {1: b"one"})
+    assert "cannot be locked (No locks available)" in caplog.text and read_files(tmp_path / "into") == {"1": b"one"}
+
+
+def test_a_file_is_not_written_through_the_link_that_another_pull_has_made(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+    os.link(tmp_path / "a", tmp_path / "target")
+    with pytest.raises(FileExistsError):
+        replay_folder._link(tmp_path / "b", tmp_path / "target")
+    assert (tmp_path / "a").read_bytes() == b"a"
+
+
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="was not written by `pull`"):
+        ReplayFolder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

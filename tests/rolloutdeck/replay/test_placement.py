@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,3 +143,11 @@ def test_what_is_unknown_is_told_in_one_breath() -> None:
     unknown = [{"fact": fact, "pinned": None, "asking": 1, "verdict": "warn"} for fact in ("dataset", "versions")]
     (result,) = plan("cache", entry(1, 12, differences=[known, *unknown])).entries
     assert result.warnings == ("model: a pinned, b requested; not compared because unknown: dataset, versions")
+
+
+@pytest.mark.parametrize("action", ["cache", "repeat"])
+def test_a_run_without_steps_left_is_refused(action: str) -> None:
+    ended = replace(V0, first=5, total_steps=0)
+    with pytest.raises(UsageError, match="no steps left: it begins with step 5"):
+        find_layout_steps(plan(action, entry(5, 12)), ended, None)
+    assert find_layout_steps(plan(action, entry(5, 12)), ended, 2) == range(5, 6 if action == "cache" else 7)

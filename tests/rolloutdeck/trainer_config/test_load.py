@@ -10,6 +10,7 @@ import pytest
 
 from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_config import load
+from rolloutdeck.trainer_config.load import resolve_references
 
 
 def read(folder: Path, name: str, text: str) -> dict[str, Any]:
@@ -120,3 +121,16 @@ def test_any_number_of_brackets_is_read_at_once(tmp_path: Path) -> None:
 def test_a_checkpoints_state_is_settings(tmp_path: Path) -> None:
     state = {"logging_steps": 10, "log_history": [{"loss": 1.0, "step": 10}]}
     assert read(tmp_path, "trainer_state.json", json.dumps(state))["log_history"] == state["log_history"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "values", [{"a": "${a} " * 20}, {"a": "${b} " * 20, "b": "${a} " * 20}, {"a": "x" * 60_000, "b": "${a} ${a}"}]
+)
+def test_a_reference_that_grows_without_end_stays(values: dict[str, str]) -> None:
+    assert resolve_references(values) == values
+
+
+def test_references_to_other_settings_are_replaced() -> None:
+    settings = {"a": "${b}/x", "b": "${c}", "c": 7, "d": "${oc.env:HOME}/${c}", "e": "${missing} ${c}"}
+    assert resolve_references(settings) == {"a": "7/x", "b": 7, "c": 7, "d": "${oc.env:HOME}/7", "e": "${missing} 7"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from rolloutdeck.watch import file_endings
 from rolloutdeck.watch import follower as watch
 from rolloutdeck.watch.compression import read_plain_size
 from rolloutdeck.watch.file_parts import FilePart
@@ -142,3 +143,24 @@ def test_figures_that_come_late_begin_no_new_attempt(follower: Follower, tmp_pat
             file.write("code response length: 1, case response length: 2\n")
         messages += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in sent(follower)]
     assert messages == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]
+
+
+def test_a_line_that_is_too_long_is_skipped_and_named_once(
+    follower: Follower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_endings, "MAX_LINE_BYTES", 200_000)
+    monkeypatch.setattr(file_endings, "MAX_PART_BYTES", 100_000)
+    messages: list[str] = []
+    follower.on_message = messages.append
+    lines = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes().splitlines(keepends=True)
+    path = tmp_path / "run/rollouts/step_3/train/all/traces.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(lines[0] + b"x" * 300_000)
+    assert [part.body for part in sent(follower)] == [lines[0]]
+    with path.open("ab") as file:
+        file.write(b"x" * 50_000 + b"\n")
+    assert sent(follower) == []
+    with path.open("ab") as file:
+        file.write(lines[1] + lines[2])
+    assert [part.body for part in sent(follower)] == [lines[1] + lines[2]]
+    assert len(messages) == 1 and "a line of 0 MB is skipped" in messages[0]

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck import replay
-from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UnsafeFileError, UsageError
+from rolloutdeck.errors import NotReplayableError, SelectedSamplesError, UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError, Settings, logger
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
@@ -139,9 +139,6 @@ class VerlReplay:
         except SafePickleError as error:
             self.report_not_replayed(step, NotReplayableError(f"it can't be built without unpickling it: {error}"))
             return None
-        except UnsafeFileError as error:
-            self.report_not_replayed(step, NotReplayableError(str(error)))
-            return None
         except Exception as error:  # after any error the step can be generated
             self.report_not_replayed(step, error)
             return None
@@ -214,7 +211,9 @@ def check_prompts(loaded: LoadedStep, prompts: Sequence[Any] | None) -> None:
     if len(prompts) != loaded.rows:
         raise NotReplayableError(f"rows: {loaded.rows} pinned, {len(prompts)} requested")
     pinned = loaded.batches[loaded.folder / GEN].non_tensor_batch.get("raw_prompt", ())
-    pairs = zip(map(serialize_messages, pinned), map(serialize_messages, prompts), strict=False)
+    if len(pinned) != len(prompts):
+        raise NotReplayableError(f"the prompts of {loaded.rows - len(pinned)} of its {loaded.rows} rows are not known")
+    pairs = zip(map(serialize_messages, pinned), map(serialize_messages, prompts), strict=True)
     if different := sum(pinned_prompt != prompt for pinned_prompt, prompt in pairs):
         raise NotReplayableError(f"the prompts of {different} of {len(prompts)} rows are not those that were answered")
 

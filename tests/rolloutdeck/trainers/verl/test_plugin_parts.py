@@ -19,7 +19,7 @@ from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.protocol import RowGuidance
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
-from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, rows, session
+from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, replay, rows, session
 from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
@@ -203,3 +203,14 @@ def test_a_tokenizer_without_a_name_is_not_taken_from_the_working_directory(
         assert path and path.read_text() == "its own"
     named = session.find_tokenizer_file(SimpleNamespace(name_or_path=str(tmp_path), backend_tokenizer=backend))
     assert named == tmp_path / "tokenizer.json"
+
+
+def test_a_pin_without_prompts_is_not_replayed_for_known_ones(tmp_path: Path) -> None:
+    batch = SimpleNamespace(non_tensor_batch={})
+    loaded = SimpleNamespace(rows=2, folder=tmp_path, batches={tmp_path / replay.GEN: batch})
+    asked = [[{"role": "user", "content": "2+2"}]] * 2
+    with pytest.raises(NotReplayableError, match="the prompts of 2 of its 2 rows are not known"):
+        replay.check_prompts(loaded, asked)
+    replay.check_prompts(loaded, None)
+    batch.non_tensor_batch["raw_prompt"] = asked
+    replay.check_prompts(loaded, asked)

@@ -212,6 +212,12 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "interval_max": 0,
 }
 CELERY_TASK_PUBLISH_RETRY = False
+# A queue of its own, which workers read in turn with the other one: thousands of waiting dumps do not delay the sweep.
+SCHEDULE_QUEUE = "schedule"
+CELERY_TASK_QUEUES: dict[str, dict[str, Any]] = {name: {} for name in ("celery", SCHEDULE_QUEUE)}
+CELERY_TASK_ROUTES = {
+    f"workers.tasks.{name}": {"queue": SCHEDULE_QUEUE} for name in ("sweep", "measure_disk_usage", "hourly_cleanup")
+}
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "workers.tasks.sweep", "schedule": 10.0, "options": {"expires": 10.0}},
     "measure_disk_usage": {"task": "workers.tasks.measure_disk_usage", "schedule": 15.0, "options": {"expires": 15.0}},

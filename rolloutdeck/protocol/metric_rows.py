@@ -31,7 +31,7 @@ def parse_metric_step(value: Any) -> int | None:
         return int(match[1]) if match else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
         return None
-    return int(value)
+    return int(value) if abs(value) < 2**63 else None  # no database stores more
 
 
 def is_metric_row(row: Mapping[str, Any]) -> bool:

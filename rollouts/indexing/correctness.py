@@ -89,7 +89,7 @@ def evaluate_due_steps(project_id: int) -> None:
             for step in steps:
                 try:
                     evaluate_step(step)
-                except RolloutError as error:
+                except (RolloutError, ValueError) as error:
                     log.warning("Step %s could not be evaluated: %s", step, error)
                     evaluate_step(step, readable=False)
                 project.update(judging_until=timezone.now() + EVALUATION_LEASE)

@@ -178,9 +178,10 @@ def read_dump(dump: Dump) -> None:
             if dump.step is None:
                 with open_dump(dump) as again:
                     others = (item for item in form.read(again, context) if isinstance(item, Record))
-                    has_several_steps = split_steps.has_several_steps(reading.keep_claim(others))
-                if has_several_steps:
-                    return index_steps(reading, records)
+                    first_step, has_several_steps = split_steps.find_steps(reading.keep_claim(others))
+                if has_several_steps and first_step is not None:
+                    return index_steps(reading, records, first_step)
+                dump.step = first_step
             return index_samples(reading, records)
         with transaction.atomic():
             if isinstance(first, MetricPoint):
@@ -232,10 +233,10 @@ def read_head(dump: Dump) -> bytes:
         return stream.read(HEAD_BYTES)
 
 
-def index_steps(reading: DumpReading, records: Iterator[Record]) -> None:
+def index_steps(reading: DumpReading, records: Iterator[Record], first: int) -> None:
     """Creates a dump for each step and indexes it. If this worker is killed, the sweep finds the other dumps."""
     kept = reading.leave_out_forgotten(reading.keep_claim(records))
-    step_dumps = split_steps.split_by_step(reading.dump, kept, reading.renew_claim)
+    step_dumps = split_steps.split_by_step(reading.dump, kept, first, reading.renew_claim)
     with transaction.atomic():
         finish_dump(reading)
     for dump in step_dumps:

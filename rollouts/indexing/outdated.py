@@ -43,7 +43,7 @@ def update_outdated_steps(max_seconds: float = MAX_SECONDS) -> int:
                 return updated
             try:
                 update_step(step)
-            except RolloutError as error:
+            except (RolloutError, ValueError) as error:  # a body that cannot be read stops no other step
                 log.warning("The properties of step %s remain unknown: %s", step, error)
                 Step.objects.filter(pk=step).update(properties=PROPERTIES_VERSION)
             updated += 1

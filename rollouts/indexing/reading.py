@@ -155,7 +155,7 @@ class DumpReading:
 
 
 def create_id_generator(dump: Dump, first: Record) -> samples.SampleIdGenerator:
-    """Raises UnreadableDumpError if neither the dump nor its first record has a step."""
+    """Raises UnreadableDumpError if neither the dump nor a record has a step."""
     if dump.step is None:
         dump.step = samples.to_integer(first.extras.get("step"))
     if dump.step is None:

@@ -25,28 +25,34 @@ def get_part_format(dump: Dump) -> str:
     return dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else "native"
 
 
-def has_several_steps(records: Iterable[Record]) -> bool:
-    """Stops at the second step."""
-    steps = (step for _, step in iter_with_steps(records))
-    first = next(steps, None)
-    return any(step != first for step in steps)
+def find_steps(records: Iterable[Record]) -> tuple[int | None, bool]:
+    """Returns the first step that a record has, None if none has one, and whether there are several. Stops at the
+    second step."""
+    first: int | None = None
+    for record in records:
+        step = to_integer(record.extras.get("step"))
+        if step is not None and first is not None and step != first:
+            return first, True
+        first = step if first is None else first
+    return first, False
 
 
-def iter_with_steps(records: Iterable[Record]) -> Iterator[tuple[Record, int]]:
-    """Yields each record with its step. A record without a step has the step of the previous record."""
-    last = 0
+def iter_with_steps(records: Iterable[Record], first: int) -> Iterator[tuple[Record, int]]:
+    """Yields each record with its step. A record without a step has the step of the previous record; before all others
+    it has the `first` one."""
+    last = first
     for record in records:
         step = to_integer(record.extras.get("step"))
         last = last if step is None else step
         yield record, last
 
 
-def split_by_step(dump: Dump, records: Iterable[Record], renew_claim: Callable[[], None]) -> list[Dump]:
-    """Returns the new dumps, ordered by step. `renew_claim` is called before each of them. Raises
-    StorageUnavailableError."""
+def split_by_step(dump: Dump, records: Iterable[Record], first: int, renew_claim: Callable[[], None]) -> list[Dump]:
+    """Returns the new dumps, ordered by step. `first` is the first step that a record has. `renew_claim` is called
+    before each of them. Raises StorageUnavailableError."""
     files, step_dumps = StepFiles(), []
     try:
-        for record, step in iter_with_steps(records):
+        for record, step in iter_with_steps(records, first):
             files.add(step, serialize_record(record))
         files.flush()
         correct_arrivals(dump)

@@ -44,8 +44,9 @@ RAW_FIELDS: Final = frozenset({"final", "correct", "truncated", "rescores"})
 BODY_COLUMNS: Final = ("prompt", "response", "ground_truth", "finish_reason", "turn", "policy_version", *JSONS, *ARRAYS)
 # The index rows have these values.
 UNREAD_COLUMNS: Final = frozenset({"prompt_key", "score", "trajectory", "data_source", "index", "truncated"})
-# Earlier versions stored halves of surrogate pairs and NaN, which are no JSON. Texts may have the same words.
-ODD_JSON: Final = r"\\u[dD]|NaN|Infinity"
+# Earlier versions stored halves of surrogate pairs, NaN and huge integers, which are no JSON of `orjson`. Texts may
+# have the same words.
+ODD_JSON: Final = r"\\u[dD]|NaN|Infinity|\d{309}"
 TABLE_SCHEMA: Final = pl.Schema(EXPORT_SCHEMA)
 
 IndexRow = tuple[Any, ...]

@@ -6,13 +6,12 @@ are known are read; the body keeps everything.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rollouts.samples.record import Record
-from rollouts.samples.values import to_integer
+from rollouts.samples.values import to_float, to_integer
 
 MAX_SECONDS: Final = 1e7
 MAX_STALENESS: Final = 2**31 - 1
@@ -76,15 +75,17 @@ def iterate_seconds(values: Mapping[Any, Any], prefix: str = "", depth: int = 0)
 def read_span(value: Mapping[Any, Any]) -> float | None:
     """Returns the seconds between `start` and `end`."""
     start, end = value.get("start"), value.get("end")
-    if isinstance(start, int | float) and isinstance(end, int | float):
-        return to_seconds(end - start)
-    return None
+    if not isinstance(start, int | float) or not isinstance(end, int | float):
+        return None
+    first, last = to_float(start), to_float(end)
+    return None if first is None or last is None else to_seconds(last - first)
 
 
 def to_seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value < MAX_SECONDS else None
+    number = to_float(value)
+    return number if number is not None and 0 <= number < MAX_SECONDS else None
 
 
 def read_duration(record: Record) -> float | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+MAX_STORED_DIGITS = 309  # from which on an integer may be no float
+
 
 def to_float(value: Any) -> float | None:
     """Returns a finite float, or None. Accepts numbers, booleans and text as `json.dumps(default=str)` writes it."""
@@ -67,16 +69,22 @@ def to_json(value: Any) -> str:
 
 
 def to_stored_json(value: Any) -> str:
-    """Returns JSON of any value that `orjson` reads again: half a surrogate pair becomes U+FFFD, NaN null."""
+    """Returns JSON of any value that `orjson` reads again: half a surrogate pair becomes U+FFFD, NaN null, and an
+    integer that no float can have becomes a text."""
     try:
         return orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):
-        plain = json.loads(to_json(value), parse_constant=lambda _name: None)
+        plain = json.loads(to_json(value), parse_constant=lambda _name: None, parse_int=parse_stored_integer)
         return replace_surrogates(json.dumps(plain, ensure_ascii=False))
 
 
+def parse_stored_integer(digits: str) -> int | str:
+    return int(digits) if len(digits) < MAX_STORED_DIGITS else digits
+
+
 def parse_json(text: str) -> Any:
-    """Reads JSON of a body. Earlier versions stored halves of surrogate pairs and NaN, which `orjson` refuses."""
+    """Reads JSON of a body. Earlier versions stored halves of surrogate pairs, NaN and huge integers, which `orjson`
+    refuses."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

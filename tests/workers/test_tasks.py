@@ -153,6 +153,14 @@ def test_every_task_that_is_sent_or_scheduled_is_one_that_workers_know(settings:
     assert names == {name for name in app.tasks if name.startswith("workers.")}
 
 
+def test_the_sweep_does_not_wait_behind_dumps(settings: Any) -> None:
+    queues = {
+        name: app.amqp.router.route({}, f"workers.tasks.{name}")["queue"].name for name in ("sweep", "index_dump")
+    }
+    assert queues == {"sweep": "schedule", "index_dump": "celery"}
+    assert set(app.amqp.queues.consume_from) >= {"schedule", "celery"}, "each worker reads both"
+
+
 def test_a_dead_broker_costs_a_pause_and_no_exception(dump: Dump, monkeypatch: Any) -> None:
     calls = []
 

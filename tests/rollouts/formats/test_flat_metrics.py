@@ -11,9 +11,9 @@ import pytest
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import METRIC_FORMATS, flat_metrics, select_format, trainer_state
 from rollouts.metrics import list_metric_names, load_curves
-from rollouts.models import Run
+from rollouts.models import Dump, Run
 from rollouts.samples.record import LineProblem, MetricPoint, SkippedRow
-from tests.rollouts.support.push import indexed
+from tests.rollouts.support.push import indexed, lines
 from tests.rollouts.support.trainer_dumps import DATA, read
 
 METRICS = DATA / "metrics"
@@ -135,3 +135,10 @@ def test_a_log_that_is_no_object_is_reported_and_the_others_are_read() -> None:
     problem, point = read(trainer_state, b'{"log_history": [5, {"step": 1, "loss": NaN}]}')
     assert (problem.line, point) == (1, MetricPoint(1, {"train/loss": None}))
     assert select_format("checkpoint-1/trainer_state.json", b'{"log_history": [').name == "trainer-state"
+
+
+@pytest.mark.parametrize("step", [2**63, 10**19, 1e25, -(2**63)])
+def test_a_step_that_no_database_stores_costs_only_its_row(run: Run, step: float) -> None:
+    rows = [{"step": 1, "loss": 0.5}, {"step": step, "loss": 0.4}, {"step": 2, "loss": 0.3}]
+    dump = indexed(run, lines(*rows), None, source="metrics.jsonl")
+    assert (dump.state, dump.rows, dump.rejected) == (Dump.State.INDEXED, 2, 1)

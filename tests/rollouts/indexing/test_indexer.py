@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -11,11 +12,13 @@ from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
-from rollouts.indexing import indexer, reading
+from rollouts.indexing import indexer, outdated, reading
+from rollouts.indexing.outdated import update_outdated_steps
 from rollouts.maintenance import compaction, take_overdue_dumps
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
-from rollouts.samples import bodies
+from rollouts.query import find_samples
+from rollouts.samples import bodies, export_jsonl
 from rollouts.storage import raw_dumps
 from tests.rollouts.real_dumps import DUMPS, list_dumps
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
@@ -356,3 +359,41 @@ def test_metrics_become_series(run: Run) -> None:
 def test_a_dump_of_nothing_but_padding_is_indexed_with_no_rows(run: Run) -> None:
     dump = indexed(run, lines(generation("", "", uid="pad" + "0" * 32 + "_0_0")))
     assert (dump.state, dump.rows, dump.left_out) == (Dump.State.INDEXED, 0, {"padding": 1})
+
+
+def test_a_huge_integer_costs_nothing_but_itself(run: Run) -> None:
+    """Tasks about factorials have such answers. `orjson` reads no number that a float cannot have."""
+    huge = 10**320
+    odd = {
+        "prompt": "n!",
+        "response": "odd",
+        "score": 1.0,
+        "states": huge,
+        "duration": huge,
+        "metrics": {"states": huge},
+    }
+    odd |= {"timing": {"gen": huge, "start": huge, "end": 1.0}, "tools": [{"name": "f", "n": huge}]}
+    plain = {"prompt": "n!", "response": "plain", "score": 0.0, "states": 7}
+    dump = indexed(run, lines(odd, plain), format="native")
+    assert (dump.state, dump.rows) == (Dump.State.INDEXED, 2)
+    other = indexed(run, lines({**plain, "response": "another dump"}), source="b.jsonl", format="native")
+    assert other.state == Dump.State.INDEXED
+    exported = b"".join(export_jsonl(find_samples(run).samples)).splitlines()
+    found = {row["response"]: row for row in map(json.loads, exported)}
+    assert set(found) == {"odd", "plain", "another dump"}
+    assert found["odd"]["metrics"] == {"states": str(huge)} and found["odd"]["duration"] is None
+    assert found["odd"]["extras"]["states"] == str(huge) and found["plain"]["extras"]["states"] == 7
+    Step.objects.update(properties=0)
+    assert update_outdated_steps() == 1
+
+
+def test_a_body_that_cannot_be_read_does_not_stop_other_steps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2):
+        indexed(run, lines(generation()), step)
+    Step.objects.update(properties=0)
+
+    def fail(_step: int) -> None:
+        raise ValueError("number is infinity")
+
+    monkeypatch.setattr(outdated, "update_step", fail)
+    assert update_outdated_steps() == 2 and not outdated.has_outdated_steps()

@@ -249,3 +249,18 @@ def test_a_mapped_step_wins_over_a_column_that_is_called_step(run: Run, tmp_path
     body = b"prompt,completion,reward,step,iteration\nq,1,1,4,7\nq,2,1,4,8\n"
     indexed(run, body, tmp_path, columns="step=iteration")
     assert steps(run) == {7: 1, 8: 1}
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_rows_before_the_first_step_belong_to_it(run: Run, tmp_path: Path, step: int) -> None:
+    first, second = ({"prompt": "p", "response": text, "score": 1.0} for text in ("a", "b"))
+    dump = indexed(run, lines(first, {**second, "step": step}), tmp_path, format="native")
+    assert (dump.state, dump.step, dump.rows) == (Dump.State.INDEXED, step, 2)
+    assert list(Step.objects.filter(run=run).values_list("step", "samples")) == [(step, 2)]
+
+
+def test_rows_before_the_first_of_several_steps_belong_to_it(run: Run, tmp_path: Path) -> None:
+    steps = {"a": {}, "b": {"step": 3}, "c": {"step": 4}}
+    rows = [{"prompt": "p", "response": text, "score": 1.0, **step} for text, step in steps.items()]
+    indexed(run, lines(*rows), tmp_path, format="native")
+    assert list(Step.objects.filter(run=run).order_by("step").values_list("step", "samples")) == [(3, 2), (4, 1)]

@@ -24,6 +24,7 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
+from rollouts.formats.native import SPLIT_EXTRAS_KEY
 from rollouts.formats.readers import EMPTY_FILE
 from rollouts.formats.table import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 from rollouts.formats.tinker import FORMATS as TINKER_FORMATS
@@ -31,8 +32,8 @@ from rollouts.formats.tinker import rollout_summaries
 
 __all__ = [
     "ADDITIVE_FORMATS", "SUMMARY_FORMATS", "FORMATS", "HEAD_BYTES", "FORMAT_NAMES", "METRIC_FORMATS",
-    "TOKEN_ONLY_FORMATS", "Format", "DumpContext", "TOKEN_ONLY_TABLE_FORMATS", "find_artifact_format",
-    "find_table_format", "select_format",
+    "SPLIT_EXTRAS_KEY", "TOKEN_ONLY_FORMATS", "Format", "DumpContext", "TOKEN_ONLY_TABLE_FORMATS",
+    "find_artifact_format", "find_table_format", "select_format",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (

@@ -12,6 +12,7 @@ from rollouts.samples import LineProblem, Record, is_number, to_float, to_intege
 name = "native"
 
 BOOLEAN_TEXTS = {"True": True, "true": True, "False": False, "false": False}
+SPLIT_EXTRAS_KEY = "extras_of_split"  # of a part of a file with several steps: extras whose names are keys of a sample
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)
 
 
@@ -52,6 +53,9 @@ def build_native_record(row: JsonObject) -> Record:
     record = Record(*chat.parse_prompt_response(row.get("prompt", ""), row["response"]))
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):
+            continue
+        if key == SPLIT_EXTRAS_KEY and isinstance(value, dict):
+            record.extras |= value
             continue
         convert = FIELDS.get(key)
         converted = convert(value) if convert else None

@@ -61,6 +61,7 @@ class DumpReading:
     writer: samples.BodyWriter | None = None
     forgotten: frozenset[str] = frozenset()
     renewed_at: float = field(default_factory=monotonic)
+    stored_images: set[str] = field(default_factory=set)
     get_prompt_key: Callable[[str], str] = field(default_factory=lambda: lru_cache(BATCH_ROWS)(compute_prompt_key))
 
     def __post_init__(self) -> None:
@@ -97,7 +98,8 @@ class DumpReading:
         try:
             owner = self.dump.run.image_owner
             kept = self.leave_out_forgotten(self.find_step(records))
-            for batch in iter_batches((samples.extract_images(record, owner) for record in kept), self.get_position):
+            extracted = (samples.extract_images(record, owner, self.stored_images) for record in kept)
+            for batch in iter_batches(extracted, self.get_position):
                 self.write_batch(batch, body)
         finally:
             if self.writer:
@@ -178,6 +180,9 @@ def iter_batches(records: Iterable[Record], get_position: Callable[[], int]) -> 
         batch.append(record)
         tokens = len(record.prompt_ids or ()) + len(record.response_ids or ())
         chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens
+        if get_position() == start:  # of a Parquet file the position says nothing
+            others = [record.messages, record.tools, record.segments, record.timing, record.metrics]
+            chars += samples.count_chars([*others, *record.extras.values()])
         if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS or get_position() - start >= BATCH_BYTES:
             yield batch
             batch, chars, start = [], 0, get_position()

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts.formats import TOKEN_ONLY_TABLE_FORMATS
+from rollouts.formats import SPLIT_EXTRAS_KEY, TOKEN_ONLY_TABLE_FORMATS
 from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
 from rollouts.samples import Record, to_integer, to_json
@@ -18,6 +18,9 @@ from rollouts.storage import create_incoming_path
 
 MAX_BUFFERED_BYTES = 16 << 20
 COPIED_FIELDS = ("split", "step_kind", "source", "offset", "generation", "producer")
+
+
+RECORD_FIELDS = frozenset(field.name for field in fields(Record))
 
 
 def get_part_format(dump: Dump) -> str:
@@ -50,10 +53,10 @@ def iter_with_steps(records: Iterable[Record], first: int) -> Iterator[tuple[Rec
 def split_by_step(dump: Dump, records: Iterable[Record], first: int, renew_claim: Callable[[], None]) -> list[Dump]:
     """Returns the new dumps, ordered by step. `first` is the first step that a record has. `renew_claim` is called
     before each of them. Raises StorageUnavailableError."""
-    files, step_dumps = StepFiles(), []
+    files, step_dumps, part_format = StepFiles(), list[Dump](), get_part_format(dump)
     try:
         for record, step in iter_with_steps(records, first):
-            files.add(step, serialize_record(record))
+            files.add(step, serialize_record(record, part_format))
         files.flush()
         correct_arrivals(dump)
         for step, path in sorted(files.paths.items()):
@@ -88,9 +91,11 @@ class StepFiles:
         self.buffered = 0
 
 
-def serialize_record(record: Record) -> bytes:
+def serialize_record(record: Record, part_format: str = "native") -> bytes:
     """Returns a line as `Run.log_samples` would write it. A textless record has no prompt and no response."""
     row: dict[str, Any] = dict(record.extras)
+    if part_format == "native" and (colliding := RECORD_FIELDS.intersection(row)):
+        row[SPLIT_EXTRAS_KEY] = {name: row.pop(name) for name in sorted(colliding)}
     excluded = ("extras", "textless", *(("prompt", "response") if record.textless else ()))
     for field in fields(Record):
         value = getattr(record, field.name)

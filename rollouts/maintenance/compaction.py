@@ -43,6 +43,8 @@ MAX_SMALL_BYTES = 1 << 20
 MAX_SEGMENT_BYTES = 64 << 20
 MAX_USED_SHARE = 0.9  # of the rows of a file, below which the others are removed
 MIN_SMALL_FILES = 32  # fewer are not worth a copy
+JOINED_ROWS = 1024  # that are written together, or so many bytes
+JOINED_BYTES = 16 << 20
 
 
 class MovedRows(NamedTuple):
@@ -132,27 +134,55 @@ def copy_rows(dumps: Sequence[Dump], path: Path) -> list[MovedRows]:
     """Writes the rows of the dumps, sorted by segment, to a new body file. Raises UnreadableFilesError."""
     schema = merge_schemas(read_schemas(dumps))
     writer = BodyWriter(path, schema)
+    joined = JoinedRows(writer)
     moved: list[MovedRows] = []
     try:
         for segment, group in groupby(dumps, lambda dump: dump.segment_id):
             try:
-                copy_segment_rows(list(group), writer, schema, moved)
+                copy_segment_rows(list(group), joined, schema, moved)
             except (OSError, pa.ArrowException) as error:
                 if not is_file_lost(error):
                     raise
                 raise UnreadableFilesError([segment], error) from error
+        joined.flush()
     finally:
         writer.close()
     return moved
 
 
-def copy_segment_rows(dumps: Sequence[Dump], writer: BodyWriter, schema: pa.Schema, moved: list[MovedRows]) -> None:
+class JoinedRows:
+    """Writes the rows of several dumps together. A row group for each of many small dumps would make the footer of the
+    file longer than its data."""
+
+    def __init__(self, writer: BodyWriter) -> None:
+        self.writer = writer
+        self.tables: list[pa.Table] = []
+        self.rows = self.bytes = 0  # of `tables`
+
+    @property
+    def offset(self) -> int:
+        """The position of the next row in the file."""
+        return self.writer.rows + self.rows
+
+    def add(self, table: pa.Table) -> None:
+        self.tables.append(table)
+        self.rows, self.bytes = self.rows + table.num_rows, self.bytes + table.nbytes
+        if self.rows >= JOINED_ROWS or self.bytes >= JOINED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.tables:
+            self.writer.write(pa.concat_tables(self.tables))
+        self.tables, self.rows, self.bytes = [], 0, 0
+
+
+def copy_segment_rows(dumps: Sequence[Dump], joined: JoinedRows, schema: pa.Schema, moved: list[MovedRows]) -> None:
     """Writes the rows of dumps of one file, and adds them to `moved`."""
     with open_body_file(dumps[0]) as file:
         for dump in dumps:
-            moved.append(MovedRows(dump, writer.rows))
+            moved.append(MovedRows(dump, joined.offset))
             for table in scan_dump_rows_in_file(dump, file, None):
-                writer.write(fit_to_schema(table, schema))
+                joined.add(fit_to_schema(table, schema))
 
 
 def read_schemas(dumps: Sequence[Dump]) -> list[pa.Schema]:

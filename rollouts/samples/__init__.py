@@ -109,7 +109,16 @@ from rollouts.samples.sample_tables import (
     to_arrow,
 )
 from rollouts.samples.timing import SampleTiming, read_timing
-from rollouts.samples.values import is_number, parse_json, text_to_float, to_float, to_integer, to_json, to_text
+from rollouts.samples.values import (
+    count_chars,
+    is_number,
+    parse_json,
+    text_to_float,
+    to_float,
+    to_integer,
+    to_json,
+    to_text,
+)
 
 __all__ = [
     "BATCH_CHARS", "BATCH_ROWS", "BODY_SCHEMA_VERSION", "BodyLayout", "BodyReader", "BodyWriter", "COPY_MARK",
@@ -119,14 +128,15 @@ __all__ = [
     "REWARD_METADATA", "ROWS_VERSION", "Record", "RescoreResult", "ResponseScan", "ResponseTraits", "SampleBody",
     "SampleContent", "SampleIdGenerator", "SampleImage", "SampleTiming", "SkippedRow", "StepPlace",
     "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition", "UnitTestCase", "UnitTestResults", "build_records",
-    "build_trajectory_key", "compute_content_key", "compute_text_properties", "continues_answer",
+    "build_trajectory_key", "compute_content_key", "compute_text_properties", "continues_answer", "count_chars",
     "describe_json_type", "dump_json", "export_jsonl", "export_parquet", "extract_final_answer", "extract_images",
     "extract_text_answer", "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows",
     "is_number", "iterate_full_samples", "iterate_sample_tables", "list_images", "list_part_images",
-    "list_reward_columns", "load_bodies", "load_body", "load_contents", "load_exported_labels", "load_rescore_values",
-    "load_results", "load_texts", "open_body_file", "open_parquet_writer", "parse_json", "parse_unit_tests",
-    "prefetch_step_relations", "read_ahead", "read_bodies", "read_dump_columns", "read_ground_truth", "read_timing",
-    "remove_missing_results", "rename_results", "restore_numbers", "scan_dump_rows", "scan_dump_rows_in_file",
-    "select_raw", "serialize_full_sample", "serialize_index_row", "split_shared_images", "store_results",
-    "take_earlier_count", "text_to_float", "to_arrow", "to_float", "to_integer", "to_json", "to_text",
+    "list_reward_columns", "load_bodies", "load_body", "load_contents", "load_exported_labels",
+    "load_rescore_values", "load_results", "load_texts", "open_body_file", "open_parquet_writer", "parse_json",
+    "parse_unit_tests", "prefetch_step_relations", "read_ahead", "read_bodies", "read_dump_columns",
+    "read_ground_truth", "read_timing", "remove_missing_results", "rename_results", "restore_numbers",
+    "scan_dump_rows", "scan_dump_rows_in_file", "select_raw", "serialize_full_sample", "serialize_index_row",
+    "split_shared_images", "store_results", "take_earlier_count", "text_to_float", "to_arrow", "to_float",
+    "to_integer", "to_json", "to_text",
 ]  # fmt: skip

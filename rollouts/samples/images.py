@@ -61,9 +61,10 @@ class SampleImage:
         return message.format(origin=self.origin, width=self.width, height=self.height)
 
 
-def extract_images(record: Record, owner: str) -> Record:
-    """Stores the images of a record for `owner` and puts references in their place. Raises StorageUnavailableError."""
-    extractor = ImageExtractor(partial(store_image, owner))
+def extract_images(record: Record, owner: str, stored: set[str] | None = None) -> Record:
+    """Stores the images of a record for `owner` and puts references in their place. `stored` are the hashes of images
+    that are stored already; new ones are added. Raises StorageUnavailableError."""
+    extractor = ImageExtractor(partial(store_image, owner, known=stored))
     for position, message in enumerate(record.messages or ()):
         content = message.get("content")
         if type(content) is list and contains_image(content):

@@ -234,7 +234,8 @@ def measure_rows(table: pa.Table) -> list[int]:
     import pyarrow.compute as pc
 
     total = pc.fill_null(pc.binary_length(table["prompt"]), 0)
-    for name in ("response", "messages", "tools", "segments"):
+    others = [name for name in table.schema.names if name == "more" or name.startswith(("str.", "json."))]
+    for name in ("response", "messages", "tools", "segments", *others):
         if table[name].null_count < table.num_rows:
             total = pc.add(total, pc.fill_null(pc.binary_length(table[name]), 0))
     for name in ("prompt_ids", "response_ids", "logprobs"):

@@ -94,3 +94,13 @@ def parse_json(text: str) -> Any:
 def replace_surrogates(text: str) -> str:
     """Replaces lone surrogates with U+FFFD and joins split surrogate pairs."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def count_chars(value: Any, depth: int = 4) -> int:
+    """Returns the characters of the texts in a value: messages may hold images as text."""
+    if isinstance(value, str):
+        return len(value)
+    members = list(value.values()) if isinstance(value, dict) else value
+    if not depth or not isinstance(members, list) or not members or isinstance(members[0], (int, float)):
+        return 0
+    return sum(count_chars(member, depth - 1) for member in members)

@@ -12,9 +12,12 @@ from rollouts.storage import access
 from rollouts.storage.keys import get_image_key, get_image_prefix
 
 
-def store_image(owner: str, data: bytes) -> str:
-    """Stores an image unless it is stored already. Returns its sha256. Raises StorageUnavailableError."""
+def store_image(owner: str, data: bytes, known: set[str] | None = None) -> str:
+    """Stores an image unless it is stored already. The storage is not asked for those whose hashes are `known`. Returns
+    its sha256. Raises StorageUnavailableError."""
     digest = sha256(data).hexdigest()
+    if known is not None and digest in known:
+        return digest
     key = get_image_key(owner, digest)
     try:
         if access.find_file(key) is None:
@@ -22,6 +25,8 @@ def store_image(owner: str, data: bytes) -> str:
                 temporary.write_bytes(data)
     except OSError as error:
         raise StorageUnavailableError(f"The server cannot write to {key}: {error.strerror}.") from error
+    if known is not None:
+        known.add(digest)
     return digest
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rolloutdeck import protocol
 from rollouts.errors import UnreadableDumpError
@@ -22,7 +22,7 @@ from rollouts.formats.readers import BOM, JsonObject, NumberedRow
 from rollouts.formats.table.mapping import TableMapping, read_column_mapping, resolve_column_mapping
 from rollouts.formats.table.rows import BINARY_MAGICS, is_csv, read_table_rows, rewind_stream, strip_start
 from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row
-from rollouts.samples import LineProblem, Record, SkippedRow
+from rollouts.samples import LineProblem, Record, SkippedRow, count_chars
 
 START_BYTES = 256  # enough to recognise the file type
 WINDOW_ROWS = 256  # the first rows, by which the columns are recognised
@@ -173,16 +173,6 @@ def split_wide_rows(rows: Iterator[NumberedRow], columns: str) -> Iterator[Numbe
             yield row
         else:
             yield from ((row[0], part) for part in split_wide_row(row[1], mapping))
-
-
-def count_chars(value: Any, depth: int = 4) -> int:
-    """Returns the characters of the texts in a value: messages may hold images as text."""
-    if isinstance(value, str):
-        return len(value)
-    members = list(value.values()) if isinstance(value, dict) else value
-    if not depth or not isinstance(members, list) or not members or isinstance(members[0], (int, float)):
-        return 0
-    return sum(count_chars(member, depth - 1) for member in members)
 
 
 def take_window(rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:

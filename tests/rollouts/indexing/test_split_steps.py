@@ -147,7 +147,9 @@ def test_a_reindex_after_an_upgrade_shows_the_new_reading(run: Run, monkeypatch:
     Dump.objects.exclude(step=None).update(received_at=dump.received_at + timedelta(seconds=5))
     read_before = split_steps.serialize_record
     monkeypatch.setattr(
-        split_steps, "serialize_record", lambda record: read_before(replace(record, response=f"new {record.response}"))
+        split_steps,
+        "serialize_record",
+        lambda record, *rest: read_before(replace(record, response=f"new {record.response}"), *rest),
     )
     reindex_run(run)
     for part in Dump.objects.order_by("-pk"):
@@ -264,3 +266,21 @@ def test_rows_before_the_first_of_several_steps_belong_to_it(run: Run, tmp_path:
     rows = [{"prompt": "p", "response": text, "score": 1.0, **step} for text, step in steps.items()]
     indexed(run, lines(*rows), tmp_path, format="native")
     assert list(Step.objects.filter(run=run).order_by("step").values_list("step", "samples")) == [(3, 2), (4, 1)]
+
+
+@pytest.mark.parametrize("steps", [(1, 1), (1, 2)])
+def test_a_table_gives_the_same_samples_whether_it_has_one_step_or_several(
+    run: Run, tmp_path: Path, steps: tuple[int, int]
+) -> None:
+    """Columns that are not mapped may have the names of our fields."""
+    other = {"score": 0.9, "response": "raw", "index": "abc"}
+    rows = [
+        {"prompt": "p", "answer": f"a{at}", "judge": judge, "step": step, **other}
+        for at, (judge, step) in enumerate(zip((None, 0.5), steps, strict=True))
+    ]
+    columns = "prompt=prompt,response=answer,score=judge,step=step"
+    indexed(run, lines(*rows), tmp_path, source="t.jsonl", format="table", columns=columns)
+    found = list(Sample.objects.current_and_visible().order_by("step__step", "ordinal"))
+    assert [(sample.score, sample.index, sample.tail) for sample in found] == [(None, None, "a0"), (0.5, None, "a1")]
+    contents = [bodies.load_body(sample).extras for sample in found]
+    assert [{name: extras[name] for name in other} for extras in contents] == [other] * 2

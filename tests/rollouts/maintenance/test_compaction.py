@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from django.db import connection
 
@@ -238,3 +240,15 @@ def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
     compaction.compact_body_files(run.pk, "train")
     mine.refresh_from_db()
     assert mine.segment and mine.segment.run == other
+
+
+def test_small_dumps_share_row_groups(run: Run) -> None:
+    """A row group for each dump would make the footer longer than the data."""
+    for number in range(40):
+        indexed(run, lines(generation(response=f"answer {number}")), source=f"{number}.jsonl")
+    before = texts(run)
+    assert compaction.compact_body_files(run.pk, "train") >= 40
+    segment = Segment.objects.get(pk__in=Dump.objects.filter(source="7.jsonl").values("segment"))
+    written = pq.ParquetFile(io.BytesIO(body_path(segment.path).read_bytes())).metadata
+    assert written.num_rows >= 40 and written.num_row_groups < 10
+    assert texts(run) == before

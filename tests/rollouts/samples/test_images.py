@@ -10,7 +10,7 @@ import pytest
 
 from rollouts.samples import Record, images
 from rollouts.samples.images import extract_images, list_images
-from rollouts.storage import read_image
+from rollouts.storage import access, read_image
 from tests.support.images import IMAGES, PNG, SVG, data_url
 
 DIGEST = sha256(PNG).hexdigest()
@@ -109,3 +109,14 @@ def test_shared_images_are_those_of_all_samples() -> None:
     shared, rest = images.split_shared_images([both, own])
     assert ([item.kind for item in shared], [[item.kind for item in some] for some in rest]) == (["png"], [[], ["gif"]])
     assert images.split_shared_images([]) == ([], [])
+
+
+def test_an_image_that_records_share_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    find = access.find_file
+    monkeypatch.setattr(access, "find_file", lambda key: asked.append(key) or find(key))
+    stored: set[str] = set()
+    for _record in range(8):
+        record = Record("p", "r", extras={"image": URL})
+        assert extract_images(record, "run-1", stored).extras["image"] != URL
+    assert len(asked) == 1 and len(stored) == 1

@@ -6,18 +6,22 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.lib import RunClient
+from rolloutdeck.lib import RunClient, ServerUnreachableError
 from rolloutdeck.replay import DEFAULT_PLAN, PlanRevision, parse_plan
+
+RETRY_STATUSES = (429, *range(500, 600))
 
 
 def request_plan(client: RunClient, name: str, facts: Mapping[str, Any], bind: bool) -> PlanRevision:
     """Returns the plan that the run follows. `name` may be `name@revision`; with "" it is the default plan.
 
-    Raises ServerUnreachableError, or ValueError with the server's message if it refuses.
+    Raises ServerUnreachableError if a later request may succeed, or ValueError with the server's message if it refuses.
     """
     body = json.dumps({"plan": name or DEFAULT_PLAN, "facts": dict(facts), "bind": bind}, default=str).encode()
     headers = {"Content-Type": "application/json"}
     response = client.request("POST", "replay-plan/", body=body, headers=headers)
+    if not response.is_from_server or response.status in RETRY_STATUSES:  # a proxy of a server that restarts
+        raise ServerUnreachableError(response.error_message)
     if not response.is_success:
         raise ValueError(response.error_message)
     return parse_plan(response.json())

@@ -148,10 +148,11 @@ class Run(RunProcess):
         """Returns the replay plan that this run follows: `name`, else ROLLOUTDECK_PLAN, else `default`. Never raises.
 
         The plan is empty if there is none or the server does not respond within `timeout` seconds (default: 5, or 30 if
-        a plan was named). The first response binds the run to that revision unless `bind` is False; `facts` are those
-        of `compatibility`.
+        a plan was named); then its `failure` says why, and a later call may return the plan. The first response binds
+        the run to that revision unless `bind` is False; `facts` are those of `compatibility`.
         """
         from rolloutdeck.client.replay_plan import request_plan
+        from rolloutdeck.lib import ServerUnreachableError
         from rolloutdeck.replay import PlanRevision
 
         plan_name = name or self._settings.plan
@@ -165,6 +166,9 @@ class Run(RunProcess):
             remaining = max(1.0, end - time.monotonic())
             client = self._connect_run(remaining)
             return request_plan(client, plan_name, facts or {}, bind) if client else PlanRevision()
+        except ServerUnreachableError as error:
+            self._once_logger.log_once("no plan yet", "The replay plan is not known yet: %s", error)
+            return PlanRevision(failure=str(error) or type(error).__name__)
         except Exception as error:
             self._once_logger.log_once(f"plan {error}", "No replay plan, everything is generated: %s", error)
             return PlanRevision()

@@ -151,7 +151,8 @@ class PlanRevision:
     """A revision of a plan; revision 0 without entries if there is no plan. Entries are ordered by target step.
 
     `exclude_flagged`: selected samples are not replayed as they are. `on_selected` and `selected_by` are the plan's
-    settings; `exclude` is the default of the trainer.
+    settings; `exclude` is the default of the trainer. `failure`: why the plan is not known, if a later request may
+    return it; "" in every plan of a server.
     """
 
     name: str = DEFAULT_PLAN
@@ -162,6 +163,7 @@ class PlanRevision:
     entries: tuple[PlanEntry, ...] = ()
     on_selected: str = "exclude"
     selected_by: str = "flags"
+    failure: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.entries)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         report_not_replayed,
         step_downloads,
     )
+    from rolloutdeck.trainers.common.plan_request import PlanRequest
     from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
     from rolloutdeck.trainers.common.step_files import is_pulled, mark_pulled, walk_folders
     from rolloutdeck.trainers.common.token_rows import TokenSample, copy_tokenizer
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
-    "EXIT_SECONDS", "EqualSampleCounter", "GuidanceTally", "MatchedRows", "ReplayStoppedError", "TokenBudget",
-    "TokenSample", "TokenSelection", "TrainerSession", "add_columns", "bind_arguments", "catch_errors",
+    "EXIT_SECONDS", "EqualSampleCounter", "GuidanceTally", "MatchedRows", "PlanRequest", "ReplayStoppedError",
+    "TokenBudget", "TokenSample", "TokenSelection", "TrainerSession", "add_columns", "bind_arguments", "catch_errors",
     "check_pinned_step", "copy_tokenizer", "describe_selection", "download_pinned_file", "drop_none",
     "follows_guidance", "get_session", "is_pulled", "mark_pulled", "match_rows", "once_logger", "open_trainer_run",
     "parse_int", "patch_when_imported", "report_not_replayed", "step_downloads", "walk_folders", "wrap_method",
@@ -54,6 +55,7 @@ __getattr__ = lazy_names(__name__, {
     "pinned_step": (
         "check_pinned_step", "describe_selection", "download_pinned_file", "report_not_replayed", "step_downloads",
     ),
+    "plan_request": ("PlanRequest",),
     "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),
     "step_files": ("is_pulled", "mark_pulled", "walk_folders"),
     "token_rows": ("TokenSample", "copy_tokenizer"),

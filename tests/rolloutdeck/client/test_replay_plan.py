@@ -15,6 +15,7 @@ from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan
 from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.lib import RunClient
+from rolloutdeck.lib.http import ServerResponse
 from rolloutdeck.replay.plan import PlanRevision
 from rolloutdeck.trainer_api import registry
 from rollouts.metrics import load_curves
@@ -75,6 +76,21 @@ def test_without_a_server_the_plan_is_empty_and_soon_there(
     started = time.monotonic()
     plan = training.replay_plan(timeout=1.0)
     assert not plan and plan.resolve(1) is None and time.monotonic() - started < 4
+    assert bool(plan.failure) == bool(url)  # a server may respond later
+
+
+@pytest.mark.parametrize(("status", "is_from_server"), [(503, True), (429, True), (502, False)])
+def test_a_plan_of_a_server_that_restarts_can_be_asked_for_again(
+    training: TrainersRun, monkeypatch: pytest.MonkeyPatch, node: Path, owner: User, status: int, is_from_server: bool
+) -> None:
+    planned(training, owner, node)
+    response = ServerResponse(status, {}, b"", is_from_server)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunClient, "request", lambda *_, **__: response)
+        first = training.replay_plan()
+    assert not first and str(status) in first.failure
+    second = training.replay_plan()
+    assert second.targets == [3] and not second.failure
 
 
 @pytest.mark.parametrize(("name", "waited"), [("", 5.0), ("nightly", 30.0)])
@@ -93,7 +109,8 @@ def test_a_plan_that_was_named_is_waited_for_longer(
 
 
 def test_a_plan_that_is_not_there_is_an_empty_one(training: TrainersRun) -> None:
-    assert not training.replay_plan() and not training.replay_plan("nightly@4")
+    for plan in (training.replay_plan(), training.replay_plan("nightly@4")):
+        assert not plan and not plan.failure
 
 
 def test_what_came_of_a_step_stands_once(training: TrainersRun, node: Path, owner: User) -> None:

@@ -10,7 +10,9 @@ from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 class Planning(Receiver):
     """`content` is the bytes of the pin's file `name`, replayed at step `target`; of its samples so many are
-    `flagged`, and the plan leaves them out."""
+    `flagged`, and the plan leaves them out. The first `failures` requests for the plan get an error."""
+
+    failures = 0
 
     def __init__(self, content: bytes, target: int, name: str = "0.pt", flagged: int = 0) -> None:
         self.content, self.target, self.name, self.flagged = content, target, name, flagged
@@ -39,4 +41,7 @@ class PlanningHandler(Handler):
         if not self.path.endswith("/replay-plan/"):
             return super().do_POST()
         self.receiver.posts.append((self.path, json.loads(self.body())))
+        if self.receiver.failures:
+            self.receiver.failures -= 1
+            return self.raw(502, b"Bad Gateway", ours=False)
         self.answer(200, self.receiver.plan())

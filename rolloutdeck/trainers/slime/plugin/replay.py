@@ -19,6 +19,7 @@ from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
 from rolloutdeck.trainers.common import (
+    PlanRequest,
     catch_errors,
     check_pinned_step,
     describe_selection,
@@ -37,7 +38,7 @@ REQUIRED_KEYS = ("tokens", "response_length", "reward", "status")
 UNSUPPORTED_KEYS = ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts")
 TOP_P_KEYS = ("rollout_top_p_token_ids", "rollout_top_p_token_offsets")  # the tokens that top-p left for each position
 
-_plans: dict[int, PlanRevision] = {}
+_requests: dict[int, PlanRequest] = {}  # by the id of the session
 
 
 def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: ignore[no-untyped-def]
@@ -86,10 +87,8 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
 
 
 def load_session_plan(session: SlimeSession, args: Any) -> PlanRevision:
-    """Requests the plan once per run."""
-    if id(session) not in _plans:
-        _plans[id(session)] = session.run.replay_plan(facts=build_argument_facts(vars(args)))
-    return _plans[id(session)]
+    request = _requests.setdefault(id(session), PlanRequest())
+    return request.load_plan(session.run, "", build_argument_facts(vars(args)))
 
 
 def find_rollout_file(entry: PlanEntry) -> tuple[PinnedArtifact, str]:

@@ -41,15 +41,31 @@ class PlanStepSource:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.plan: PlanRevision | None = None
+        self.plan = PlanRevision()
+        self._request = common.PlanRequest()
         self._state: Any = None  # of the training that follows it: each one has a run, and asks for its plan
+        self._step = -1  # the last one
 
     def __call__(self, step: int, trainer: Any) -> PinnedStep | None:
-        if self.plan is None or trainer.state is not self._state:
-            self._state = trainer.state
-            self.plan = broadcast_from_main(trainer, lambda: load_plan(self.name, trainer) or PlanRevision())
+        is_new = trainer.state is not self._state
+        if is_new:
+            self._state, self._request = trainer.state, common.PlanRequest()
+        # A step is replayed completely or not at all, so a plan that arrives late begins with the next step.
+        if is_new or (self.plan.failure and step != self._step):  # the same in all processes
+            plan = broadcast_from_main(trainer, lambda: self._load_plan(trainer))
+            self.plan = PlanRevision() if plan is None else plan
+        self._step = step
         entry = self.plan.resolve(step)
         return PinnedStep(self.plan, entry, step) if entry else None
+
+    @common.catch_errors
+    def _load_plan(self, trainer: Any) -> PlanRevision | None:
+        """Returns the plan that the run of the trainer's callback follows."""
+        run = find_reporting_run(trainer)
+        if run is None:
+            common.once_logger.log_once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
+            return None
+        return self._request.load_plan(run, self.name, build_trainer_facts(trainer))
 
 
 @dataclass(frozen=True)
@@ -92,13 +108,3 @@ class PinnedStep:
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:
         common.report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)
-
-
-@common.catch_errors
-def load_plan(name: str, trainer: Any) -> PlanRevision | None:
-    """Returns the plan that the run of the trainer's callback follows."""
-    run = find_reporting_run(trainer)
-    if run is None:
-        common.once_logger.log_once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
-        return None
-    return run.replay_plan(name, build_trainer_facts(trainer))

@@ -40,6 +40,7 @@ from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 30.0, 600.0
+PLAN_SECONDS, PLAN_PAUSE_SECONDS = 180.0, 5.0  # for the plan, if the server does not respond at the start
 PAUSE_REASON = "the server did not respond at an earlier prompt and is not asked for some time"
 
 LOGPROBS = "rollout_log_probs"  # a field of the rows
@@ -242,12 +243,28 @@ def open_replay(session: VerlSession, config: Any) -> VerlReplay | None:
     if not Settings.from_environment().plan:
         return None
     requirements = read_requirements(dict(flatten_settings(convert_config(config))))
-    plan = session.run.replay_plan(facts=requirements.facts)
+    plan = request_plan(session, requirements)
     if not plan:
         return None
     resolve_target(plan.action, [], 1)  # an unknown action must fail here, not at a step
     logger.info("The run replays the plan %s.", plan)
     return VerlReplay(session, requirements, remove_states(plan))
+
+
+def request_plan(session: VerlSession, requirements: VerlRequirements) -> PlanRevision:
+    """Returns the plan; an empty one if there is none or the server does not respond for three minutes.
+
+    verl must know at the start whether steps are skipped, so the plan can't be requested again at a later step.
+    """
+    end = time.monotonic() + PLAN_SECONDS
+    plan = session.run.replay_plan(facts=requirements.facts)
+    while plan.failure and time.monotonic() < end:
+        logger.warning("The replay plan is requested again in %d seconds: %s", PLAN_PAUSE_SECONDS, plan.failure)
+        time.sleep(PLAN_PAUSE_SECONDS)
+        plan = session.run.replay_plan(facts=requirements.facts)
+    if plan.failure:
+        logger.error("Nothing is replayed, since the server does not respond: %s", plan.failure)
+    return plan
 
 
 def remove_states(plan: PlanRevision) -> PlanRevision:

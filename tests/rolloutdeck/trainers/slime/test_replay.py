@@ -15,11 +15,12 @@ from django.contrib.auth.models import User
 from rolloutdeck.client import start
 from rolloutdeck.client.upload import dispatcher
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib import download
+from rolloutdeck.lib import RunClient, download
+from rolloutdeck.lib.http import ServerResponse
 from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry
 from rolloutdeck.safe_pickle.rewrite.mask import write_plain_archive
 from rolloutdeck.trainers import slime
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import patching, plan_request
 from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import replay
 from rollouts.models import Project, Replay, Run, Sample
@@ -53,7 +54,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     ):
         monkeypatch.setattr(owner, name, 0.05)
     shared._sessions.clear()
-    replay._plans.clear()
+    replay._requests.clear()
     source = Prompts()
 
     def call_replay(step: int, evaluation: bool = False, **options: Any) -> Any:
@@ -102,6 +103,17 @@ def test_a_pinned_rollout_is_served_and_takes_the_prompts_that_it_would_have_use
     assert roll(1, evaluation=True) == "an eval"
     until(outcomes)
     assert outcomes() == [(1, "hit")]
+
+
+def test_a_server_that_does_not_respond_at_the_start_is_asked_again(
+    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(owner, (pin(0, owner), 0), (pin(2, owner), 2))
+    monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunClient, "request", lambda *_, **__: ServerResponse(503, {}, b"", True))
+        assert roll(0) == 8
+    assert roll(2) == dumped("2.pt")
 
 
 def test_without_a_plan_that_was_asked_for_no_server_is(

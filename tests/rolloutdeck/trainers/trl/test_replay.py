@@ -15,7 +15,7 @@ from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import download
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.replay.plan import parse_plan
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import patching, plan_request
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.plans import Planning
 
@@ -84,6 +84,36 @@ def test_a_planned_step_is_replayed_and_told_and_others_and_evals_are_generated(
     deck.down()
     assert [ids for _, ids in completions(deck)] == [IDS, PINNED, IDS]
     assert [(body["step"], body["outcome"], body["rows"]) for body in deck.posted("/replays/")] == [(2, "hit", 4)]
+
+
+def test_a_server_that_restarts_at_the_start_does_not_turn_the_replay_off(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deck = planning(generation(), monkeypatch)
+    deck.failures = 2
+    trainer = Trainer(rollout_func=trl.replaying())
+    callback = joined(trl, trainer)
+    assert not replayed(trainer, 2)
+    assert not replayed(trainer, 2) and deck.failures == 1  # not within the same minute
+    monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
+    trainer.state = SimpleNamespace(global_step=0)  # another training asks at once
+    assert [replayed(trainer, step) for step in (1, 2)] == [False, True]
+    ended(callback)
+    deck.down()
+
+
+def test_a_plan_that_arrives_within_a_step_begins_with_the_next_step(
+    trl: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is replayed completely or not at all."""
+    deck = planning(generation(), monkeypatch)
+    deck.failures = 1
+    monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
+    trainer = Trainer(rollout_func=trl.replaying())
+    callback = joined(trl, trainer)
+    assert [replayed(trainer, step) for step in (2, 2, 3, 2)] == [False, False, False, True]
+    ended(callback)
+    deck.down()
 
 
 def test_a_step_of_which_a_part_is_replayed_is_refused(

@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import DownloadError, ServerUnreachableError, download
-from rolloutdeck.replay.plan import parse_plan
+from rolloutdeck.replay.plan import PlanRevision, parse_plan
 from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.verl.layout import read_requirements
 from rolloutdeck.trainers.verl.plugin import replay as plugin_replay
@@ -74,6 +74,27 @@ def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     ((step, result, pin, reason),) = asked.session.reported  # type: ignore[attr-defined]
     assert step == 3
     return result, pin, reason
+
+
+@pytest.mark.parametrize(("failures", "asked"), [(2, 3), (9, 4)])
+def test_the_start_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch, failures: int, asked: int) -> None:
+    """After that, verl has turned its rollout skip off."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 60.0
+
+    calls: list[Any] = []
+
+    def replay_plan(facts: Any) -> PlanRevision:
+        calls.append(facts)
+        return PlanRevision(failure="502") if len(calls) <= failures else replay().plan
+
+    monkeypatch.setattr(plugin_replay, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    session: Any = SimpleNamespace(run=SimpleNamespace(replay_plan=replay_plan))
+    plan = plugin_replay.request_plan(session, read_requirements(SETTINGS))
+    assert (bool(plan), len(calls)) == (failures == 2, asked)
 
 
 def test_only_steps_that_the_plan_names_are_asked_for() -> None:

@@ -178,8 +178,8 @@ def build_index_rows(dump: Dump) -> samples.IndexRowBuilder:
     index_rows = samples.IndexRowBuilder()
     with samples.open_body_file(dump) as file:
         schema = file.schema_arrow
-    names = dict.fromkeys(name for name in samples.INDEX_ROW_COLUMNS if name in schema.names)
-    columns = [*(names | dict.fromkeys(samples.list_reward_columns(schema)))]
-    for table in samples.scan_dump_rows(dump, columns):
-        index_rows.add(samples.build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+        names = dict.fromkeys(name for name in samples.INDEX_ROW_COLUMNS if name in schema.names)
+        columns = [*(names | dict.fromkeys(samples.list_reward_columns(schema)))]
+        for table in samples.scan_dump_rows_in_file(dump, file, columns):
+            index_rows.add(samples.build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
     return index_rows

@@ -19,6 +19,7 @@ from rollouts.storage import copy_image
 MAX_SNAPSHOT_CHARS: Final = 200_000  # of a prompt or a response
 MAX_QUOTE_CHARS: Final = 20_000
 MAX_ROWS: Final = 12
+MAX_COUNTED_SAMPLES: Final = 50_000  # of the filter chips, as on the page of all steps: counts of more take seconds
 TEXT_FIELDS: Final = ("response", "prompt")
 INDEX_ROW_FIELDS: Final = (
     "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "final", "prompt_key", "score", "correct",
@@ -99,7 +100,14 @@ def snapshot_query(
     scope = {"split": "", "step": None, "step_kind": "", "attempt": "", **scope}
     result = find_samples(run, **scope, q=q, ordering=ordering, reader=reader)
     trajectories = result.samples.order_by().filter(final=True)
-    counts = {term: count for term, count in result.count_properties().items() if count}
+    rows = prefetch_step_relations(result.find_first_samples(MAX_ROWS))[:MAX_ROWS]
+    newest = result.limit_to_newest(MAX_COUNTED_SAMPLES)
+    counts = {term: count for term, count in newest.count_properties().items() if count}
+    notes = list(result.notes)
+    if newest is not result:
+        message = _("The filter chips count the newest {newest} of {all} steps.")
+        steps = {"newest": newest.scope.steps.count(), "all": result.scope.steps.count()}
+        notes.append(message.format(**{name: f"{count:,}" for name, count in steps.items()}))
     if reader is not None and Queue.objects.blind_for(reader).queues:
         counts.pop("is:flagged", None)  # the flags of others
     return {
@@ -109,8 +117,8 @@ def snapshot_query(
         "ordering": ordering,
         "total": result.total,
         "of": find_samples(run, **scope).total,
-        "notes": list(result.notes),
+        "notes": notes,
         "scores": trajectories.aggregate(mean=Avg("score"), low=Min("score"), high=Max("score")),
         "counts": counts,
-        "rows": [serialize_index_row(row) for row in prefetch_step_relations(result.samples)[:MAX_ROWS]],
+        "rows": [serialize_index_row(row) for row in rows],
     }

@@ -151,6 +151,20 @@ def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run,
         findings.add_query_evidence(finding, run, mate, q="score<")
 
 
+def test_the_chips_of_many_steps_count_the_newest_and_say_so(
+    run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To count a million samples takes seconds; the total and the scores are those of all steps."""
+    indexed(run, lines(generation("ask", "worse", -1.0), generation("ask", "better", 1.0)), step=2)
+    monkeypatch.setattr(snapshots, "MAX_COUNTED_SAMPLES", 3)
+    findings.add_query_evidence(finding, run, mate, split="train", q="", ordering="-step")
+    rendered = finding.exhibits.get().shown
+    assert (rendered["total"], rendered["scores"]["high"]) == (7, 1.0)
+    assert rendered["counts"]["score<=0"] == 1
+    assert rendered["notes"] == ["The filter chips count the newest 1 of 2 steps."]
+    assert [row["step"] for row in rendered["rows"]] == [2, 2, 1, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("q", "ordering", "is_hidden"),
     [

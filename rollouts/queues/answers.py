@@ -99,7 +99,10 @@ def decide_answer(
 
 
 def check_decision_seen(item: QueueItem, name: str, seen: str | None) -> None:
-    decision = ItemDecision.objects.select_for_update(no_key=True).filter(item=item, name=name).first()
+    """Raises ConflictError if the question was decided since the user saw it. Locks the item: without a decision there
+    is no other row that a second lead would wait for."""
+    QueueItem.objects.select_for_update(no_key=True).get(pk=item.pk)
+    decision = ItemDecision.objects.filter(item=item, name=name).first()
     if decision is not None and seen is not None and seen != decision.at.isoformat():
         message = _("{name} has decided this question since you opened the page. Load the page again.")
         raise ConflictError(message.format(name=decision.user.username))

@@ -32,7 +32,8 @@ def save_view(
         raise InvalidInputError(_("`page` is missing."), "page")
     name, params = clean_name(name), clean_params(params, page)
     check_shared(project, shared=shared)
-    if SavedView.objects.filter(owner=owner).count() >= MAX_VIEWS:
+    same_name = SavedView.objects.filter(owner=owner, page=page, name=name, project=project)
+    if SavedView.objects.filter(owner=owner).count() >= MAX_VIEWS and not same_name.exists():
         raise InvalidInputError(_("You have {count} views. Delete some first.").format(count=MAX_VIEWS), "name")
     view, _created = SavedView.objects.update_or_create(
         owner=owner, page=page, name=name, project=project, defaults={"params": params, "shared": shared}
@@ -51,7 +52,8 @@ def update_view(view: SavedView, by: User, **fields: Any) -> SavedView:
         check_shared(view.project, shared=view.shared)
     try:
         with transaction.atomic():
-            view.save()
+            # Only these columns: another user may change the others at the same time.
+            view.save(update_fields=[*fields, "updated_at"])
             record_foreign_change(view, by, "view.change")
     except IntegrityError as error:
         message = _("There is a view {name} already.").format(name=view.name)

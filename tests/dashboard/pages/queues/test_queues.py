@@ -164,7 +164,7 @@ def test_the_correction_of_a_sample_without_text_begins_empty(
 
     monkeypatch.setattr("rollouts.queues.content.load_bodies", load_tokens)
     html = open_item(ann, create(run, lead))[1]
-    assert re.search(r'<textarea class="mono" name="correction"[^>]*></textarea>', html)
+    assert re.search(r'<textarea class="mono" name="correction"[^>]*>\n</textarea>', html)
 
 
 def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:

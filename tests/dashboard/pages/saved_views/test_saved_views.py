@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import AuditEntry, Membership, Project, Run, SavedView
+from rollouts.saved_views import saved_views
 from tests.dashboard.support.api_client import ApiClient
 from tests.support import builders
 
@@ -70,6 +71,24 @@ def test_the_only_project_is_chosen(run: Run, mine: Client, mate: User) -> None:
     assert chosen in menu(mine)
     Membership.objects.create(project=builders.project("zoo"), user=mate, role="viewer")
     assert chosen not in menu(mine)
+
+
+def test_a_user_with_all_views_can_replace_one(run: Run, mine: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(mine, "best")
+    monkeypatch.setattr(saved_views, "MAX_VIEWS", 1)
+    assert "View best saved." in save(mine, "best", params="?q=n<2")
+    assert "Delete some first" in save(mine, "worst")
+    assert list(SavedView.objects.values_list("name", "params")) == [("best", "q=n%3C2")]
+
+
+def test_a_rename_does_not_share_a_view_again(run: Run, mine: Client, mate: User) -> None:
+    """The owner of the project may stop sharing it at the same moment."""
+    save(mine, "best", project="math", shared="1")
+    view = SavedView.objects.get()
+    SavedView.objects.update(shared=False)
+    saved_views.update_view(view, mate, name="the best")
+    view.refresh_from_db()
+    assert (view.name, view.shared) == ("the best", False)
 
 
 def test_the_same_name_replaces_the_view(run: Run, mine: Client) -> None:

@@ -36,7 +36,7 @@ def body(reader: Client, run: Run, query: str = "", **headers: str) -> str:
 
 def texts(shown: str) -> list[str]:
     """What stands side by side: the one beside first, the one that is read last."""
-    return [re.sub("<[^>]*>", "", item) for item in re.findall(r'data-text="\w+">(.*?)</pre>', shown, re.S)]
+    return [re.sub("<[^>]*>", "", item) for item in re.findall(r'data-text="\w+">\n?(.*?)</pre>', shown, re.S)]
 
 
 def sample(step: int, score: float) -> Sample:

@@ -183,7 +183,7 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
 ) -> None:
     run = builders.run(project, "many")
     indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
-    with django_assert_max_num_queries(25):  # 8 of them insert 55 labels each, since SQLite limits parameters
+    with django_assert_max_num_queries(26):  # 8 of them insert 55 labels each, since SQLite limits parameters
         bulk.flag_samples(run, samples(run), mate)
     with django_assert_max_num_queries(24):
         assert undo.undo_label_action(run, mate).restored_count == 400

@@ -18,8 +18,6 @@ from rollouts.storage import create_incoming_path
 
 MAX_BUFFERED_BYTES = 16 << 20
 COPIED_FIELDS = ("split", "step_kind", "source", "offset", "generation", "producer")
-
-
 RECORD_FIELDS = frozenset(field.name for field in fields(Record))
 
 

@@ -67,7 +67,7 @@ class QueryMatches:
         self._found: dict[tuple[int, str], frozenset[str]] = {}
 
     def find(self, run: Run, q: str) -> frozenset[str]:
-        """Returns the ids. None if the query asks for what has changed since the draw, such as labels: what it would
+        """Returns the ids; no id if the query asks for what has changed since the draw, such as labels: what it would
         have found then is unknown. Raises QueryLimitError and StorageUnavailableError."""
         key = run.pk, q
         if key not in self._found:

@@ -1,17 +1,16 @@
 """Indexes a dump: bytes -> records -> a Parquet body, index rows, step statistics and one change notification.
 
-Everything a reader can see changes in one transaction at the end, under the lock of the step's row.
+Everything a reader can see changes in one transaction at the end, see `publishing.py`.
 """
 
 import io
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from itertools import chain
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 from typing import BinaryIO, cast
 from uuid import uuid4
 
@@ -25,16 +24,14 @@ from rollouts import storage
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
 from rollouts.formats import FORMAT_NAMES, HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
 from rollouts.indexing import append_chunks, artifact_dumps, correctness, split_steps
-from rollouts.indexing.forgotten import drop_forgotten_artifact, drop_forgotten_bytes
-from rollouts.indexing.reading import BAD_LINE, FORGOTTEN, ClaimLostError, DumpReading, clean_message
+from rollouts.indexing.publishing import finish_dump, publish_samples
+from rollouts.indexing.reading import ClaimLostError, DumpReading, clean_message
 from rollouts.indexing.reconcile import find_step_dumps, load_index_rows, reconcile_step
-from rollouts.indexing.renamed_samples import find_renamed_samples, move_user_records
 from rollouts.indexing.step_stats import recompute_step_stats
-from rollouts.ingest import mark_superseded_steps
 from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
-from rollouts.models import Dump, Run, Segment, Step
-from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record, rename_results
+from rollouts.models import Dump, Run, Step, get_step_position
+from rollouts.samples import MetricPoint, Record
 from rollouts.telemetry import DUMPS, INDEX_SECONDS, set_log_ids
 
 log = logging.getLogger(__name__)
@@ -47,6 +44,11 @@ FIRST_RETRY_DELAY = timedelta(seconds=5)  # doubles with each try
 MAX_OUTAGE = timedelta(days=1)  # of the disk, the bucket or the database, since the dump arrived
 MAX_READINGS = 5  # of a chunk, while the chunks before it are indexed at the same time
 DATABASE_PAUSES = (1, 2, 4, 8, 16)  # seconds
+# Dumps of one step that one worker indexes together, so that the step is merged once for all of them.
+BATCH_DUMPS = 64
+BATCH_BYTES = 8 << 20
+BATCH_SECONDS = 5.0  # of reading them, far below `Dump.LEASE`
+SMALL_DUMP_BYTES = 1 << 20
 
 
 def index_dump(dump_id: int) -> None:
@@ -58,20 +60,25 @@ def index_dump(dump_id: int) -> None:
     dump = Dump.objects.select_related("run__project", "attempt").filter(pk=dump_id).first()
     if dump is None or not dump.claim():
         return
+    measure_indexing(dump)
+
+
+def measure_indexing(dump: Dump, batch: list[DumpReading] | None = None) -> None:
+    """Indexes a claimed dump, with its ids in the log and its time in the metrics. `batch`: see `index_samples`."""
     started, is_indexed = perf_counter(), False
     with set_log_ids(run=dump.run.uid, dump=dump.pk):
         try:
-            is_indexed = try_to_index(dump)
+            is_indexed = try_to_index(dump, batch)
         finally:
             file_format = dump.format if dump.format in FORMAT_NAMES else "unknown"
             INDEX_SECONDS.labels(file_format).observe(perf_counter() - started)
             DUMPS.labels(file_format, "indexed" if is_indexed else "failed").inc()
 
 
-def try_to_index(dump: Dump) -> bool:
+def try_to_index(dump: Dump, batch: list[DumpReading] | None) -> bool:
     """Returns whether the dump is indexed. If not, its row has the reason."""
     try:
-        index_claimed_dump(dump)
+        index_claimed_dump(dump, batch)
         return True
     except ClaimLostError as lost:
         log.warning("Dump %s: %s", dump.pk, lost)
@@ -153,16 +160,16 @@ def store_failure_patiently(dump: Dump, error: RolloutError) -> None:
     store_failure(dump, error)
 
 
-def index_claimed_dump(dump: Dump) -> None:
+def index_claimed_dump(dump: Dump, batch: list[DumpReading] | None = None) -> None:
     for _ in range(MAX_READINGS - 1):
         try:
-            return read_dump(dump)
+            return read_dump(dump, batch)
         except append_chunks.EarlierChunkError:
             dump.refresh_from_db()
-    read_dump(dump)
+    read_dump(dump, batch)
 
 
-def read_dump(dump: Dump) -> None:
+def read_dump(dump: Dump, batch: list[DumpReading] | None) -> None:
     if dump.is_final or (dump.segment and artifact_dumps.is_artifact_file_missing(dump)):
         return keep_body(dump)
     with open_dump(dump) as stream:
@@ -182,7 +189,7 @@ def read_dump(dump: Dump) -> None:
                 if has_several_steps and first_step is not None:
                     return index_steps(reading, records, first_step)
                 dump.step = first_step
-            return index_samples(reading, records)
+            return index_samples(reading, records, batch)
         with transaction.atomic():
             if isinstance(first, MetricPoint):
                 dump.rows = append_points(dump.run, dump.attempt, reading.select(MetricPoint, chain([first], items)))
@@ -200,7 +207,7 @@ def keep_body(dump: Dump) -> None:
             dump.refresh_from_db(fields=["segment", "segment_offset", "rows", "left_out", "problems"])
             try:
                 with transaction.atomic():
-                    rows = reconcile_step(step, dump, load_index_rows(dump))
+                    rows = reconcile_step(step, {dump: load_index_rows(dump)})
             except StorageUnavailableError as error:
                 log.warning("The rows of step %s stay as they are: %s", step.pk, error)
             else:
@@ -244,68 +251,49 @@ def index_steps(reading: DumpReading, records: Iterator[Record], first: int) -> 
             index_dump(dump.pk)
 
 
-def index_samples(reading: DumpReading, records: Iterator[Record]) -> None:
-    key = storage.get_body_key(reading.path)
-    with storage.write_file(key, is_derived=True) as body:
-        reading.write_body(records, body)
-        size = body.stat().st_size if reading.writer else None
-    with transaction.atomic(), storage.delete_on_failure(key):
-        publish_samples(reading, size)
+def index_samples(reading: DumpReading, records: Iterator[Record], batch: list[DumpReading] | None) -> None:
+    """Publishes the samples of a dump, or adds them to `batch`, which the caller publishes.
 
-
-def publish_samples(reading: DumpReading, size: int | None) -> None:
-    """Makes the samples visible, all at once. Locks the step's row first, then the dump's, then the run's.
-
-    `size` is that of the body file, None if all records were left out, so there is none.
+    A step is merged from all its dumps. So small dumps of it that wait are indexed with this one: one by one, a step
+    of k dumps would be merged k times.
     """
-    dump = reading.dump
-    assert dump.step is not None
-    step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
-    append_chunks.check_earlier_chunks(dump, reading.earlier, reading.index_rows.ids())
-    old_segment, count = dump.segment, reading.index_rows.count
-    renamed = find_renamed_samples(dump, count, reading.index_rows.ids())
-    move_user_records(step, renamed)
-    rename_results(step, renamed)
-    dump.segment = None
-    if size is not None:
-        dump.segment = Segment.objects.create(
-            run=dump.run, split=dump.split, path=reading.path, rows=count, bytes=size, schema=BODY_SCHEMA_VERSION
-        )
-    dump.segment_offset, dump.rows = 0, count
-    rows = reconcile_step(step, dump, reading.index_rows)
-    if dump.state == Dump.State.INDEXED:
-        append_chunks.requeue_later_chunks(dump, reading.index_rows.ids())
-    finish_dump(reading)
-    recompute_step_stats(step, None if correctness.apply_correctness_rule(step) else rows)
-    mark_superseded_steps(dump.run)
-    if old_segment and not old_segment.dumps.exists():
-        old_segment.delete()
-        # An export may still read the file after the commit.
-        transaction.on_commit(partial(storage.touch_file, storage.get_body_key(old_segment.path)))
+    with storage.write_file(storage.get_body_key(reading.path), is_derived=True) as body:
+        reading.write_body(records, body)
+        reading.body_bytes = body.stat().st_size if reading.writer else None
+    if batch is not None:
+        return batch.append(reading)
+    readings = [reading]
+    try:
+        for dump in claim_waiting_dumps(reading.dump):
+            with suppress(Exception):  # the row of the dump has the error
+                measure_indexing(dump, readings)
+        publish_samples(readings)
+    except Exception:
+        release_dumps([other.dump for other in readings[1:]])
+        raise
 
 
-def finish_dump(reading: DumpReading) -> None:
-    """Updates the dump's row and notifies. Raises ClaimLostError if this worker has lost its claim."""
-    dump = reading.dump
-    claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
-    # Without a new body the dump keeps its own, which compaction may move at any time.
-    body = {"segment": dump.segment, "segment_offset": dump.segment_offset} if reading.path else {}
-    if not claimed.update(
-        state=dump.state if dump.state == Dump.State.SUPERSEDED else Dump.State.INDEXED,
-        message="",
-        step=dump.step,
-        format=dump.format,
-        rows=dump.rows,
-        left_out=dict(reading.skipped),
-        rejected=reading.skipped[BAD_LINE],
-        problems=reading.problems,
-        indexed_at=timezone.now(),
-        **body,
-    ):
-        raise ClaimLostError("Another worker has taken it over.")
-    if reading.forgotten and not dump.is_final:
-        if dump.is_from_artifact:
-            drop_forgotten_artifact(dump)
-        elif reading.skipped[FORGOTTEN]:
-            drop_forgotten_bytes(dump)
-    notify_run_changed(dump.run, split=dump.split, step=dump.step)
+def claim_waiting_dumps(dump: Dump) -> Iterator[Dump]:
+    """Claims small dumps of the same step that wait for their first try, in order of arrival, and yields them.
+
+    Chunks are left out, because the ids of one depend on those before it.
+    """
+    if dump.bytes > SMALL_DUMP_BYTES or dump.offset is not None or dump.tries > 1:
+        return
+    waiting = Dump.objects.filter(**get_step_position(dump), state=Dump.State.RECEIVED, tries=0, offset=None)
+    small = waiting.filter(bytes__lte=SMALL_DUMP_BYTES, raw_dropped_at=None, samples_dropped_at=None)
+    started, size = monotonic(), dump.bytes
+    for other in small.select_related("run__project", "attempt").order_by("received_at", "pk")[: BATCH_DUMPS - 1]:
+        size += other.bytes
+        if size > BATCH_BYTES or monotonic() - started > BATCH_SECONDS:
+            return
+        if other.claim():
+            yield other
+
+
+def release_dumps(dumps: Sequence[Dump]) -> None:
+    """Lets claimed dumps wait again. Their next try is alone, so a dump that cannot be stored stops no others."""
+    with suppress(DatabaseError):  # then their claims end
+        for dump in dumps:
+            claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
+            claimed.update(state=Dump.State.RECEIVED, due_at=timezone.now())

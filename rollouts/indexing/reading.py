@@ -59,6 +59,7 @@ class DumpReading:
     continues_counts: bool = True
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
+    body_bytes: int | None = None  # size of the body file; None if all records were left out, so there is none
     forgotten: frozenset[str] = frozenset()
     renewed_at: float = field(default_factory=monotonic)
     stored_images: set[str] = field(default_factory=set)

@@ -5,7 +5,7 @@ source is current, the others are superseded. Current dumps are merged, see `mer
 dumps contain remain as hidden rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 from django.db.models import QuerySet
@@ -21,31 +21,34 @@ MAX_RETURNED_ROWS = 20_000  # tuples in memory
 
 
 def reconcile_step(
-    step: Step, dump: Dump, index_rows: samples.IndexRowBuilder, *, needs_all_bodies: bool = False
+    step: Step, index_rows: Mapping[Dump, samples.IndexRowBuilder], *, needs_all_bodies: bool = False
 ) -> list[samples.IndexRow] | None:
-    """Rewrites the rows of a step after `dump` was indexed, and sets `dump.state`. The caller holds the step's lock.
+    """Rewrites the rows of a step after dumps were indexed, and sets their `state`. The caller holds the step's lock.
 
-    `index_rows` are the rows of `dump`. Returns the rows of the step, None if they are many. Sample ids are stable, so
-    links and flags remain valid. Raises StorageUnavailableError if the body of another dump is missing or damaged. Such
-    a dump counts as if it had no body if it is failed, and, unless `needs_all_bodies`, while it waits to be indexed.
+    `index_rows` are the rows of these dumps. Returns the rows of the step, None if they are many. Sample ids are
+    stable, so links and flags remain valid. Raises StorageUnavailableError if the body of another dump is missing or
+    damaged. Such a dump counts as if it had no body if it is failed, and, unless `needs_all_bodies`, while it waits to
+    be indexed.
     """
-    dumps = sorted([*find_step_dumps(dump).exclude(pk=dump.pk), dump], key=lambda dump: (dump.received_at, dump.pk))
+    others = find_step_dumps(step).exclude(pk__in=[dump.pk for dump in index_rows])
+    dumps = sorted([*others, *index_rows], key=lambda dump: (dump.received_at, dump.pk))
     current, superseded = partition_versions(dumps)
-    set_states(dump, current, superseded)
+    set_states(index_rows, current, superseded)
     Sample.objects.filter(step=step).delete()
     DuplicateSource.objects.filter(dump__in=dumps).delete()
-    if dumps == [dump]:
-        new_rows = index_rows.rows(step.pk, dump.pk)
-        returned = list(new_rows) if index_rows.count <= MAX_RETURNED_ROWS else None
+    if len(dumps) == 1 and dumps[0] in index_rows:
+        only = index_rows[dumps[0]]
+        new_rows = only.rows(step.pk, dumps[0].pk)
+        returned = list(new_rows) if only.count <= MAX_RETURNED_ROWS else None
         samples.insert_index_rows(new_rows if returned is None else returned)
         samples.restore_numbers(step)
-        store_templates(step, index_rows.templates)
+        store_templates(step, only.templates)
         return returned
     lost: list[Dump] = []
 
     def load_rows(other: Dump) -> samples.IndexRowBuilder:
-        if other.pk == dump.pk:
-            return index_rows
+        if other in index_rows:
+            return index_rows[other]
         try:
             return load_index_rows(other)
         except StorageUnavailableError:
@@ -58,7 +61,7 @@ def reconcile_step(
     rows, duplicates, templates = merge_dumps(step.pk, current, superseded, load_rows)
     if lost:
         current, superseded = partition_versions([other for other in dumps if other not in lost])
-        set_states(dump, current, superseded)
+        set_states(index_rows, current, superseded)
         rows, duplicates, templates = merge_dumps(step.pk, current, superseded, load_rows)
     samples.insert_index_rows(rows)
     DuplicateSource.objects.bulk_create(duplicates, batch_size=5000)
@@ -102,7 +105,7 @@ def reconcile_step_again(step: Step) -> None:
             if last.state != Dump.State.FAILED:
                 raise
             continue
-        reconcile_step(step, last, index_rows, needs_all_bodies=True)
+        reconcile_step(step, {last: index_rows}, needs_all_bodies=True)
         return
     Sample.objects.filter(step=step).delete()
     DuplicateSource.objects.filter(dump__in=Dump.objects.filter(**get_step_position(step))).delete()
@@ -144,13 +147,15 @@ def get_source_key(dump: Dump) -> tuple[str, str]:
     return dump.producer, f"{Dump.ARTIFACT_PREFIX}/{path}" if dump.is_from_artifact else dump.source
 
 
-def set_states(dump: Dump, current: Sequence[Dump], superseded: Sequence[Dump]) -> None:
-    """Sets the states of the dumps. Dumps that are queued to be indexed again keep their state."""
+def set_states(indexed_now: Collection[Dump], current: Sequence[Dump], superseded: Sequence[Dump]) -> None:
+    """Stores the states of the dumps. Those that are queued to be indexed again keep theirs. Of dumps that were just
+    indexed, sets the attribute."""
     state = Dump.State
     indexed = Dump.objects.filter(state__in=[state.INDEXED, state.SUPERSEDED])
     indexed.filter(pk__in=[other.pk for other in current]).update(state=state.INDEXED)
     indexed.filter(pk__in=[other.pk for other in superseded]).update(state=state.SUPERSEDED)
-    dump.state = state.INDEXED if dump in current else state.SUPERSEDED
+    for dump in indexed_now:
+        dump.state = state.INDEXED if dump in current else state.SUPERSEDED
 
 
 def load_index_rows(dump: Dump) -> samples.IndexRowBuilder:

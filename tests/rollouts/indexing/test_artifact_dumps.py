@@ -11,7 +11,7 @@ from rollouts.indexing import artifact_dumps, indexer
 from rollouts.models import Artifact, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.query import body_scan, search
 from rollouts.samples import bodies
-from tests.rollouts.support.push import DUMPS, indexed, push, rows
+from tests.rollouts.support.push import DUMPS, index_alone, indexed, push, rows
 from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
 from tests.support.stored import blob_path, raw_path
 
@@ -292,7 +292,7 @@ def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
     ready(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
     for position in order:
-        indexer.index_dump(dumps[position].pk)
+        index_alone(dumps[position])
     here = figures()
     indexer.reindex_run(run)
     worked(run)

@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError
-from rollouts.indexing import correctness, indexer
+from rollouts.indexing import correctness
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
 from rollouts.samples import export
-from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, index_alone, indexed, lines, push, rows
 from tests.rollouts.support.verl_batches import V0, ready, worked
 from tests.support import builders
 from tests.support.stored import body_path
@@ -230,7 +230,7 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
         run = builders.run(project, name)
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
-            indexer.index_dump(pushed[at].pk)
+            index_alone(pushed[at])
         matches.append({item.tail: item.correct for item in rows(run)})
     assert matches == [{"x": True, "Answer: 2": True, "y": False}] * 2
 

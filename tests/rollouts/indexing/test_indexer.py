@@ -12,7 +12,7 @@ from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
-from rollouts.indexing import indexer, outdated, reading
+from rollouts.indexing import indexer, outdated, publishing, reading
 from rollouts.indexing.outdated import update_outdated_steps
 from rollouts.maintenance import compaction, take_overdue_dumps
 from rollouts.metrics import series
@@ -264,7 +264,7 @@ def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch
     worked = []
     work = indexer.index_claimed_dump
     monkeypatch.setattr(
-        indexer, "index_claimed_dump", lambda dump: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
+        indexer, "index_claimed_dump", lambda dump, _: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
     )
     indexer.index_dump(dump.pk)
     assert worked == [dump.pk]
@@ -275,7 +275,7 @@ def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pyt
     dump = push(run, lines(generation()))
     work = indexer.index_claimed_dump
 
-    def overtaken(claimed: Dump) -> None:
+    def overtaken(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         monkeypatch.setattr(indexer, "index_claimed_dump", work)
         indexer.index_dump(dump.pk)
@@ -292,7 +292,7 @@ def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, mon
     dump = push(run, lines(generation()))
     work = indexer.index_claimed_dump
 
-    def overtaken(claimed: Dump) -> None:
+    def overtaken(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         assert Dump.objects.get(pk=dump.pk).claim()
         work(claimed)
@@ -308,7 +308,7 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
     def hung_up(*of: object, **more: object) -> None:
         transaction.on_commit(lambda: 1 / 0)
 
-    monkeypatch.setattr(indexer, "notify_run_changed", hung_up)
+    monkeypatch.setattr(publishing, "notify_run_changed", hung_up)
     dump = push(run, lines(generation()))
     with pytest.raises(ZeroDivisionError):
         indexer.index_dump(dump.pk)

@@ -13,7 +13,7 @@ from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Attempt, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.samples import bodies
 from tests.rollouts.support.artifacts import registered
-from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, index_alone, indexed, lines, push, rows
 from tests.support import builders
 from tests.support.stored import body_path
 
@@ -116,7 +116,7 @@ def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...])
 
     dumps = arrive("grpo")
     for position in order:
-        indexer.index_dump(dumps[position].pk)
+        index_alone(dumps[position])
     here = figures()
     indexer.reindex_run(run)
     for dump in dumps:
@@ -166,7 +166,7 @@ def test_a_version_that_waits_for_its_body_leaves_the_older_one_in_place(run: Ru
     other = indexed(run, lines(generation("b", "3")), source="other")
     lose_body(newer, None)
     indexer.reindex_run(run)
-    indexer.index_dump(other.pk)
+    index_alone(other)
     assert responses(run) == ["1", "3"]
     indexer.index_dump(newer.pk)
     assert responses(run) == ["2", "3"]

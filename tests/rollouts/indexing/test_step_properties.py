@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollouts.indexing.indexer import index_dump
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.samples import TEXT_PROPERTY_BITS
-from tests.rollouts.support.push import indexed, lines, push
+from tests.rollouts.support.push import index_alone, indexed, lines, push
 
 pytestmark = pytest.mark.django_db
 
@@ -83,7 +82,7 @@ def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[in
         push(run, lines(answer(9, "no end and no marker, however long it becomes")), source="c", format="native"),
     ]
     for position in order:
-        index_dump(dumps[position].pk)
+        index_alone(dumps[position])
     assert having("duplicate") == ["So w4 and w5. Answer: 4"] * 2
     assert len(having("no-marker")) == 1
     assert Sample.objects.filter(final=False).count() == 4

@@ -27,7 +27,7 @@ def dumps(run: Run) -> Run:
     indexed(run, lines(ROW, {"prompt": "q"}, {**ROW, "response": 5}), 1, source="call:a-1", format="native")
     with pytest.raises(RolloutError):
         indexed(run, lines({"other": 1}), 2, source="call:a-2", format="table")
-    push(run, lines(ROW), 3, source="call:a-3", format="native")
+    push(run, lines(ROW), 4, source="call:a-3", format="native")
     indexed(run, lines(ROW, {**ROW, "response": "3"}), 3, source="call:b-1", format="native")
     return run
 

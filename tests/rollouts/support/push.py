@@ -6,7 +6,9 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from rollouts.indexing import indexer
 from rollouts.indexing.indexer import index_dump
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample
@@ -28,6 +30,12 @@ def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
+
+
+def index_alone(dump: Dump) -> None:
+    """Indexes a dump, and no other one of its step that waits."""
+    with mock.patch.object(indexer, "BATCH_DUMPS", 1):
+        index_dump(dump.pk)
 
 
 def lines(*rows: dict[str, Any]) -> bytes:

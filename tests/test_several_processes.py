@@ -38,7 +38,7 @@ SOCKETS = 12
 PLAN = "scale-out"
 KINDS = ("web", "worker", "redis", "postgres", "nginx")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + 3 * SECONDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 3 * SECONDS)]
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_everything_acknowledged_exists_once_after_kills(cluster: Cluster, postg
         killed = kill_at_random(cluster, postgres, page)
         is_over.set()
         for training in trainings:
-            training.result(200)
+            training.result(600)
         cluster.wait_until_ready()
         print(f"killed: {dict(killed)}, steps: {sum(len(trainer.pins) for trainer in trainers)}")
         for trainer in trainers:

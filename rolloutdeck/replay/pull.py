@@ -29,7 +29,7 @@ class PlanPull:
     """One `pull`: downloads from `server` into `folder` for a run with these `requirements`.
 
     on_message: receives a message for each changed file; `repaired` collects them.
-    on_skipped: receives each entry that can't be written without its flagged rows, and the reason.
+    on_skipped: receives each entry whose files can't be repaired, or written without its flagged rows, and the reason.
     progress: receives the number of downloaded bytes; `bytes` is their sum.
     download: takes the arguments of `lib.download_file`, which waits for minutes if the server does not respond.
     """
@@ -140,7 +140,7 @@ class PlanPull:
         try:
             repair = rewrite.drop_columns(blob, path, columns)
         except SafePickleError as error:
-            raise UsageError(f"{file.name} of {placement.entry} can't be repaired: {error}") from error
+            raise NotReplayableError(f"{file.name} can't be repaired: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
         dropped = ", ".join(repair.dropped)
         self._report(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
+from rolloutdeck.replay import pull as pull_module
 from rolloutdeck.replay.folder import PULL_MANIFEST
+from rolloutdeck.safe_pickle import SafePickleError
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, RunCommand, dumped, hash_files, pinned, plan
@@ -32,6 +35,21 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
     theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]
     assert len({theirs, *(lying[f"{TREE}/{step}/gen_batch.dp"] for step in (3, 5))}) == 3
     assert json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["files"] == lying
+
+
+def test_a_dump_that_cannot_be_mended_is_skipped(
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def refuse(*_: Any) -> None:
+        raise SafePickleError("a value of torch.Size can't be written")
+
+    monkeypatch.setattr(pull_module.rewrite, "drop_columns", refuse)
+    plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner), 5))
+    assert pull() == 0
+    reason = "gen_batch.dp can't be repaired: a value of torch.Size can't be written"
+    assert f"Target step 3 (step 3 of grpo-1) is skipped: {reason}" in capsys.readouterr().err
+    assert {path.parent.name for path in (tmp_path / "into" / TREE).rglob("gen_batch.dp")} == {"5"}
 
 
 def test_bytes_that_are_elsewhere_are_said_to_be(

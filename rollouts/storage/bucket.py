@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -30,10 +30,11 @@ T = TypeVar("T")
 
 PART_BYTES: Final = 8 << 20  # of an upload in parts
 PARALLEL_PARTS: Final = 4
+DOWNLOAD_PART_BYTES: Final = 256 << 20
 MAX_SINGLE_LOOKUPS: Final = 20  # files whose sizes are asked for one by one, before all are listed
 CONNECT_SECONDS: Final = 5
 QUICK_SECONDS: Final = 8
-TRANSFER_SECONDS: Final = 120  # of one request: a part, or a file
+TRANSFER_SECONDS: Final = 120  # of one request: a part, or a small file
 RETRIES: Final = 3
 RETRY_SECONDS: Final = 15
 OWNER_KEY: Final = "server"  # has the id of the server whose files these are
@@ -101,18 +102,29 @@ class BucketStore:
             yield path
 
     def download(self, key: str, path: Path) -> None:
+        """Reads the object in parts, because the time of a request is limited and a file may be large."""
+        with path.open("wb") as file:
+            meta = self.download_part(key, file)
+            while file.tell() < meta["size"]:
+                self.download_part(key, file, meta)
+        modified_at = meta["last_modified"].timestamp()
+        os.utime(path, (modified_at, modified_at))  # a version of the file, for caches
+
+    def download_part(self, key: str, file: BinaryIO, known: Any = None) -> Any:
+        """Appends the next bytes to the file, and returns the object's facts. `known` are those from its first part."""
         import obstore
 
-        result = self.call(key, lambda: obstore.get(self.client, key))
+        start = file.tell()
+        end = start + DOWNLOAD_PART_BYTES
+        options: Any = {"range": (start, min(end, known["size"])), "if_match": known["e_tag"]} if known else {}
+        result = self.call(key, lambda: obstore.get(self.client, key, options=options))
         pieces = iter(result.stream(min_chunk_size=PART_BYTES))
-        with path.open("wb") as file:
-            while piece := self.call(key, lambda: next(pieces, None)):
-                file.write(piece)
-            count = file.tell()
-        if count != result.meta["size"]:
-            raise BucketError(errno.EIO, f"{self.url} sent {count:,} of {result.meta['size']:,} bytes", key)
-        modified_at = result.meta["last_modified"].timestamp()
-        os.utime(path, (modified_at, modified_at))  # a version of the file, for caches
+        while file.tell() < end and (piece := self.call(key, lambda: next(pieces, None))):
+            file.write(piece)
+        size = result.meta["size"]
+        if file.tell() == start and start < size:
+            raise BucketError(errno.EIO, f"{self.url} sent {start:,} of {size:,} bytes", key)
+        return result.meta
 
     def find(self, key: str) -> StoredFile | None:
         import obstore

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from django.test import Client
 
@@ -18,7 +19,7 @@ from dashboard.api.views import health
 from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import index_dump
 from rollouts.models import Dump, Run, StorageLocation
-from rollouts.storage import BucketError, StorageRefusedError, check_storage, fetch_file, has_file
+from rollouts.storage import BucketError, StorageRefusedError, access, check_storage, fetch_file, has_file
 from rollouts.storage import bucket as bucket_module
 from rollouts.storage.access import delete_file
 from rollouts.storage.cache import FileCache
@@ -186,6 +187,29 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_no_file(
     bucket_module.open_client.cache_clear()
     settings.DATA_DIR, settings.STORAGE_URL = data_dir, bucket
     assert fetch_file(KEY).stat().st_size == 4 << 20
+
+
+def test_a_large_file_is_downloaded_in_parts(
+    bucket: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * (80 << 10)  # 20 MB
+    StoredPath(KEY).write_bytes(content)
+    get, asked = obstore.get, []
+
+    def ask(*args: Any, options: Any) -> Any:
+        asked.append(options)
+        return get(*args, options=options)
+
+    monkeypatch.setattr(obstore, "get", ask)
+    monkeypatch.setattr(bucket_module, "DOWNLOAD_PART_BYTES", 9 << 20)
+    with access.checkout_file(KEY) as path:
+        assert path.read_bytes() == content
+    first, *others = asked
+    assert first == {} and len(others) == 1 and others[0]["range"][1] == len(content)
+    StoredPath(KEY).write_bytes(b"other")
+    monkeypatch.setattr(obstore, "get", lambda *args, options: get(*args, options=options | {"if_match": '"gone"'}))
+    with pytest.raises(BucketError), access.checkout_file(KEY):
+        pass
 
 
 def cut_connections(server: socket.socket, answer: bytes) -> None:

@@ -48,9 +48,9 @@ class Maintenance:
             self.add_step(step)
 
     def add_step(self, step: int) -> None:
-        from tests.rollouts.support.push import generation, indexed, lines
+        from tests.rollouts.support.push import generation, index_file, lines
 
-        indexed(
+        index_file(
             self.run, lines(*(generation(f"{step}+{row}?", str(step + row), step=step) for row in range(ROWS))), step
         )
         self.samples += ROWS

@@ -20,7 +20,7 @@ from whitenoise.base import WhiteNoise
 
 from dashboard.counters import counters
 from rollouts.models import Project, Run
-from tests.dashboard.support.asgi_server import Site, served
+from tests.dashboard.support.asgi_server import Site, serve
 from tests.support import builders
 from tests.support.bucket_server import create_place
 from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
@@ -206,7 +206,7 @@ def site(transactional_db: None) -> Iterator[Site]:
     from dashboard.origin_check import HostOriginCheck  # loads the settings' apps
 
     handler = RequestHandler()
-    with served(HostOriginCheck(handler, handler)) as running:
+    with serve(HostOriginCheck(handler, handler)) as running:
         yield running
     for thread, _since in handler.idle:  # PostgreSQL removes no database that somebody has open
         thread.submit(connections.close_all).result()

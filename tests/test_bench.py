@@ -12,7 +12,7 @@ from rollouts.models import Run, Sample
 from rollouts.samples import bodies
 from scripts.bench import load, seed
 from scripts.bench.report import Report, Row, build_table
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> None:
     for step in (1, 2):
         rows = [{"prompt": "1+1?", "response": f"{step} and {n}", "score": step / 4} for n in range(3)]
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     before = Run.objects.get(pk=run.pk).version
     seed.grow(run, 7)
     run.refresh_from_db()

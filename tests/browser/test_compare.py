@@ -11,7 +11,7 @@ from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = NGINX
 
@@ -77,7 +77,7 @@ def test_a_slow_diff_is_not_shown_for_the_next_prompt(visit: Visit, training: Tr
     page = visit.go(f"/compare/?of={training.uid}@1,{training.uid}@2&split=train&diff=1")
     page.evaluate(HOLD_FIRST_DIFF)
     page.keyboard.press("j")
-    until(lambda: page.evaluate("Boolean(window.held)"))
+    wait_until(lambda: page.evaluate("Boolean(window.held)"))
     first = page.locator("#pair .prompt").inner_text().strip()
     page.keyboard.press("j")
     expect(page.locator("#pair .prompt")).not_to_have_text(first)

@@ -14,7 +14,7 @@ from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training, generations
 from tests.browser.test_group import group
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = NGINX
 
@@ -175,7 +175,7 @@ def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
     assert "/steps/2/" in link
     page.evaluate("navigator.clipboard.writeText('')")
     page.get_by_role("contentinfo").get_by_role("button", name="link y").click()
-    until(lambda: page.evaluate("navigator.clipboard.readText()") == link)
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == link)
     page.keyboard.press("Y")
     expect(page.locator(".toast")).to_contain_text("latest step")
     assert "/steps/latest/" in str(page.evaluate("navigator.clipboard.readText()"))

@@ -11,7 +11,7 @@ from tests.browser.support.measure import Visit, overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
 from tests.browser.test_compare import HOLD_FIRST_DIFF, LONG
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = DIRECT
 
@@ -77,7 +77,7 @@ def test_a_slow_diff_is_not_shown_for_other_responses(visit: Visit, training: Tr
     page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
     page.evaluate(HOLD_FIRST_DIFF)
     page.keyboard.press("d")
-    until(lambda: page.evaluate("Boolean(window.held)"))
+    wait_until(lambda: page.evaluate("Boolean(window.held)"))
     page.keyboard.press("[")
     expect(page.locator("[data-diff] ins")).to_have_text("2")
     page.evaluate("held()")

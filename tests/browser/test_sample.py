@@ -13,7 +13,7 @@ from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = NGINX
 
@@ -212,7 +212,7 @@ def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, traini
     page.keyboard.type("check again")
     page.keyboard.press("Enter")
     expect(page.locator("#find")).to_have_value("check again")
-    until(lambda: page.wait_for_timeout(20) or held)
+    wait_until(lambda: page.wait_for_timeout(20) or held)
     held[0].continue_()
     result = page.locator("form[data-find] output")
     expect(result).to_have_text("2 of 60")

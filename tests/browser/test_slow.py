@@ -15,7 +15,7 @@ from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
 from tests.browser.test_group import group
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = DIRECT
 
@@ -184,7 +184,7 @@ def test_keys_before_the_scripts_wait_for_them(visit: Visit, training: Training)
     expect(page.locator("#q")).to_have_value("score>0.4")
     expect(page.locator("#q")).to_be_focused()
     expect(page.locator("#rows tr[data-id]")).to_have_count(7)
-    until(lambda: flagged(training) == [ids[2]])  # the flag is saved while the keys go on
+    wait_until(lambda: flagged(training) == [ids[2]])  # the flag is saved while the keys go on
 
 
 def test_keys_that_waited_too_long_for_the_scripts_are_named_and_not_used(visit: Visit, training: Training) -> None:

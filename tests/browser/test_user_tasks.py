@@ -15,7 +15,7 @@ from tests.browser.conftest import Members
 from tests.browser.support.measure import Site, Visit, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import PROJECT, Training, generations
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = NGINX
 
@@ -53,7 +53,7 @@ def runs(site: Site) -> dict[str, str]:
     imported(site, DATA / "verl_jsonl" / "v1", "tasks v1")
     imported(site, DATA / "verl_skip" / "main", "tasks kept", "--tokenizer", str(DATA / "tokenizer"))
     result = {run["name"]: run["id"] for run in site.product.get("runs/?project=math")["results"]}
-    until(lambda: site.product.get(f"samples/?run={result['tasks kept']}&split=train&q=is:truncated")["count"] > 0)
+    wait_until(lambda: site.product.get(f"samples/?run={result['tasks kept']}&split=train&q=is:truncated")["count"] > 0)
     return {name: result[f"tasks {name}"] for name in ("v0", "v1", "kept")}
 
 

@@ -10,7 +10,7 @@ from django.core.asgi import get_asgi_application
 
 from dashboard.origin_check import HostOriginCheck, is_own_origin, remove_url_prefix
 from rolloutdeck.protocol import MAX_JSON_BYTES
-from tests.dashboard.support.asgi_server import Site, served
+from tests.dashboard.support.asgi_server import Site, serve
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def site() -> Iterator[Site]:
     django = get_asgi_application()
-    with served(HostOriginCheck(django, django)) as running:
+    with serve(HostOriginCheck(django, django)) as running:
         yield running
 
 

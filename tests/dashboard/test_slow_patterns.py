@@ -16,7 +16,7 @@ from django.test import Client
 
 from rollouts.models import Run
 from rollouts.query.body_scan import scanner
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 
 SECONDS = 0.2  # the limit of a search here
 SLACK = 10.0  # for the rest of the request, on a busy machine. Without a limit, RUNAWAY takes minutes
@@ -76,7 +76,7 @@ SHORT_TEXTS = {"page of the runs", "API runs"}  # names and tags: only a process
 @pytest.fixture
 def long_run(run: Run) -> Run:
     text = " ".join(["the", "value", *WORDS])
-    indexed(run, lines(*(generation(f"p{number}", f"{text} {number}") for number in range(SAMPLES))))
+    index_file(run, lines(*(generation(f"p{number}", f"{text} {number}") for number in range(SAMPLES))))
     return run
 
 

@@ -17,7 +17,7 @@ from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.pages.pins.support import remote_artifact
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 CALL = (
@@ -73,8 +73,8 @@ def run(project: Project, owner: User) -> Run:
             row(step, 12, 1.0, group="组12", response_ids=[1, 2, 3], response_logprobs=[-0.1, -2.0, -0.3]),
         ]
         rows = [row(step, n, (n + step) % 3 / 2) for n in range(8)]
-        indexed(run, lines(*rows, *odd), step, format="native")
-        indexed(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
+        index_file(run, lines(*rows, *odd), step, format="native")
+        index_file(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
         remote_artifact(run, step)
     points = [
         MetricPoint(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
@@ -97,7 +97,7 @@ def later(project: Project, pin: Pin, owner: User) -> Run:
     plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
     bindings.bind_run(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
-        indexed(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
+        index_file(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
         outcomes.record_replay_outcome(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
     return run
 

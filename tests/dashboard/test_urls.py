@@ -11,8 +11,8 @@ from rollouts.findings import findings
 from rollouts.models import Project, Run
 from rollouts.pins import pins
 from rollouts.saved_views import save_view
-from tests.dashboard.support.api_client import filled, one_sample
-from tests.rollouts.support.artifacts import registered
+from tests.dashboard.support.api_client import create_filled_run, get_first_sample
+from tests.rollouts.support.artifacts import register_artifact
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
@@ -23,9 +23,9 @@ LISTS = ("runs", "search", "ahead", "findings", "go", "live", "pins", "review", 
 @pytest.fixture
 def run(project: Project, owner: User) -> Run:
     """With a finding, a pin and a view that the project shares."""
-    run = filled(project)
+    run = create_filled_run(project)
     findings.create_finding(project, owner, title="Loops")
-    registered(run, 1, attempt="a")
+    register_artifact(run, 1, attempt="a")
     pins.pin_step(run, 1, owner)
     save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True)
     return run
@@ -38,7 +38,7 @@ def signed_in(user: User) -> Client:
 
 
 def test_a_list_shows_a_stranger_nothing_of_a_project(run: Run, owner: User, stranger: User) -> None:
-    sample = one_sample(run).pk
+    sample = get_first_sample(run).pk
     queries = ("", f"project=math&run={run.uid}&of={run.uid}@1&q=a&show=bin&page=runs", f"sel={sample}&ids={sample}")
     secrets = (run.uid, run.name, sample, "Loops", "Low", owner.username)
     client = signed_in(stranger)

@@ -5,6 +5,6 @@ from __future__ import annotations
 import re
 
 
-def squeeze(page: str) -> str:
+def collapse_spaces(page: str) -> str:
     """One space for each run of white space, and none next to a tag."""
     return re.sub(r" ?(<[^>]*>) ?", r"\1", re.sub(r"\s+", " ", page))

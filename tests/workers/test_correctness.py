@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 
 from rollouts.indexing import correctness
 from rollouts.models import Project, Sample
-from tests.dashboard.support.api_client import filled
+from tests.dashboard.support.api_client import create_filled_run
 from tests.support import builders
 from workers import dispatch, tasks
 from workers.celery import app
@@ -30,7 +30,7 @@ def sent(monkeypatch: Any) -> list[int]:
 
 @pytest.fixture
 def ruled(project: Project, owner: User) -> Project:
-    filled(project)
+    create_filled_run(project)
     return correctness.change_correctness_rule(project, "score>=0.5", owner)
 
 
@@ -60,7 +60,7 @@ def test_the_sweep_leaves_a_project_alone_while_a_worker_is_at_it(ruled: Project
 
 
 def test_projects_without_a_rule_of_their_own_cost_the_sweep_nothing(db: None, sent: list[int]) -> None:
-    filled(builders.project("code"))
+    create_filled_run(builders.project("code"))
     tasks.sweep()
     assert sent == []
 

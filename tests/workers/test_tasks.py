@@ -20,7 +20,7 @@ from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.runs.actions import move_run_to_trash
 from rollouts.storage import files, raw_dumps, set_location
-from tests.dashboard.support.api_client import dumped, filled, line
+from tests.dashboard.support.api_client import build_row, create_filled_run, push_rows
 from tests.support import builders
 from tests.support.stored import StoredPath, body_path, list_stored
 from workers import dispatch, memory, tasks
@@ -39,7 +39,7 @@ def sent(monkeypatch: Any) -> list[tuple[str, tuple[Any, ...]]]:
 
 @pytest.fixture
 def dump(project: Project) -> Dump:
-    return dumped(builders.run(project), 1, [line(1, 0, 1.0)])
+    return push_rows(builders.run(project), 1, [build_row(1, 0, 1.0)])
 
 
 def claimed(dump: Dump, by: str, *, tries: int = 1, ago: timedelta = timedelta(0)) -> None:
@@ -79,7 +79,7 @@ def test_the_sweep_sends_a_killed_workers_dump_again_at_once(dump: Dump, sent: l
 
 
 def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project, sent: list[Any]) -> None:
-    other = dumped(builders.run(project, "second"), 1, [line(1, 0, 1.0)])
+    other = push_rows(builders.run(project, "second"), 1, [build_row(1, 0, 1.0)])
     claimed(dump, a_dead_process())
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
@@ -186,7 +186,7 @@ def test_a_dump_that_found_no_broker_is_taken_by_the_next_sweep(dump: Dump, monk
 
 
 def test_a_permanent_failure_stands_on_the_row_and_the_task_ends_well(project: Project) -> None:
-    dump = Dump.objects.get(pk=dumped(builders.run(project), 1, [line(1, 0, 1.0)]).pk)
+    dump = Dump.objects.get(pk=push_rows(builders.run(project), 1, [build_row(1, 0, 1.0)]).pk)
     Dump.objects.filter(pk=dump.pk).update(state="received", format="no-such-format")
     tasks.index_dump(dump.pk)
     dump.refresh_from_db()
@@ -219,7 +219,7 @@ def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: P
 
 
 def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, owner: User, data_dir: Path) -> None:
-    run, stored = filled(project, "gone"), filled(project, "kept")
+    run, stored = create_filled_run(project, "gone"), create_filled_run(project, "kept")
     for path in list_stored("raw/"):
         path.set_age(3600)
     move_run_to_trash(run, owner)
@@ -236,7 +236,7 @@ def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, 
 
 
 def test_raw_bytes_that_no_run_names_go_with_the_bin(project: Project, owner: User, data_dir: Path) -> None:
-    run = filled(project)
+    run = create_filled_run(project)
     raw = list_stored("raw/")
     for path in raw:
         path.set_age(3600)

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import ApiClient, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, create_filled_run, get_first_sample
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -18,12 +18,12 @@ SCOPES = ("ingest", "read", "annotate", "admin")
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: User, stranger: User) -> None:
-    ApiClient.signed_in(mate)("POST", "flags/", {"sample": one_sample(run).pk})
+    ApiClient.signed_in(mate)("POST", "flags/", {"sample": get_first_sample(run).pk})
     ApiClient.signed_in(mate)("POST", "findings/", {"project": "math", "title": "Loops"})
     assert ApiClient.signed_in(mate)("GET", path).json()["count"] == 1
     assert ApiClient.signed_in(stranger)("GET", path).json()["count"] == 0
@@ -47,7 +47,7 @@ def test_a_token_for_one_project_makes_no_token_for_another(run: Run, owner: Use
 def test_a_browser_needs_its_csrf_token_to_write(run: Run, owner: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(owner)
-    answer = ApiClient(client)("POST", "flags/", {"sample": one_sample(run).pk})
+    answer = ApiClient(client)("POST", "flags/", {"sample": get_first_sample(run).pk})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_denied")
 
 

@@ -18,7 +18,7 @@ from rollouts.ingest.dumps import DumpHeader
 from rollouts.metrics import MIN_ROWS_TO_COMPACT
 from rollouts.models import AuditEntry, Dump, Label, Project, Run, RunDiskUsage, Sample, Step, Token
 from rollouts.storage import load_location
-from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
+from tests.dashboard.support.api_client import ApiClient, build_row, create_filled_run, get_first_sample, push_rows
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def api(owner: User) -> ApiClient:
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 def test_runs_are_found_and_completed_by_a_query(project: Project, owner: User, stranger: User) -> None:
@@ -88,7 +88,7 @@ def test_lists_come_in_pages_that_link_to_each_other(api: ApiClient, project: Pr
 
 
 def test_a_run_shows_its_dumps_by_state_and_the_message_of_a_failed_one(api: ApiClient, run: Run) -> None:
-    dump = dumped(run, 9, [line(9, 0, 1.0)])
+    dump = push_rows(run, 9, [build_row(9, 0, 1.0)])
     Dump.objects.filter(pk=dump.pk).update(state="failed", message="Nothing in it can be read.")
     data = api("GET", f"runs/{run.uid}/").json()
     assert data["dumps"] == {"failed": 1, "indexed": 2}
@@ -110,10 +110,10 @@ def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(api: ApiClient, run
 def test_a_deleted_run_is_in_the_bin_and_comes_back_whole(api: ApiClient, run: Run) -> None:
     assert api("DELETE", f"runs/{run.uid}/").status_code == 204
     assert api("GET", f"runs/{run.uid}/").status_code == 404
-    assert api("GET", f"samples/{one_sample(run).pk}/").status_code == 404
+    assert api("GET", f"samples/{get_first_sample(run).pk}/").status_code == 404
     assert [row["id"] for row in api("GET", "runs/?deleted=true").json()["results"]] == [run.uid]
     assert api("PATCH", f"runs/{run.uid}/", {"deleted": False}).status_code == 200
-    assert api("GET", f"samples/{one_sample(run).pk}/").status_code == 200
+    assert api("GET", f"samples/{get_first_sample(run).pk}/").status_code == 200
     assert set(AuditEntry.objects.values_list("verb", flat=True)) >= {"run.delete", "run.restore"}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rolloutdeck.protocol import wire
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import ApiClient, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, create_filled_run, get_first_sample
 from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db
@@ -168,7 +168,7 @@ BAD: list[tuple[str, str, Any]] = [
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 @pytest.fixture
@@ -179,7 +179,11 @@ def api(owner: User) -> ApiClient:
 def named(value: Any, run: Run) -> Any:
     if isinstance(value, dict):
         return {key: named(inner, run) for key, inner in value.items()}
-    return value.replace("{run}", run.uid).replace("{sample}", one_sample(run).pk) if isinstance(value, str) else value
+    return (
+        value.replace("{run}", run.uid).replace("{sample}", get_first_sample(run).pk)
+        if isinstance(value, str)
+        else value
+    )
 
 
 def test_bad_input_is_refused_in_one_sentence(api: ApiClient, run: Run) -> None:

@@ -7,12 +7,12 @@ from django.contrib.auth.models import User
 from rollouts.metrics import append_points
 from rollouts.models import ChartArrangement, Project
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.support.api_client import ApiClient, filled
+from tests.dashboard.support.api_client import ApiClient, create_filled_run
 from tests.support import builders
 
 
 def test_the_curve_of_a_query_and_what_is_wrong_with_one(project: Project, mate: User) -> None:
-    run, api = filled(project), ApiClient.with_token(mate, "read")
+    run, api = create_filled_run(project), ApiClient.with_token(mate, "read")
     curve = api("GET", f"runs/{run.uid}/query-curve/?q=score>=0&measure=count").json()
     assert curve["complete"] and curve["values"] == curve["counts"] and len(curve["steps"]) == curve["total"] >= 1
     wrong = api("GET", f"runs/{run.uid}/query-curve/?q=is:nothing")

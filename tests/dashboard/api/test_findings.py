@@ -11,13 +11,13 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Label, Project, Run
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.support.api_client import ApiClient, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, create_filled_run, get_first_sample
 from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    run = filled(project)
+    run = create_filled_run(project)
     series.append_points(run, builders.attempt(run), [MetricPoint(step, {"loss": float(step)}) for step in range(3)])
     return run
 
@@ -36,7 +36,7 @@ def test_a_finding_is_begun_filled_changed_removed_and_restored(api: ApiClient, 
     begun = api("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
     assert begun.status_code == 201
     here = f"findings/{begun.json()['id']}/"
-    shown = one_sample(run)
+    shown = get_first_sample(run)
     exhibits: list[dict[str, Any]] = [
         {"sample": shown.pk, "quotes": ["It is", {"field": "prompt", "start": 0, "end": 4}], "words": "see"},
         {"run": run.uid, "q": "score>0", "step": 1},
@@ -86,7 +86,7 @@ def test_what_cannot_be_shown_is_refused(
     "quotes", ["text", ["nowhere said"], [{"field": "response"}], [{"field": "x", "start": 0, "end": 1}], [5]]
 )
 def test_a_quote_must_be_in_the_sample(api: ApiClient, run: Run, finding: Finding, quotes: Any) -> None:
-    data = {"sample": one_sample(run).pk, "quotes": quotes}
+    data = {"sample": get_first_sample(run).pk, "quotes": quotes}
     assert api("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
 
 
@@ -94,7 +94,11 @@ def test_a_finding_shows_nothing_of_another_project(api: ApiClient, run: Run, ma
     other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
     elsewhere, theirs = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
-    for rendered in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
+    for rendered in (
+        {"sample": get_first_sample(run).pk},
+        {"run": run.uid, "q": ""},
+        {"run": run.uid, "names": ["loss"]},
+    ):
         refused = api("POST", f"findings/{elsewhere.pk}/exhibits/", rendered)
         assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
         assert "belongs to other, grpo does not" in refused.content.decode()

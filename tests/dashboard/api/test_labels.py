@@ -15,7 +15,7 @@ from rollouts.labels import save_rubric
 from rollouts.models import Label, Project, Run
 from rollouts.query import find_samples
 from rollouts.samples import export_jsonl, export_parquet
-from tests.dashboard.support.api_client import ApiClient, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, create_filled_run, get_first_sample
 from tests.rollouts.labels.test_rubric import ROWS
 from tests.support import builders
 
@@ -23,11 +23,11 @@ from tests.support import builders
 @pytest.fixture
 def labelled(project: Project, owner: User, mate: User) -> Run:
     save_rubric(project, owner, ROWS, "Be fair.")
-    return filled(project)
+    return create_filled_run(project)
 
 
 def test_a_label_is_stored_replaced_listed_and_withdrawn(labelled: Run, mate: User, owner: User) -> None:
-    pk, mina, olga = one_sample(labelled).pk, ApiClient.signed_in(mate), ApiClient.signed_in(owner)
+    pk, mina, olga = get_first_sample(labelled).pk, ApiClient.signed_in(mate), ApiClient.signed_in(owner)
     response = mina("POST", "labels/", {"sample": pk, "name": "quality", "value": 3, "rationale": "short"})
     label = response.json()["label"]
     assert (response.status_code, response.json()["changed"]) == (201, 1)
@@ -83,14 +83,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 def test_a_wrong_label_is_refused_with_its_field(labelled: Run, mate: User) -> None:
     for body, field in WRONG:
-        text = json.dumps(body).replace("{sample}", one_sample(labelled).pk)
+        text = json.dumps(body).replace("{sample}", get_first_sample(labelled).pk)
         response = ApiClient.signed_in(mate)("POST", "labels/", json.loads(text))
         assert (response.status_code, response.json()["error"]["field"]) == (400, field), response.json()
 
 
 def test_who_may_label(labelled: Run, project: Project, mate: User) -> None:
     viewer = builders.member(project, "vera", "viewer")
-    body = {"sample": one_sample(labelled).pk, "name": "quality", "value": 3}
+    body = {"sample": get_first_sample(labelled).pk, "name": "quality", "value": 3}
     callers = {
         "viewer": ApiClient.signed_in(viewer),
         "read token": ApiClient.with_token(mate, "read"),
@@ -102,7 +102,7 @@ def test_who_may_label(labelled: Run, project: Project, mate: User) -> None:
 
 
 def test_a_blind_reviewer_takes_over_no_label_of_a_model(labelled: Run, mate: User, owner: User) -> None:
-    pk, mina = one_sample(labelled).pk, ApiClient.signed_in(mate)
+    pk, mina = get_first_sample(labelled).pk, ApiClient.signed_in(mate)
     judged = {"sample": pk, "name": "correct", "value": True, "source": "model", "author": "judge"}
     assert ApiClient.signed_in(owner)("POST", "labels/", judged).status_code == 201
     settings = {"name": "blind", "runs": [labelled], "is_blind": True}
@@ -134,7 +134,7 @@ def test_a_rubric_is_read_and_saved_with_its_base(labelled: Run, owner: User, ma
 
 
 def test_full_samples_and_exports_have_the_current_labels(labelled: Run, mate: User) -> None:
-    sample, mina = one_sample(labelled), ApiClient.signed_in(mate)
+    sample, mina = get_first_sample(labelled), ApiClient.signed_in(mate)
     for name, value in (("quality", 3), ("quality", 4), ("style", "bad"), ("review", "ok"), ("style", None)):
         mina("POST", "labels/", {"sample": sample.pk, "name": name, "value": value})
     builders.flag(sample.pk, mate, reason="other", label="unsure", text="hm")

@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.indexing import indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
-from tests.dashboard.support.api_client import ApiClient, filled
+from tests.dashboard.support.api_client import ApiClient, create_filled_run
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ BUTTON = '<button class="small" name="do" value="index"'
 @pytest.fixture
 def run(project: Project) -> Run:
     """Of its two dumps the second could not be read by the server that it came to."""
-    run = filled(project)
+    run = create_filled_run(project)
     Dump.objects.filter(step=2).update(state="failed", message="No format recognises it.")
     return run
 

@@ -13,13 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from rollouts import queues, replay
 from rollouts.models import Artifact, AuditEntry, Project, Run, Sample
 from rollouts.pins import artifact_check
-from tests.dashboard.support.api_client import ApiClient, dumped, line
-from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
+from tests.dashboard.support.api_client import ApiClient, build_row, push_rows
+from tests.rollouts.support.artifacts import compute_key, describe_files, encode_meta, register_artifact, upload_files
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
-FILES = {"meta.json": meta(3)}
+FILES = {"meta.json": encode_meta(3)}
 HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
 FACTS = {"rows": 32, "prompts": 8}
 
@@ -35,22 +35,22 @@ def api(owner: User) -> ApiClient:
 
 
 def manifest(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
-    result = manifest_of(files or {"meta.json": meta(step)})
+    result = describe_files(files or {"meta.json": encode_meta(step)})
     return {"attempt": "a", "step": step, "role": "rollout", "files": result, "origin": HERE, **more}
 
 
 def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
-    files = {"meta.json": meta(step)}
-    artifact = brought(registered(run, step, files, facts=FACTS, **more), files)
+    files = {"meta.json": encode_meta(step)}
+    artifact = upload_files(register_artifact(run, step, files, facts=FACTS, **more), files)
     artifact_check.check_artifact(artifact.pk)
     return artifact
 
 
 def test_a_node_tells_of_a_step_and_hears_what_is_missing(api: ApiClient, run: Run) -> None:
     first = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
-    sha256 = manifest_of(FILES)["meta.json"]["sha256"]
+    sha256 = describe_files(FILES)["meta.json"]["sha256"]
     assert first.status_code == 201
-    assert first.json() == {"id": key_of(FILES), "state": "waiting", "step": 3, "missing": [sha256]}
+    assert first.json() == {"id": compute_key(FILES), "state": "waiting", "step": 3, "missing": [sha256]}
     again = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
     assert (again.status_code, again.json()) == (200, first.json())
 
@@ -63,15 +63,15 @@ def test_a_run_that_the_server_never_saw_is_made_by_its_first_artifact(api: ApiC
 
 def test_artifacts_are_listed_by_step_role_and_state(api: ApiClient, run: Run) -> None:
     ready(run, 3)
-    registered(run, 4, attempt="b", origin=HERE)
-    registered(run, 0, {"tokenizer.json": b"{}"}, role="tokenizer")
+    register_artifact(run, 4, attempt="b", origin=HERE)
+    register_artifact(run, 0, {"tokenizer.json": b"{}"}, role="tokenizer")
     rows = api("GET", "runs/u1/artifacts/").json()["results"]
     assert [(row["step"], row["role"], row["state"]) for row in rows] == [
         (0, "tokenizer", "waiting"),
         (3, "rollout", "ready"),
         (4, "rollout", "waiting"),
     ]
-    assert rows[2]["origin"] == HERE and rows[1]["received"] == rows[1]["bytes"] == len(meta(3))
+    assert rows[2]["origin"] == HERE and rows[1]["received"] == rows[1]["bytes"] == len(encode_meta(3))
     for query, steps in {"step=4": [4], "role=tokenizer": [0], "state=ready": [3], "split=eval": []}.items():
         assert [row["step"] for row in api("GET", f"runs/u1/artifacts/?{query}").json()["results"]] == steps
 
@@ -82,8 +82,8 @@ def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(api: ApiClient
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "note": "good"})
     assert (pin.status_code, pin.json()["state"], pin.json()["note"]) == (201, "waiting", "good")
     [expected] = api("GET", "runs/u1/wanted/?host=node-1").json()["files"]
-    file = manifest_of(FILES)["meta.json"]
-    assert expected == {"artifact": key_of(FILES), "path": "meta.json", **file, "received": 0}
+    file = describe_files(FILES)["meta.json"]
+    assert expected == {"artifact": compute_key(FILES), "path": "meta.json", **file, "received": 0}
     assert api("GET", "runs/u1/wanted/?host=node-2").json() == {"files": []}
     [sender] = api("GET", f"pins/{pin.json()['id']}/").json()["senders"]
     assert (sender["host"], sender["command"], sender["quiet"]) == ("node-1", HERE["command"], False)
@@ -153,7 +153,7 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(api: Api
     position = {"run": "u1", "name": "source", "step": 3, "step_kind": "global_step"}
     assert entry["source"] == {**position, "flagged": 0, "unplaced": 0}
     [load] = entry["artifacts"]
-    assert (load["id"], load["state"], load["files"]) == (artifact.key, "ready", manifest_of(FILES))
+    assert (load["id"], load["state"], load["files"]) == (artifact.key, "ready", describe_files(FILES))
     assert load["url"] == f"/api/v1/runs/u1/artifacts/{artifact.key}/files/"
     strict = [
         (item["fact"], item["pinned"], item["asking"]) for item in entry["differences"] if item["verdict"] == "refuse"
@@ -192,7 +192,7 @@ def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(api: ApiCl
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
     api("POST", "runs/u2/replay-plan/", {})
-    dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
+    push_rows(next_run, 1, [build_row(1, n, 1.0) for n in range(2)])
     plan(api, '"1"', entries=[{"pin": pin, "target_step": 7}])
     data = api("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
     assert (data["revision"], [entry["target_step"] for entry in data["entries"]]) == (1, [1])
@@ -210,7 +210,7 @@ def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(api: ApiClient
 
 
 def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, owner: User) -> None:
-    dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
+    push_rows(run, 3, [build_row(3, n, 1.0) for n in range(3)])
     ready(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     for sample, label in zip(Sample.objects.all(), ("bad", "good"), strict=False):
@@ -223,7 +223,7 @@ def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, 
 def test_a_plan_tells_a_blind_reviewer_no_flags_of_others(
     api: ApiClient, run: Run, owner: User, mate: User, on_selected: str
 ) -> None:
-    dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
+    push_rows(run, 3, [build_row(3, n, 1.0) for n in range(3)])
     ready(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     builders.flag(Sample.objects.order_by("ordinal")[0].pk, owner, label="bad")
@@ -247,7 +247,7 @@ def test_a_replay_is_told_listed_and_stands_at_its_step(api: ApiClient, run: Run
     ready(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
-    dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
+    push_rows(next_run, 1, [build_row(1, n, 1.0) for n in range(2)])
     body = {"attempt": "a", "step": 1, "outcome": "hit", "pin": pin, "rows": 32, "seconds": 0.5}
     assert [api("POST", "runs/u2/replays/", body).status_code for _ in range(2)] == [201, 200]
     [row] = api("GET", "runs/u2/replays/").json()["results"]

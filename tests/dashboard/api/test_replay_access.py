@@ -14,14 +14,14 @@ from django.test import Client
 from rollouts.models import Membership, Project, Run
 from rollouts.pins import pins
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.artifacts import manifest_of, registered
+from tests.rollouts.support.artifacts import describe_files, register_artifact
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
 FILES = {"meta.json": b"{}"}
 HUGE = 10**30
-ARTIFACT: dict[str, Any] = {"attempt": "a", "step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
+ARTIFACT: dict[str, Any] = {"attempt": "a", "step": 9, "role": "rollout", "files": describe_files({"a.json": b"1"})}
 SCOPES = ("ingest", "read", "annotate", "admin")
 MATCH = {"If-Match": '"0"'}
 
@@ -30,7 +30,7 @@ MATCH = {"If-Match": '"0"'}
 def run(project: Project, owner: User) -> Run:
     run = builders.run(project)
     for step in (3, 4):
-        registered(run, step)
+        register_artifact(run, step)
     pins.pin_step(run, 3, owner)
     return run
 

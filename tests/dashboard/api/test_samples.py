@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Project, Run, Step
-from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
+from tests.dashboard.support.api_client import ApiClient, build_row, create_filled_run, get_first_sample, push_rows
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def api(owner: User) -> ApiClient:
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 def test_steps_have_the_keys_of_the_contract_and_their_dumps(api: ApiClient, run: Run) -> None:
@@ -43,7 +43,7 @@ def test_steps_have_the_keys_of_the_contract_and_their_dumps(api: ApiClient, run
 
 
 def test_superseded_steps_are_listed_only_when_asked_for(api: ApiClient, run: Run) -> None:
-    dumped(run, 2, [line(2, 9, 1.0)], attempt="b")
+    push_rows(run, 2, [build_row(2, 9, 1.0)], attempt="b")
 
     def listed(attempt: str) -> list[tuple[int, str]]:
         rows = api("GET", f"runs/{run.uid}/steps/?attempt={attempt}").json()["results"]
@@ -57,9 +57,9 @@ def test_superseded_steps_are_listed_only_when_asked_for(api: ApiClient, run: Ru
 def test_steps_cost_the_same_number_of_queries_however_many_there_are(
     api: ApiClient, project: Project, django_assert_max_num_queries: Any
 ) -> None:
-    run = filled(project, "many")
+    run = create_filled_run(project, "many")
     for step in range(3, 9):
-        dumped(run, step, [line(step, 0, 1.0)])
+        push_rows(run, step, [build_row(step, 0, 1.0)])
     with django_assert_max_num_queries(8):
         assert len(api("GET", f"runs/{run.uid}/steps/").json()["results"]) == 8
 
@@ -74,7 +74,7 @@ def test_samples_are_previewed_in_order_and_filtered_by_the_query(api: ApiClient
 
 
 def test_a_sample_is_whole_with_its_dumps_and_flags(api: ApiClient, run: Run) -> None:
-    sample = one_sample(run)
+    sample = get_first_sample(run)
     api("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
     data = api("GET", f"samples/{sample.pk}/").json()
     assert (data["prompt"], data["response"], data["score"]) == ("What is 0+1?", "It is 0 at step 1.", 0.0)
@@ -84,7 +84,7 @@ def test_a_sample_is_whole_with_its_dumps_and_flags(api: ApiClient, run: Run) ->
 
 
 def test_a_prompts_history_goes_over_the_steps(api: ApiClient, run: Run) -> None:
-    result = api("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
+    result = api("GET", f"samples/{get_first_sample(run).pk}/history/").json()["results"]
     assert [(row["step"], row["score"]) for row in result] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
 
 
@@ -98,7 +98,7 @@ def test_tokens_come_in_slices_of_what_was_recorded(api: ApiClient, project: Pro
         "logprobs": [-0.5, None, -2.0],
     }
     make_native(run, [row])
-    data = api("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
+    data = api("GET", f"samples/{get_first_sample(run).pk}/tokens/?start=1&count=1").json()
     assert (data["start"], data["count"], data["total"]) == (1, 1, 3)
     assert (data["prompt_ids"], data["response_ids"], data["logprobs"]) == ([1, 2], [6], [None])
     assert data["advantages"] is None
@@ -120,7 +120,7 @@ def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_flag_is_raised_replaced_listed_and_withdrawn(api: ApiClient, run: Run) -> None:
-    sample = one_sample(run)
+    sample = get_first_sample(run)
     values = {"sample": sample.pk, "label": "bad", "reason": "repetition"}
     first = api("POST", "flags/", values)
     again = api("POST", "flags/", {**values, "label": "unsure"})
@@ -138,8 +138,8 @@ def test_only_maintainers_withdraw_somebody_elses_flag_and_nobody_rewrites_it(
     api: ApiClient, run: Run, owner: User, mate: User
 ) -> None:
     mates = ApiClient.with_token(mate, "annotate", "read")
-    hers = api("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
-    his = mates("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
+    hers = api("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
+    his = mates("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
     assert mates("PATCH", f"flags/{hers}/", {"withdrawn": True}).status_code == 403
     assert api("PATCH", f"flags/{his}/", {"text": "not mine"}).status_code == 403
     assert api("PATCH", f"flags/{his}/", {"withdrawn": True}).status_code == 200

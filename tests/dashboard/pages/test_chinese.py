@@ -12,7 +12,7 @@ from django.test import Client
 
 from rollouts.models import Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
@@ -21,7 +21,7 @@ CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9"}
 @pytest.fixture
 def run(project: Project) -> Run:
     run = builders.run(project)
-    indexed(run, lines(generation(group="a"), generation(response="5", score=0.0, group="a")))
+    index_file(run, lines(generation(group="a"), generation(response="5", score=0.0, group="a")))
     return run
 
 
@@ -49,7 +49,7 @@ def test_the_script_finds_the_log_probabilities_of_tokens_by_their_name(
 ) -> None:
     run = builders.run(project)
     rows = {"prompt": "2+2?", "response": "4", "response_ids": [1, 2], "logprobs": [-0.1, -0.2]}
-    indexed(run, lines(rows), format="native")
+    index_file(run, lines(rows), format="native")
     client.force_login(mate)
     sample = Sample.objects.get(step__run=run)
     page = client.get(f"/samples/{sample.pk}/?view=tokens", headers=CHINESE).content.decode()

@@ -14,7 +14,7 @@ from rollouts.ingest import open_run
 from rollouts.models import Project, Run, Sample
 from rollouts.prompts import load_prompt_answers, load_prompt_heatmap, load_prompt_history
 from rollouts.runs import load_run_timeline
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 pytestmark = pytest.mark.django_db
 SCORES = ((0.0,) * 4 + (0.5,) * 2, (1.0,) * 6)  # of the samples of a step, by attempt
@@ -35,7 +35,7 @@ def run(project: Project) -> Run:
         run, _ = open_run(project, name="grpo", attempt=key, host="node1", resume="allow")
     for step in (1, 2):
         for key, scores in zip(keys, SCORES, strict=True):
-            indexed(run, lines(*build_rows(scores)), step, format="native", source=f"{key}-{step}", attempt=key)
+            index_file(run, lines(*build_rows(scores)), step, format="native", source=f"{key}-{step}", attempt=key)
     run.refresh_from_db()
     return run
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from rollouts.models import Project, Sample
 from tests.dashboard.pages.test_pages import body, generations
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 
@@ -18,7 +18,7 @@ from tests.support import builders
 def sample(project: Project) -> Sample:
     run = builders.run(project, "gsm-hack")
     for step in (1, 2):
-        indexed(run, lines(*generations(step)), step)
+        index_file(run, lines(*generations(step)), step)
     first = Sample.objects.filter(step__run=run, step__step=1).order_by("pk").first()
     assert first
     return first
@@ -40,7 +40,7 @@ def test_heading_and_title_name_what_the_page_shows(sample: Sample, client: Clie
     run = sample.step.run
     page = f"/runs/{run.uid}"
     second = builders.run(run.project, "gsm-fixed")
-    indexed(second, lines(*generations(2)), 2)
+    index_file(second, lines(*generations(2)), 2)
     for url, heading, titled in (
         ("/", "Runs", "Runs"),
         (f"{page}/", "gsm-hack", "gsm-hack"),

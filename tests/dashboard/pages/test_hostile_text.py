@@ -14,7 +14,7 @@ from dashboard.pages.sample import view_modes
 from rollouts import queues
 from rollouts.labels import save_rubric
 from rollouts.models import AttemptContext, Project, Run, Sample
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} {%
 def run(project: Project) -> Run:
     run = builders.run(project, "<b>run</b>", uid="hostile")
     trap = generation(prompt=TRAP, response=TRAP, score=0.5, **{"<key>": TRAP, "data_source": TRAP})
-    indexed(run, lines({**trap, "gts": TRAP}, generation(response="\ud800 half")))
+    index_file(run, lines({**trap, "gts": TRAP}, generation(response="\ud800 half")))
     return run
 
 
@@ -117,7 +117,7 @@ def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
     project: Project, client: Client, mate: User
 ) -> None:
     run = builders.run(project)
-    indexed(run, lines(generation(response="#### 1 and on\n" * 150_000)))
+    index_file(run, lines(generation(response="#### 1 and on\n" * 150_000)))
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/").content.decode()
     assert page.count("#### 1 and on") > 150_000 - 1
@@ -162,7 +162,7 @@ def test_names_do_not_reverse_the_text_around_them(project: Project, client: Cli
     save_rubric(project, lead, [question, numeric, {"key": "note", "title": REVERSED, "kind": "text"}], "")
     runs = [builders.run(project, REVERSED + uid, uid=uid) for uid in ("one", "two")]
     for run in runs:
-        indexed(run, lines(generation(score=0.5), generation(score=0.1)), 1)
+        index_file(run, lines(generation(score=0.5), generation(score=0.1)), 1)
     facts = {"command": REVERSED, "folder": REVERSED, "python": "3.11"}
     AttemptContext.objects.create(attempt=runs[0].attempts.get(), facts=facts, patch=REVERSED)
     queue = queues.create_queue(project, lead, {"name": REVERSED, "runs": runs, "num_reviewers_per_item": 2})

@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.pages.sample import outline
 from rollouts.findings import findings
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 # What one database or the other does not take: no text, a number too large, too long; then other odd words.
@@ -52,7 +52,7 @@ NAMES = {
 def reading(project: Project, owner: User, client: Client) -> tuple[Client, Sample]:
     run: Run = builders.run(project, uid="u1")
     for step in (1, 2):
-        indexed(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
+        index_file(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
     findings.create_finding(project, owner, title="Loops")
     client.force_login(owner)
     return client, Sample.objects.order_by("step").select_related()[0]
@@ -85,7 +85,7 @@ def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sam
     client, sample = reading
     for number, scores in enumerate(((1_000_000.0, 1_000_010.0), (1.0, 1e305)), start=7):
         created = [{"prompt": "1+1", "response": f"{score}", "score": score, "group": "a"} for score in scores]
-        indexed(sample.step.run, lines(*created), number)
+        index_file(sample.step.run, lines(*created), number)
     page = client.get("/runs/u1/steps/7/").content.decode()
     assert "score&gt;=1000000 score&lt;1000001" in page
     assert client.get("/runs/u1/steps/8/").status_code == 200

@@ -13,9 +13,9 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.metrics import series
 from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed, line, lines
+from tests.rollouts.support.push import index_file, line, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 FIRST_VISIT, AGAIN = 37, 26
 
@@ -28,7 +28,7 @@ def run(project: Project) -> Run:
 def build_two_steps(project: Project) -> Run:
     run = builders.run(project)
     for step in (1, 2):
-        indexed(run, lines(*generations(step)), step)
+        index_file(run, lines(*generations(step)), step)
     run.refresh_from_db()
     return run
 
@@ -104,7 +104,7 @@ def test_the_list_of_runs_asks_as_often_for_one_run_as_for_thirty(
 def test_the_step_page_takes_few_queries_for_any_number_of_rows(
     run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    indexed(run, lines(*generations(3, 60)), 3)
+    index_file(run, lines(*generations(3, 60)), 3)
     client.force_login(mate)
     for most, step in ((FIRST_VISIT, 2), (FIRST_VISIT, 3), (AGAIN, 2), (AGAIN, 3)):
         with django_assert_max_num_queries(most):
@@ -119,7 +119,7 @@ def test_a_page_asked_again_is_not_made_again(
     with django_assert_max_num_queries(7):
         again = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
     assert again.status_code == 304
-    indexed(run, lines(*generations(3)), 3)
+    index_file(run, lines(*generations(3)), 3)
     fresh = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
     assert fresh.status_code == 200
     assert "step 3" in fresh.content.decode()
@@ -191,7 +191,7 @@ def test_no_match_says_so_and_offers_all_steps(run: Run, client: Client, mate: U
 
 
 def test_more_rows_come_with_the_columns_of_the_first(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*generations(3, 60)), 3)
+    index_file(run, lines(*generations(3, 60)), 3)
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/steps/3/")
     assert page.count('<tr id="r-') == 50
@@ -262,7 +262,7 @@ def test_what_was_dropped_or_failed_stands_on_the_overview(run: Run, client: Cli
     Dump.objects.filter(run=run, step=1).update(state="failed", message="No format recognises it.")
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/")
-    assert "<b>Dropped by the client (never uploaded)</b><span>7 spool full</span>" in squeeze(page)
+    assert "<b>Dropped by the client (never uploaded)</b><span>7 spool full</span>" in collapse_spaces(page)
     assert "No format recognises it." in page
 
 
@@ -271,7 +271,7 @@ def test_a_run_without_news_is_called_silent(run: Run, client: Client, mate: Use
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/")
     assert "The training may have stopped, or its host cannot reach this server." in page
-    assert '<span class="dot silent"></span><span class="word">no heartbeat</span>' in squeeze(page)
+    assert '<span class="dot silent"></span><span class="word">no heartbeat</span>' in collapse_spaces(page)
 
 
 def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client, mate: User) -> None:
@@ -299,7 +299,7 @@ def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client,
 
 
 def test_a_superseded_attempt_is_read_by_its_key(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*generations(2, 2)), 2, attempt="second")
+    index_file(run, lines(*generations(2, 2)), 2, attempt="second")
     client.force_login(mate)
     assert "of 2 recorded samples" in body(client, f"/runs/{run.uid}/steps/2/")
     first = run.attempts.get(number=1).key
@@ -308,7 +308,7 @@ def test_a_superseded_attempt_is_read_by_its_key(run: Run, client: Client, mate:
 
 def test_one_line_is_enough_for_a_page(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project)
-    indexed(run, line({"prompt": "", "response": ""}))
+    index_file(run, line({"prompt": "", "response": ""}))
     client.force_login(mate)
     assert "The response is empty." in body(client, f"/runs/{run.uid}/steps/1/")
 

@@ -21,9 +21,9 @@ from rollouts.retention import update_policy
 from rollouts.samples import RescoreResult
 from rollouts.saved_views import save_view
 from rollouts.sharing import create_shared_link
-from tests.dashboard.support.api_client import filled
-from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
-from tests.rollouts.support.push import indexed, lines
+from tests.dashboard.support.api_client import create_filled_run
+from tests.rollouts.support.artifacts import compute_key, describe_files, encode_meta, register_artifact, upload_files
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 from tests.support.images import IMAGES, data_url
 
@@ -151,7 +151,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
 # Pages that reserve what they show, and the role that this needs.
 RESCORE = {"run": "{run}", "name": "score.v3", "source": "my.py:f", "digest": "1"}
 RESERVING = {"queue-review": "annotator"}
-ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
+ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": describe_files({"a.json": b"1"})}
 SAVED_VIEW = {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True}
 POINTS = {"attempt": "a", "points": [{"step": 1, "values": {"x": 1}}]}
 # (method, pattern below api/v1/) -> the role that this needs, and the body. `{#pin}` is sent as a number.
@@ -248,7 +248,7 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         )
     project = builders.project(slug)
     owner = builders.member(project, name, "owner")
-    run, other = filled(project, f"{project.slug}-grpo"), builders.run(project, "other")
+    run, other = create_filled_run(project, f"{project.slug}-grpo"), builders.run(project, "other")
     image = data_url(IMAGES["png" if project.slug == SLUGS[0] else "jpeg"])  # no two projects have the same bytes
     content = [{"type": "image_url", "image_url": {"url": image}}, {"type": "text", "text": project.slug}]
     row = {
@@ -258,14 +258,14 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         "group": "g",
         "index": 0,
     }
-    indexed(run, lines(row), 3, format="native")
+    index_file(run, lines(row), 3, format="native")
     sample = Sample.objects.get(step__run=run, step__step=3)
     bulk.flag_samples(run, [sample.pk], owner)
     finding = findings.create_finding(project, owner, title="Loops")
     exhibit = findings.add_sample_evidence(finding, sample, owner)
-    files = {"meta.json": meta(1), "note.json": json.dumps(project.slug).encode()}
-    artifact_check.check_artifact(brought(registered(run, 1, files, attempt="a"), files).pk)
-    registered(run, 2, attempt="a")
+    files = {"meta.json": encode_meta(1), "note.json": json.dumps(project.slug).encode()}
+    artifact_check.check_artifact(upload_files(register_artifact(run, 1, files, attempt="a"), files).pk)
+    register_artifact(run, 2, attempt="a")
     pin = pins.pin_step(run, 2, owner)[0]
     builders.token(owner, "read", on=project)
     project.memberships.create(user=User.objects.get(username="nora"), role="viewer")
@@ -301,8 +301,8 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         "session": sessions.get_handle(SignInSession.objects.get(user=owner).pk),
         "language": "en",
         "dump": Run.objects.get(pk=run.pk).dumps.latest("pk").sha256,
-        "artifact": key_of(files),
-        "file": manifest_of(files)["note.json"]["sha256"],
+        "artifact": compute_key(files),
+        "file": describe_files(files)["note.json"]["sha256"],
     }
 
 

@@ -19,7 +19,7 @@ from rollouts.storage import files
 from tests.support import builders
 
 
-def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
+def build_row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
     return {
         "input": f"What is {n // 2}+1?",
         "output": f"It is {n} at step {step}.",
@@ -30,7 +30,7 @@ def line(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
     }
 
 
-def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a", split: str = "train") -> Dump:
+def push_rows(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a", split: str = "train") -> Dump:
     """Accepts and indexes one file of a step."""
     body = b"".join(orjson.dumps(row) + b"\n" for row in rows)
     plain = files.create_incoming_path()
@@ -42,15 +42,15 @@ def dumped(run: Run, step: int, rows: list[dict[str, Any]], *, attempt: str = "a
     return dump
 
 
-def filled(project: Project, name: str = "grpo") -> Run:
+def create_filled_run(project: Project, name: str = "grpo") -> Run:
     """Two steps of four samples."""
     run = builders.run(project, name, uid=f"uid-{name}")
     for step in (1, 2):
-        dumped(run, step, [line(step, n, n / 4) for n in range(4)])
+        push_rows(run, step, [build_row(step, n, n / 4) for n in range(4)])
     return run
 
 
-def one_sample(run: Run) -> Sample:
+def get_first_sample(run: Run) -> Sample:
     return Sample.objects.filter(step__run=run).order_by("step__step", "score").first()  # type: ignore[return-value]
 
 

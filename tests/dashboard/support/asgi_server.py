@@ -61,7 +61,7 @@ class Prompt(uvicorn.Server):
 
 
 @contextmanager
-def served(app: Any) -> Iterator[Site]:
+def serve(app: Any) -> Iterator[Site]:
     server = Prompt(uvicorn.Config(app, port=0, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -17,7 +17,7 @@ from rolloutdeck.cli import import_
 from rolloutdeck.lib import local_servers
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 HERE = ("--project", "math", "--run", "grpo")
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: P
     environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t"}
     watch = [sys.executable, "-m", "rolloutdeck", "watch", str(DUMPS / "v0"), *HERE, "--poll", "0.05"]
     running = subprocess.Popen(watch, env=environ, stderr=subprocess.PIPE, text=True)
-    until(lambda: deck.dumps)
+    wait_until(lambda: deck.dumps)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert running.returncode == 130

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
 from rollouts.models import Project
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,7 +21,7 @@ def test_an_export_is_a_folder_with_data_and_a_card(
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read"))
     rows = [{"prompt": "p", "group": "g", "response": text, "score": n} for n, text in enumerate("abc")]
-    indexed(builders.run(Project.objects.get()), lines(*rows), 1)
+    index_file(builders.run(Project.objects.get()), lines(*rows), 1)
     out = node / "pairs"
     words = ["export", "--layout", "preferences", "--out", str(out), "--run", "grpo"]
     assert main(words) == 0

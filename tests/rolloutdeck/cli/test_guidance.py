@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
 from rollouts.models import Project
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +22,7 @@ def test_rules_are_set_shown_and_listed(
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "admin"))
     rows = [{"prompt": "p", "response": text, "score": n} for n, text in enumerate("ab")]
-    indexed(builders.run(Project.objects.get()), lines(*rows), 1)
+    index_file(builders.run(Project.objects.get()), lines(*rows), 1)
 
     def run(*words: Any) -> tuple[int, str, str]:
         capsys.readouterr()

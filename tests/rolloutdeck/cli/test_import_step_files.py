@@ -14,7 +14,7 @@ from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
-from tests.rollouts.support.verl_batches import TOKENIZER, worked
+from tests.rollouts.support.verl_batches import TOKENIZER, index_waiting_dumps
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -98,7 +98,7 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
 
     step(node, 1)
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
-    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), index_waiting_dumps(Run.objects.get())))
     assert entry.main(["import", str(node)]) == 1
     message = capsys.readouterr()
     assert "Replayable: 1 step." in message.out
@@ -121,7 +121,7 @@ def test_import_waits_on_after_requests_that_failed(
         return request_run(self, method, path, **options)
 
     monkeypatch.setattr(UploadTarget, "request_run", fail_every_second_time)
-    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), index_waiting_dumps(Run.objects.get())))
     assert entry.main(["import", str(node)]) == 0
     assert "Replayable: 1 step." in capsys.readouterr().out and failed.count(True) >= 2
 

@@ -21,7 +21,7 @@ from rolloutdeck.cli.review import label_import
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, Project, Sample
 from tests.rolloutdeck.support.commands import Command
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,7 +35,7 @@ def labels_import(
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "annotate"))
     project = Project.objects.get()
     save_rubric(project, owner, [{"key": "correct", "kind": "yes-no"}])
-    indexed(builders.run(project), lines({"prompt": "p", "group": "g", "index": 0, "response": "a"}), 1)
+    index_file(builders.run(project), lines({"prompt": "p", "group": "g", "index": 0, "response": "a"}), 1)
 
     def run(*words: object) -> tuple[int, str, str]:
         return main(["labels", "import", *map(str, words)]), *capsys.readouterr()
@@ -186,7 +186,7 @@ def test_an_export_is_imported_again_and_problems_are_written(
     save_rubric(project, owner, [{"key": "correct", "kind": "yes-no"}])
     run_row = builders.run(project)
     rows = [{"prompt": "p", "group": "g", "index": n, "response": text} for n, text in enumerate("abc")]
-    indexed(run_row, lines(*rows), 1)
+    index_file(run_row, lines(*rows), 1)
     ids = list(Sample.objects.order_by("index").values_list("pk", flat=True))
     store_labels(run_row, owner, [Answer(pk, "correct", True) for pk in ids])
     before = list(Label.objects.values())

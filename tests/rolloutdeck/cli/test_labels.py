@@ -13,7 +13,7 @@ from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.review.estimates import REASONS
 from rollouts.agreement import Reason
 from rollouts.models import Label, Project, Sample
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -36,7 +36,7 @@ def test_a_rubric_is_set_and_labels_are_stored_and_listed(
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "annotate", "admin"))
     rows = [{"prompt": "p", "response": text, "score": n} for n, text in enumerate("ab")]
-    indexed(builders.run(Project.objects.get()), lines(*rows), 1)
+    index_file(builders.run(Project.objects.get()), lines(*rows), 1)
     first, second = Sample.objects.order_by("ordinal").values_list("pk", flat=True)
 
     def run(*words: Any) -> tuple[int, str, str]:

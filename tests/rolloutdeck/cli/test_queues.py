@@ -13,7 +13,7 @@ from rolloutdeck.cli.entry import main
 from rollouts.labels import save_rubric
 from rollouts.models import Membership, Project, Queue
 from rollouts.queues import claim_next, submit_answers
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,7 +26,7 @@ def test_a_queue_is_created_shown_answered_and_closed(
     project = Project.objects.get()
     save_rubric(project, owner, [{"key": "correct", "title": "Right?", "kind": "yes-no", "required": True}])
     run = builders.run(project, "grpo")
-    indexed(run, lines(*({"prompt": "p", "response": str(n), "score": n} for n in range(6))), 1)
+    index_file(run, lines(*({"prompt": "p", "response": str(n), "score": n} for n in range(6))), 1)
 
     def queues(*words: Any) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -15,7 +15,7 @@ from rolloutdeck.cli.entry import main
 from rollouts.errors import QueryLimitError
 from rollouts.models import Project
 from rollouts.runs import RunMatches
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,7 +24,7 @@ Search = Callable[..., tuple[int, str, str]]
 
 def fill(project: Project, name: str, *responses: str, **more: Any) -> None:
     rows = [{"prompt": "p", "response": text, "score": n, **more} for n, text in enumerate(responses)]
-    indexed(builders.run(project, name), lines(*rows), 1)
+    index_file(builders.run(project, name), lines(*rows), 1)
 
 
 @pytest.fixture

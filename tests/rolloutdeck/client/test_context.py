@@ -12,7 +12,7 @@ import pytest
 
 from rolloutdeck.client import context
 from rolloutdeck.client.run import Run
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 
 Start = Callable[..., Run]
 
@@ -131,7 +131,7 @@ def test_a_run_reports_its_context_once(
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")
     run = start()
-    assert until(lambda: contexts(at_receiver))
+    assert wait_until(lambda: contexts(at_receiver))
     run.finish()
     [body] = contexts(at_receiver)
     assert body["attempt"] == run.attempt

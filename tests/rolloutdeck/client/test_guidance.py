@@ -12,7 +12,7 @@ from rolloutdeck.client import Run, guidance
 from rolloutdeck.client import start as opening
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, get_prompt_key, get_response_key
 from rollouts.formats.readers import chat
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.guiding import Guiding, build_rules
 
 RULES = build_rules({"key": "bad"}, {"key": "tell", "action": "reward"}, prompts=[("1+1=", [0])])
@@ -34,15 +34,15 @@ def test_the_rules_are_followed_and_survive_a_restart_without_the_server(
     assert rules.wait(30) and rules.rules.version == 3
     row = rules.find("1+1=", "3")
     assert row is not None and row.rules == ("bad",) and rules.find("2+2=", "4") is None
-    until(lambda: receiver.statuses.count(304) > 1)
+    wait_until(lambda: receiver.statuses.count(304) > 1)
     receiver.rules = build_rules({"key": "other"}, responses=[("2+2=", "5", [0])])
-    until(lambda: rules.find("2+2=", "5"))
+    wait_until(lambda: rules.find("2+2=", "5"))
     assert rules.find("2+2=", "4") is None
     opening._runs[0].finish(timeout=1)
     opening._runs.clear()
     receiver.down()
     again = start(name="next").guidance()
-    until(lambda: again.rules.version)
+    wait_until(lambda: again.rules.version)
     assert again.find([{"role": "user", "content": "2+2="}], "5") is not None
     assert len(list(spool_root.glob(".guidance-*"))) == 1
     receiver.up()
@@ -53,9 +53,9 @@ def test_a_project_that_is_not_there_yet_is_no_warning(
 ) -> None:
     receiver.has_project = False
     following = start().guidance()
-    until(lambda: receiver.statuses.count(404) > 1)
+    wait_until(lambda: receiver.statuses.count(404) > 1)
     receiver.has_project = True
-    until(lambda: following.rules.version == 3)
+    wait_until(lambda: following.rules.version == 3)
     assert "No new guidance rules" not in caplog.text
 
 
@@ -64,7 +64,7 @@ def test_a_404_of_a_proxy_is_no_answer(
 ) -> None:
     receiver.has_project = receiver.is_ours = False
     following = start().guidance()
-    until(lambda: "No new guidance rules" in caplog.text)
+    wait_until(lambda: "No new guidance rules" in caplog.text)
     assert not following.wait(0)
     receiver.has_project = receiver.is_ours = True
     assert following.wait(30) and following.rules.version == 3
@@ -78,7 +78,7 @@ def test_an_answer_that_is_no_rules_leaves_the_last_known_ones(
     assert following.wait(30)
     receiver.rules = rules
     seen = len(receiver.statuses)
-    until(lambda: len(receiver.statuses) > seen + 2)
+    wait_until(lambda: len(receiver.statuses) > seen + 2)
     assert following.rules.version == 3
 
 
@@ -88,7 +88,7 @@ def test_a_slow_server_delays_nothing(receiver: Guiding, start: Callable[..., Ru
     assert run.guidance().find("1+1=", "3") is None and run.guidance() is run.guidance()
     assert time.monotonic() - began < 0.9
     run.report_guidance(1, 3, 2, 20, {"bad": 2})
-    until(receiver.points)
+    wait_until(receiver.points)
     assert receiver.points()[0]["values"] == {
         "guidance/version": 3, "guidance/samples": 2, "guidance/tokens": 20, "guidance/rule/bad": 2,
     }  # fmt: skip

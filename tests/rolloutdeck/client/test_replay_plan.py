@@ -22,10 +22,10 @@ from rollouts.metrics import load_curves
 from rollouts.models import Artifact, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.step_files import imported, step
-from tests.rollouts.support.push import indexed, lines
-from tests.rollouts.support.verl_batches import V0, V1, ready
+from tests.rollouts.support.push import index_file, lines
+from tests.rollouts.support.verl_batches import V0, V1, create_ready_artifact
 from tests.support import builders
 from tests.support.patching import patch_everywhere
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
     """The default plan replays step 7 of another run at `target`."""
     other = builders.run(Project.objects.get(), "source", uid="source")
-    ready(other, V0, 7)
+    create_ready_artifact(other, V0, 7)
     pin, _ = pins.pin_step(other, 7, owner)
     plans.save_plan(other.project, "default", owner, if_match=0, action="repeat", entries=[(pin, target)])
     return pin
@@ -52,7 +52,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     assert (source.role, source.state, set(source.files)) == ("rollout", "ready", {"gen_batch.dp", "meta.json"})
     assert {difference.fact for difference in entry.differences if difference.unknown} >= {"tokenizer", "model"}
     training.log({"loss": 1.0}, step=1)
-    until(lambda: Run.objects.get(name="grpo").metric_rows.exists())
+    wait_until(lambda: Run.objects.get(name="grpo").metric_rows.exists())
     plans.save_plan(pin.project, "default", owner, if_match=1, action="cache", entries=[])
     assert training.replay_plan().revision == 1
 
@@ -198,7 +198,7 @@ def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
     planned(training, owner, node)
     source = Run.objects.get(name="source")
     row = {"input": "1+1=", "output": "2", "score": 1.0, "step": 7}
-    indexed(source, lines(row), 7, attempt=source.attempts.get().key)
+    index_file(source, lines(row), 7, attempt=source.attempts.get().key)
     Artifact.objects.update(facts={"role": "rollout", "rows": 1})
     file = tmp_path / "prompts.jsonl"
     chat = [{"role": "user", "content": "1+1="}]

@@ -18,7 +18,7 @@ import pytest
 from rolloutdeck.client import process_identity, start
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 
 Start = Callable[..., Run]
 ROWS = [{"prompt": "1+1=", "response": "2", "score": 1.0}, {"prompt": "1+2=", "response": "vier", "score": 0.0}]
@@ -328,9 +328,9 @@ def test_without_a_server_data_is_kept_until_there_is_one(
     run = start()
     run.log_samples(ROWS, step=1)
     assert "rolloutdeck up" in caplog.text
-    until(lambda: len(run._threads.spool.list_files()) == 2)
+    wait_until(lambda: len(run._threads.spool.list_files()) == 2)
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url)
-    until(lambda: at_receiver.dumps)
+    wait_until(lambda: at_receiver.dumps)
 
 
 def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_seen(

@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.client import launch, process_identity, spool
 from rolloutdeck.client.run import Run
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.rolloutdeck.support.programs import child
 
 Start = Callable[..., Run]
@@ -162,4 +162,4 @@ def test_the_spool_lies_beside_the_checkpoints_unless_told(
     monkeypatch.delenv("ROLLOUTDECK_SPOOL")
     at_receiver.mode = "500"
     start(checkpoint_dir=tmp_path / "checkpoints")
-    until(lambda: spool.find_spool_folders(tmp_path / "checkpoints"))
+    wait_until(lambda: spool.find_spool_folders(tmp_path / "checkpoints"))

@@ -16,7 +16,7 @@ import pytest
 from rolloutdeck.client import queue_items, spool, writer
 from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.rolloutdeck.support.programs import HEADER, Start, is_complete, killed_child
 from tests.support.patching import patch_everywhere
 
@@ -53,7 +53,7 @@ def test_a_full_spool_drops_the_newest_counts_it_and_takes_more_when_there_is_ro
         run.log_samples([{"response": "x" * 9_000}], step=step)
     run._threads.writer.flush(10)
     at_receiver.mode = "ok"
-    until(lambda: not run._threads.spool.list_files())
+    wait_until(lambda: not run._threads.spool.list_files())
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["0", "1", "2", "3"]
     run.log_samples([{"response": "x"}], step=11)
     run.finish()
@@ -76,7 +76,7 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     stored = len([file for file in run._threads.spool.list_files() if file.kind == "dump"])
     assert 0 < stored < 10
     at_receiver.mode = "ok"
-    until(lambda: len(at_receiver.dumps) == stored)
+    wait_until(lambda: len(at_receiver.dumps) == stored)
     run.log_samples([{"response": "y"}], step=11)
     run.finish()
     assert [int(query["step"]) for _, query, _ in at_receiver.dumps] == [*range(stored), 11]
@@ -251,7 +251,9 @@ def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
     run: Any = start()
     run.log({"a": 1}, step=41)
     run.log("nonsense", step=42)
-    until(lambda: [body for body in at_receiver.posted("/heartbeat/") if body.get("step") == 41 and body["dropped"]])
+    wait_until(
+        lambda: [body for body in at_receiver.posted("/heartbeat/") if body.get("step") == 41 and body["dropped"]]
+    )
 
 
 def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from rolloutdeck.client.threads import connect_server
 from rolloutdeck.client.upload import sender
 from rolloutdeck.client.upload.sync import SyncResult, sync_spools
 from rolloutdeck.lib import OnceLogger
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, is_complete, killed_child
 
 
@@ -51,9 +51,9 @@ def test_the_next_trainer_sends_what_a_killed_neighbour_left(
     at_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
     run = start()
-    until(lambda: len(at_receiver.dumps) == waiting - 1 and not folder.exists())
+    wait_until(lambda: len(at_receiver.dumps) == waiting - 1 and not folder.exists())
     assert run.uid not in {uid for uid, _, _ in at_receiver.dumps}
-    until(lambda: len(list(spool_root.iterdir())) == 1)
+    wait_until(lambda: len(list(spool_root.iterdir())) == 1)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
@@ -67,7 +67,7 @@ def test_a_spool_of_another_user_is_left_to_them_since_it_names_files_to_send(
     at_receiver.mode = "ok"
     run = start()
     run.log_samples([{"prompt": "1+1", "response": "2"}], step=1)
-    until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
+    wait_until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
     assert len(spool.list_spool_files(theirs)) == waiting and lease.is_abandoned(theirs)
 
 
@@ -166,7 +166,7 @@ def test_a_spool_that_waits_for_the_user_stops_no_take_over_and_no_cleaning_of_o
         return [spool.parse_spool_run_uid(folder) for folder in uploading.adopted]
 
     assert list_adopted() == ["run-3"]  # first those of its own run
-    until(lambda: list_adopted() == ["run-1"] and b"run-2" in at_receiver.bodies())
+    wait_until(lambda: list_adopted() == ["run-1"] and b"run-2" in at_receiver.bodies())
     assert [spool.parse_spool_run_uid(folder) for folder in spool.find_spool_folders(spool_root)] == ["run-1", "run-3"]
     uploading.close()
     own.close()
@@ -176,8 +176,8 @@ def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Pat
     at_receiver.mode = "500"
     running = child(ENDLESS)
     try:
-        [folder] = until(lambda: spool.find_spool_folders(spool_root))
-        until(lambda: spool.list_spool_files(folder))
+        [folder] = wait_until(lambda: spool.find_spool_folders(spool_root))
+        wait_until(lambda: spool.list_spool_files(folder))
         result = sync_spools([spool_root], time_budget=0)
         assert (result.live_spools, result.sent) == (1, 0) and not lease.is_abandoned(folder)
     finally:
@@ -301,8 +301,10 @@ def test_a_process_that_was_killed_and_is_waited_for_is_gone(spool_root: Path) -
     if pid == 0:
         spool.Spool(spool_root, "run-1", "a").write(HEADER, lambda: [b"before"])
         os._exit(9)
-    [folder] = until(lambda: [found for found in spool.find_spool_folders(spool_root) if spool.list_spool_files(found)])
-    until(lambda: launch.has_ended(pid))
+    [folder] = wait_until(
+        lambda: [found for found in spool.find_spool_folders(spool_root) if spool.list_spool_files(found)]
+    )
+    wait_until(lambda: launch.has_ended(pid))
     assert lease.is_abandoned(folder)
     os.waitpid(pid, 0)
 
@@ -310,6 +312,6 @@ def test_a_process_that_was_killed_and_is_waited_for_is_gone(spool_root: Path) -
 def test_the_heartbeat_keeps_the_lease(start: Start, monkeypatch: pytest.MonkeyPatch, spool_root: Path) -> None:
     monkeypatch.setattr(lease, "LEASE_RENEWAL_SECONDS", 0.05)
     run = start()
-    folder = until(lambda: run._threads.spool.folder)
+    folder = wait_until(lambda: run._threads.spool.folder)
     os.utime(folder / "lease", (1, 1))
-    until(lambda: (folder / "lease").stat().st_mtime > 1)
+    wait_until(lambda: (folder / "lease").stat().st_mtime > 1)

@@ -23,7 +23,7 @@ V2_NEW = DATA / f"verl_v2/main/{SHAPE}/genstep_000001/new_batch.dp"
 ALL = [MAIN, NUMPY, ASYNC, WITHOUT_SCORES, QUEUE, V2, V2_NEW]
 
 
-def name_of(path: Path) -> str:
+def get_name(path: Path) -> str:
     return path.relative_to(DATA).as_posix()
 
 

@@ -25,7 +25,7 @@ def tensor(batch: RolloutBatch, name: str) -> list[Any]:
     return [field.dtype, shape, digest(b"".join(row.tobytes() for row in rows))]
 
 
-def summary(path: Path) -> dict[str, Any]:
+def summarize_dump(path: Path) -> dict[str, Any]:
     with open_batch(path) as batch:
         result = {
             "rows": batch.rows,

@@ -19,9 +19,9 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from tests.rolloutdeck.safe_pickle import assembler as made
-from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, name_of, pickled
+from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, get_name, pickled
 from tests.rolloutdeck.safe_pickle.hostile.attributes import consolidated
-from tests.rolloutdeck.safe_pickle.summary import summary
+from tests.rolloutdeck.safe_pickle.summary import summarize_dump
 
 __all__ = ["pickled"]
 
@@ -32,10 +32,10 @@ def objects(*values: Any) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize("path", ALL, ids=name_of)
+@pytest.mark.parametrize("path", ALL, ids=get_name)
 def test_every_value_is_the_one_that_real_verl_loads(path: Path) -> None:
     expected = json.loads((DATA / "verl_dumps.expected.json").read_text())
-    assert summary(path) == expected[name_of(path)]
+    assert summarize_dump(path) == expected[get_name(path)]
 
 
 def test_a_v0_batch_says_what_it_holds() -> None:
@@ -100,7 +100,7 @@ def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
 
 
 def test_both_serialisations_of_a_step_hold_the_same_tensors() -> None:
-    left, right = summary(MAIN), summary(NUMPY)
+    left, right = summarize_dump(MAIN), summarize_dump(NUMPY)
     same = set(left["fields"]) - {"rollout_log_probs"}  # drawn anew in each of the two runs
     assert {name: left["fields"][name] for name in same} == {name: right["fields"][name] for name in same}
 

@@ -31,7 +31,7 @@ from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
-from tests.rolloutdeck.safe_pickle.summary import summary
+from tests.rolloutdeck.safe_pickle.summary import summarize_dump
 
 __all__ = ["pickled"]
 BOTH = (*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS)
@@ -47,7 +47,7 @@ def objects(*values: Any) -> np.ndarray:
 def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...], tmp_path: Path) -> None:
     target = tmp_path / "gen_batch.dp"
     assert drop_columns(WITHOUT_SCORES, target, drop) == RepairResult(drop, 4)
-    before, after = summary(WITHOUT_SCORES), summary(target)
+    before, after = summarize_dump(WITHOUT_SCORES), summarize_dump(target)
     assert set(before["columns"]) - set(after["columns"]) == set(drop)
     before["columns"] = {name: text for name, text in before["columns"].items() if name not in drop}
     assert after == before

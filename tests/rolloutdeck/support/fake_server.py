@@ -132,7 +132,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def until(true: Callable[[], Any], seconds: float = 200.0) -> Any:
+def wait_until(true: Callable[[], Any], seconds: float = 200.0) -> Any:
     """Waits for something that another thread or process brings about."""
     end = time.monotonic() + seconds
     while not (result := true()):

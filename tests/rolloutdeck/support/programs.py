@@ -12,7 +12,7 @@ from pathlib import Path
 from rolloutdeck.client import spool
 from rolloutdeck.client.run import Run
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 
 Start = Callable[..., Run]
 ROOT = Path(__file__).parents[3]
@@ -43,7 +43,7 @@ def killed_child(spool_root: Path, *, after: int = 3) -> Path:
     """The spool folder of a trainer that was killed while it wrote."""
     running = child(ENDLESS)
     try:
-        until(
+        wait_until(
             lambda: any(len(spool.list_spool_files(folder)) > after for folder in spool.find_spool_folders(spool_root))
         )
     finally:

@@ -20,7 +20,7 @@ from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.tree_pattern import TreeRun
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 
 
@@ -34,8 +34,8 @@ def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
         trainer.step(step)
         loop.run_once()
     deck.mode = "ok"
-    until(lambda: loop.run_once() or len(deck.dumps) == 3)
-    until(lambda: loop.run_once() == 0 and len(deck.dumps) == 3)
+    wait_until(lambda: loop.run_once() or len(deck.dumps) == 3)
+    wait_until(lambda: loop.run_once() == 0 and len(deck.dumps) == 3)
     message = capsys.readouterr().err
     assert message.count("Nothing is lost") == 1 and message.count("The server answers again.") == 1
 
@@ -46,7 +46,7 @@ def test_each_outage_is_said_even_if_the_server_only_refuses_files_between_them(
     loop = WatchLoop(poll=0.001)
     loop.run_followers[None] = watching()
     trainer.step(1)
-    until(lambda: loop.run_once() or deck.dumps)
+    wait_until(lambda: loop.run_once() or deck.dumps)
     printed = ""
 
     def is_printed(text: str, count: int) -> bool:
@@ -59,9 +59,9 @@ def test_each_outage_is_said_even_if_the_server_only_refuses_files_between_them(
     for outage in (1, 2):
         deck.mode = "503"
         trainer.step(2, launch=outage)
-        until(lambda outage=outage: is_printed("Nothing is lost", outage), 10)  # type: ignore[misc]
+        wait_until(lambda outage=outage: is_printed("Nothing is lost", outage), 10)  # type: ignore[misc]
         deck.mode = "400"
-        until(lambda outage=outage: is_printed("was refused", outage), 10)  # type: ignore[misc]
+        wait_until(lambda outage=outage: is_printed("was refused", outage), 10)  # type: ignore[misc]
 
 
 def test_once_ends_after_a_heartbeat_that_failed(
@@ -135,7 +135,7 @@ def test_a_requested_file_that_can_t_be_read_keeps_no_step_waiting(
     loop.run_followers[None] = watching()
     for step in (1, 2):
         trainer.step(step)
-        assert until(loop.run_once, 5) == 1 and deck.steps()[-1] == ("files", step)
+        assert wait_until(loop.run_once, 5) == 1 and deck.steps()[-1] == ("files", step)
     assert capsys.readouterr().err.count("grpo: gen_batch.dp: Input/output error. Trying again.\n") == 1
 
 
@@ -254,14 +254,16 @@ def test_another_process_that_writes_slowly_and_resumes_shows_each_step_once_and
     watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
     try:
         subprocess.run([*writer, "--steps", "8"], check=True, timeout=600)
-        until(lambda: len(deck.shown("train")) == 8)
+        wait_until(lambda: len(deck.shown("train")) == 8)
         watching.kill()
         watching.wait()
         watching = subprocess.Popen([*command, "--poll", "0.05"], env=environ, stderr=subprocess.DEVNULL)
         subprocess.run([*writer, "--first", "5", "--steps", "6", "--launch", "2"], check=True, timeout=600)
         files = {step: (run / "rollout" / f"{step}.jsonl").read_bytes() for step in range(1, 11)}
-        until(lambda: deck.shown("train") == files)
-        until(lambda: deck.shown("eval") == {step: (run / "val" / f"{step}.jsonl").read_bytes() for step in (4, 8)})
+        wait_until(lambda: deck.shown("train") == files)
+        wait_until(
+            lambda: deck.shown("eval") == {step: (run / "val" / f"{step}.jsonl").read_bytes() for step in (4, 8)}
+        )
     finally:
         watching.kill()
         watching.wait()
@@ -350,7 +352,7 @@ def test_a_run_that_the_server_never_takes_does_not_slow_the_others(
     first, second = loop.run_followers.values()
     assert first.failures > 3 and second.failures == 0
     assert loop.due <= time.monotonic()
-    until(lambda: loop.run_once() == 0 and len(deck.dumps) == 30, 5)
+    wait_until(lambda: loop.run_once() == 0 and len(deck.dumps) == 30, 5)
 
 
 def test_a_server_that_is_away_for_the_first_run_gets_a_request_of_each(

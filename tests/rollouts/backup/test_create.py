@@ -24,8 +24,8 @@ from rollouts.backup.restore import select_backup
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Run
 from rollouts.storage import deletion_lock
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support.patching import remove_locks
 from tests.support.stored import StoredPath, list_stored
 
@@ -40,8 +40,8 @@ def destination(tmp_path: Path) -> Path:
 @pytest.fixture
 def filled(run: Run) -> Run:
     for step in range(1, 4):
-        indexed(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
-    brought(registered(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
+        index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
+    upload_files(register_artifact(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
     return run
 
 
@@ -65,7 +65,7 @@ def test_a_backup_has_each_referenced_file_with_its_hash(filled: Run, destinatio
 def test_a_second_backup_copies_only_new_files(filled: Run, destination: Path) -> None:
     assert create_backup(destination).copied == 7
     before = {name: path.stat().st_mtime_ns for name, path in pool_files(destination).items()}
-    indexed(filled, lines(generation("9+1?", "10", step=9)), 9)
+    index_file(filled, lines(generation("9+1?", "10", step=9)), 9)
     assert create_backup(destination).copied == 2
     after = {name: path.stat().st_mtime_ns for name, path in pool_files(destination).items()}
     assert before.items() <= after.items() and len(after) == 9

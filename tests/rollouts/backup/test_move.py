@@ -12,8 +12,8 @@ from rollouts.integrity import CheckOptions, check_integrity
 from rollouts.models import Run, StorageLocation
 from rollouts.samples import load_bodies
 from rollouts.storage import StorageRefusedError, check_storage, delete_file, location, open_store
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, lines, list_samples, push
 from tests.support.bucket_server import BUCKET, create_place
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.disk]
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.disk]
 def place(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
     monkeypatch.setattr(location, "KNOWN_SECONDS", 0.0)
     for step in (1, 2):
-        indexed(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
-    brought(registered(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
+        index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
+    upload_files(register_artifact(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
     return create_place()
 
 
@@ -33,17 +33,17 @@ def keys(url: str) -> set[str]:
 
 
 def is_clean(run: Run) -> bool:
-    texts = [body.response for body in load_bodies(rows(run)).values()]
-    return len(texts) == len(rows(run)) and check_integrity(CheckOptions(grace=0)).problems == []
+    texts = [body.response for body in load_bodies(list_samples(run)).values()]
+    return len(texts) == len(list_samples(run)) and check_integrity(CheckOptions(grace=0)).problems == []
 
 
 def test_files_move_to_a_bucket_and_back_while_the_server_writes(run: Run, place: str, settings: Any) -> None:
     before = keys("")
     first = move_files(place)
     assert (first.copied, first.is_finished, keys(place)) == (5, False, before)
-    indexed(run, lines(generation("3+1?", "4", step=3)), 3)  # by a process with the old settings
+    index_file(run, lines(generation("3+1?", "4", step=3)), 3)  # by a process with the old settings
     settings.STORAGE_URL = place
-    indexed(run, lines(generation("4+1?", "5", step=4)), 4)  # by one with the new settings
+    index_file(run, lines(generation("4+1?", "5", step=4)), 4)  # by one with the new settings
     assert is_clean(run), "each reads from both places"
     settings.STORAGE_URL = ""
     assert is_clean(run)

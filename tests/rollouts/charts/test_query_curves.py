@@ -12,7 +12,7 @@ from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, QueryCurve, Run, Sample
 from rollouts.rescores import create_rescore, save_results
 from rollouts.samples import TEXT_PROPERTY_BITS, RescoreResult
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 
@@ -24,7 +24,7 @@ def fill(run: Run, step: int, *, wrong: int, of: int = 4, split: str = "train") 
         }
         for n in range(of)
     ]  # fmt: skip
-    indexed(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", format="native")
+    index_file(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", format="native")
     run.refresh_from_db()
 
 
@@ -54,7 +54,7 @@ def test_attempts_that_run_at_the_same_time_are_added_up(run: Run) -> None:
         builders.attempt(run, name)
         own = {"mood": "good"} if name == "a" else {}
         rows = [{"prompt": f"{n}", "response": "x", "score": float(n >= wrong), **own} for n in range(4)]
-        indexed(run, lines(*rows), 7, attempt=name, format="native")
+        index_file(run, lines(*rows), 7, attempt=name, format="native")
     run.attempts.filter(key__in="ab").update(concurrent_with=run.attempts.get(key="a"))
     mark_superseded_steps(run)
     share = load(run, "score<0.5")
@@ -108,7 +108,7 @@ def test_a_key_that_a_step_lacks_is_unknown_there_and_an_error_if_all_lack_it(
 ) -> None:
     monkeypatch.setattr(step_counts, "MAX_CHUNK_BODIES", 4)
     row = {"prompt": "p", "response": "r", "score": 1.0, "extra": {"mood": "x"}, "mood": "good"}
-    indexed(run, lines(row), 5, source="train/5.jsonl", format="native")
+    index_file(run, lines(row), 5, source="train/5.jsonl", format="native")
     run.refresh_from_db()
     assert (load(run, "mood=good").steps, load(run, "mood=good").values) == ([5], [1])
     for _time in range(2):
@@ -119,7 +119,7 @@ def test_a_key_that_a_step_lacks_is_unknown_there_and_an_error_if_all_lack_it(
 def test_a_key_is_unknown_in_each_step_without_it_whatever_is_counted_together(run: Run) -> None:
     for step, moods in ((4, "good"), (6, "bad")):
         rows = [{"prompt": f"p{n}", "response": "r", "score": 1.0, "mood": moods} for n in range(4)]
-        indexed(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
+        index_file(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
     fill(run, 7, wrong=0)
     for q, values in (("mood=good", [1, 0]), ("-mood=good", [0, 1]), ("mood=good or score<0", [1, 0])):
         assert (load(run, q).steps, load(run, q).values) == ([4, 6], values), q
@@ -128,7 +128,7 @@ def test_a_key_is_unknown_in_each_step_without_it_whatever_is_counted_together(r
 def test_a_key_that_was_renamed_is_drawn_by_either_name(run: Run) -> None:
     for step, key in ((4, "mood"), (6, "temper")):
         rows = [{"prompt": f"p{n}", "response": "r", "score": 1.0, key: "good" if n else "bad"} for n in range(4)]
-        indexed(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
+        index_file(run, lines(*rows), step, source=f"train/{step}.jsonl", format="native")
     run.refresh_from_db()
     curve = load(run, "mood=good or temper=good")
     assert (curve.steps, curve.values, curve.counts) == ([4, 6], [0.75, 0.75], [3, 3])
@@ -138,7 +138,7 @@ def test_a_key_that_was_renamed_is_drawn_by_either_name(run: Run) -> None:
 def test_an_older_step_has_a_key_that_the_newest_ones_lack(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_counts, "MAX_CHUNK_BODIES", 4)
     row = {"prompt": "p", "response": "r", "score": 1.0, "mood": "good"}
-    indexed(run, lines(row), 0, source="train/0.jsonl", format="native")
+    index_file(run, lines(row), 0, source="train/0.jsonl", format="native")
     run.refresh_from_db()
     assert (load(run, "mood=good").steps, load(run, "mood=good").values) == ([0], [1])
 
@@ -149,7 +149,7 @@ def test_scores_are_those_of_trajectories_and_lengths_those_of_texts(run: Run) -
         {"prompt": "b", "response": "fourfour", "score": 1.0, "trajectory": "t", "turn": 2, "group": "g"},
         {"prompt": "c", "response": "no text", "score": 0.5},
     ]
-    indexed(run, lines(*turns), 4, source="train/4.jsonl", format="native")
+    index_file(run, lines(*turns), 4, source="train/4.jsonl", format="native")
     Sample.objects.filter(tail="no text").update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
     run.refresh_from_db()
     assert load(run, "score>=0", measure="score").values[-1] == 0.75

@@ -13,14 +13,14 @@ from rollouts.compare.unpaired import compare_all_samples
 from rollouts.errors import InvalidInputError, NotFoundError, TooLargeError
 from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, Run, Step
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 Row = dict[str, Any]
 
 
 def evaluated(run: Run, step: int, *rows: Row, split: str = "eval") -> None:
-    indexed(run, lines(*({"response": "so", **row} for row in rows)), step, split=split)
+    index_file(run, lines(*({"response": "so", **row} for row in rows)), step, split=split)
     run.refresh_from_db()
 
 
@@ -209,7 +209,7 @@ def test_attempts_that_run_at_the_same_time_are_one_step(run: Run) -> None:
     for name, score in (("a", 1.0), ("b", 0.0)):
         builders.attempt(run, name)
         rows = [{"prompt": f"{name}{n}", "response": "x", "score": score} for n in range(3)]
-        indexed(run, lines(*rows), 5, attempt=name, format="native")
+        index_file(run, lines(*rows), 5, attempt=name, format="native")
     run.attempts.filter(key__in="ab").update(concurrent_with=run.attempts.get(key="a"))
     mark_superseded_steps(run)
     run.refresh_from_db()

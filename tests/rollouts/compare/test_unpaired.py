@@ -11,7 +11,7 @@ from rollouts.compare import OTHER_SOURCES, SAME_MIX, UnpairedComparison, compar
 from rollouts.compare.distributions import choose_bins, select_bin
 from rollouts.compare.targets import load_comparison_targets
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 Row = dict[str, Any]
@@ -25,7 +25,7 @@ def build_step(run: Run, step: int, means: dict[str, list[float]], *, extra: Any
             for sign in (-1, 1):
                 row = {"prompt": f"{step} {source} {number}", "response": "so" * (number + 1), "data_source": source}
                 rows.append({**row, "score": round(mean + sign * 0.1, 3), **(extra(mean, sign) if extra else {})})
-    indexed(run, lines(*rows), step)
+    index_file(run, lines(*rows), step)
     run.refresh_from_db()
 
 
@@ -65,7 +65,7 @@ def test_intervals_keep_the_samples_of_a_prompt_together(project: Project) -> No
                 for n, value in enumerate(values)
                 for k in range(8)
             ]
-            indexed(run, lines(*rows), step)
+            index_file(run, lines(*rows), step)
             run.refresh_from_db()
     widths = []
     for run in (together, apart):
@@ -163,7 +163,7 @@ def test_a_step_of_many_samples_is_represented_by_complete_prompts(run: Run, mon
 def test_a_step_without_scores_or_texts_is_compared_by_what_it_has(run: Run) -> None:
     for step in (1, 2):
         rows = [{"prompt": f"{step} {n}", "response": "so", "data_source": "ab"[n % 2]} for n in range(24)]
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     run.refresh_from_db()
     result = compare(run, 1, 2)
     assert [[mean.value for mean in source.scores] for source in result.sources] == [[None, None]] * 2

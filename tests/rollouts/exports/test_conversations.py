@@ -12,7 +12,7 @@ from rollouts.exports.conversation import Texts, build_example
 from rollouts.models import Project, Sample
 from rollouts.samples import export_jsonl, load_body, to_json
 from tests.rollouts.support.exports import export
-from tests.rollouts.support.push import indexed, line
+from tests.rollouts.support.push import index_file, line
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -113,7 +113,7 @@ def test_half_a_surrogate_pair_and_nan_in_messages_are_replaced(
     messages = [{"role": "user", "content": "1+1? \ud83d 数"}, answer]
     info = {"text": "\ud83d", "number": float("nan")}
     row = {"prompt": "1+1?", "response": "2", "messages": messages, "info": info}
-    indexed(run, line(row), format="native")
+    index_file(run, line(row), format="native")
     (sft,), _card = export(mate, f"run={run.uid}", layout="sft")
     assert sft["messages"][0]["content"] == "1+1? \ufffd 数"
     body = load_body(Sample.objects.get(step__run=run))

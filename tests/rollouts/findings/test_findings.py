@@ -20,7 +20,7 @@ from rollouts.models import AuditEntry, EvidenceItem, Finding, Project, Run, Sam
 from rollouts.runs import actions
 from rollouts.samples import bodies
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 LOOP = "Wait, let me check.\r\nWait, let me check.\r\n\u200bWait,\x00 let me check.\n#### 4"
@@ -30,7 +30,7 @@ LOOP = "Wait, let me check.\r\nWait, let me check.\r\n\u200bWait,\x00 let me che
 def run(project: Project) -> Run:
     run = builders.run(project)
     rows = [generation(f"ask {n}", f"answer {n}", n / 4, gts=str(n)) for n in range(4)]
-    indexed(run, lines(generation("2+2?", LOOP, -0.5), *rows))
+    index_file(run, lines(generation("2+2?", LOOP, -0.5), *rows))
     return run
 
 
@@ -83,7 +83,7 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     findings.add_query_evidence(finding, run, mate, split="train", step=1, q="score<0.3")
     before = list(finding.exhibits.values_list("held", flat=True))
     bulk.flag_samples(run, [shown.pk], mate)
-    indexed(run, lines(generation("other", "rows", 0.1)))
+    index_file(run, lines(generation("other", "rows", 0.1)))
     reindex_run(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
     actions.move_run_to_trash(run, owner)
@@ -132,7 +132,7 @@ def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_i
     run: Run, finding: Finding, mate: User
 ) -> None:
     long = "x" * snapshots.MAX_SNAPSHOT_CHARS + " the end"
-    indexed(run, lines(generation("long", long)), step=2)
+    index_file(run, lines(generation("long", long)), step=2)
     shown = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
     findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, "the end")])
     rendered = EvidenceItem.objects.get().shown
@@ -155,7 +155,7 @@ def test_the_chips_of_many_steps_count_the_newest_and_say_so(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To count a million samples takes seconds; the total and the scores are those of all steps."""
-    indexed(run, lines(generation("ask", "worse", -1.0), generation("ask", "better", 1.0)), step=2)
+    index_file(run, lines(generation("ask", "worse", -1.0), generation("ask", "better", 1.0)), step=2)
     monkeypatch.setattr(snapshots, "MAX_COUNTED_SAMPLES", 3)
     findings.add_query_evidence(finding, run, mate, split="train", q="", ordering="-step")
     rendered = finding.exhibits.get().shown

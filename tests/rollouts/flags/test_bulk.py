@@ -15,7 +15,7 @@ from rollouts.flags import bulk, flags
 from rollouts.labels import store, undo
 from rollouts.models import AuditEntry, Label, LabelAction, Project, Run, Sample
 from rollouts.query import search
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -34,7 +34,7 @@ def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def filled(run: Run) -> Run:
     """Two steps of three samples."""
     for step in (1, 2):
-        indexed(run, lines(*(generation(f"ask {n}", f"{n} of {step}", n / 2, step) for n in range(3))), step)
+        index_file(run, lines(*(generation(f"ask {n}", f"{n} of {step}", n / 2, step) for n in range(3))), step)
     return run
 
 
@@ -182,7 +182,7 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     project: Project, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     run = builders.run(project, "many")
-    indexed(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
+    index_file(run, lines(*(generation(f"ask {n}", str(n)) for n in range(400))))
     with django_assert_max_num_queries(26):  # 8 of them insert 55 labels each, since SQLite limits parameters
         bulk.flag_samples(run, samples(run), mate)
     with django_assert_max_num_queries(24):

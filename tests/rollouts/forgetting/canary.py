@@ -22,8 +22,8 @@ from rollouts.rescores import create_rescore, save_results
 from rollouts.samples import RescoreResult
 from rollouts.sharing import create_shared_link
 from rollouts.storage import checkout_file, list_files
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, lines, push
 from tests.support import builders
 
 CANARY = "Where does Zebedee-4711 keep his blue umbrella?"
@@ -42,15 +42,15 @@ def body(step: int, prompt: str = CANARY, source: str = "") -> bytes:
 def plant(project: Project, run: Run, owner: User) -> None:
     """Steps 1 to 4 in one shared body file; step 2 sent twice; a file of two steps; an artifact; findings; links."""
     for step in range(1, 5):
-        indexed(run, body(step), step)
-    indexed(run, lines(generation("calm 20", "calm", 1.0, 20)), 20)  # shares their body file and stays in it
-    indexed(run, body(2, CHAT), 2)  # the same source again: the first dump is superseded
+        index_file(run, body(step), step)
+    index_file(run, lines(generation("calm 20", "calm", 1.0, 20)), 20)  # shares their body file and stays in it
+    index_file(run, body(2, CHAT), 2)  # the same source again: the first dump is superseded
     assert compact_body_files(run.pk, "train")
-    indexed(run, body(5) + body(6), None, source="both.jsonl")
-    indexed(run, lines(generation("calm", "calm", 1.0, 8)) + b'{"input": "' + CANARY.encode() + b'", "outp\n', 8)
+    index_file(run, body(5) + body(6), None, source="both.jsonl")
+    index_file(run, lines(generation("calm", "calm", 1.0, 8)) + b'{"input": "' + CANARY.encode() + b'", "outp\n', 8)
     push_failed(run)
     files = {"batch.json": json.dumps({"text": CANARY}).encode()}
-    brought(registered(run, 1, files), files)
+    upload_files(register_artifact(run, 1, files), files)
     sample = Sample.objects.filter(step__run=run, prompt_key=KEY, step__step=3).first()
     assert sample
     builders.flag(sample.pk, owner, reason="other", text="Zebedee-4711 again")

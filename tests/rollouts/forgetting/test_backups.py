@@ -18,7 +18,7 @@ from rollouts.forgetting import forget_in_backups
 from rollouts.models import Project, Run
 from rollouts.storage import use_folder
 from tests.rollouts.forgetting.canary import KEY, NEEDLES, body, has_any, iterate_contents, plant
-from tests.rollouts.support.push import indexed
+from tests.rollouts.support.push import index_file
 from tests.support.stored import list_stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
@@ -44,7 +44,7 @@ def test_the_text_is_in_no_backup_and_the_rest_is_whole(
     plant(project, run, owner)
     folder, restored = tmp_path / "backups", tmp_path / "restored"
     create_backup(folder)
-    indexed(run, body(30), 30)
+    index_file(run, body(30), 30)
     create_backup(folder)
     server = connection.settings_dict["NAME"]
     result = forget_in_backups(folder, project.slug, KEY)

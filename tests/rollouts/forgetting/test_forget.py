@@ -34,8 +34,8 @@ from rollouts.models import (
 )
 from rollouts.samples import load_bodies, load_results
 from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support.stored import body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,8 +63,8 @@ def load_texts(run: Run) -> dict[str, set[str]]:
 
 
 def test_a_step_comes_back_when_all_of_a_later_attempt_is_forgotten(project: Project, run: Run) -> None:
-    indexed(run, lines(generation("kept", "a")), 1, attempt="one")
-    indexed(run, lines(generation("secret words of a person", "b")), 1, attempt="two")
+    index_file(run, lines(generation("kept", "a")), 1, attempt="one")
+    index_file(run, lines(generation("secret words of a person", "b")), 1, attempt="two")
     make_files_old()
     assert not Step.objects.current().filter(run=run, attempt__key="one").exists()
     forget_prompt(project, compute_prompt_key("secret words of a person"))
@@ -136,13 +136,13 @@ def test_a_dry_run_counts_and_changes_nothing(project: Project, planted: Run) ->
 
 def test_it_does_not_come_back_when_the_dump_is_sent_again(project: Project, planted: Run, data_dir: Path) -> None:
     forget_prompt(project, KEY)
-    same = indexed(planted, body(3), 3)  # the receipt of the first time
+    same = index_file(planted, body(3), 3)  # the receipt of the first time
     assert same.rows == 4
-    other = indexed(planted, body(3), 3, source="elsewhere.jsonl")
+    other = index_file(planted, body(3), 3, source="elsewhere.jsonl")
     assert other.rows == 4 and other.left_out == {"forgotten": 2} and other.is_final
-    only = indexed(planted, lines(generation(CANARY, "hm", step=9)), 9)
+    only = index_file(planted, lines(generation(CANARY, "hm", step=9)), 9)
     assert only.rows == 0 and only.segment is None and not Sample.objects.filter(dump=only).exists()
-    several = indexed(planted, body(11) + body(12), None, source="several.jsonl")
+    several = index_file(planted, body(11) + body(12), None, source="several.jsonl")
     assert several.left_out == {"forgotten": 4} and several.raw_dropped_at
     make_files_old()
     from rollouts.retention import delete_orphan_raw_files
@@ -167,10 +167,10 @@ def test_an_artifact_of_the_step_stays_gone(project: Project, planted: Run) -> N
     old = Artifact.objects.get()
     assert old.state == Artifact.State.GONE and not old.blobs.exists()
     files = {"batch.json": b'{"text": "rewritten"}'}
-    assert registered(planted, 1, files).state == Artifact.State.GONE
+    assert register_artifact(planted, 1, files).state == Artifact.State.GONE
     with pytest.raises(Exception, match="forgotten"):
-        brought(Artifact.objects.get(pk=old.pk), files)
-    assert registered(planted, 99, {"batch.json": b"{}"}).state == Artifact.State.WAITING
+        upload_files(Artifact.objects.get(pk=old.pk), files)
+    assert register_artifact(planted, 99, {"batch.json": b"{}"}).state == Artifact.State.WAITING
 
 
 def test_only_its_project_forgets(project: Project, planted: Run) -> None:
@@ -178,7 +178,7 @@ def test_only_its_project_forgets(project: Project, planted: Run) -> None:
 
     foreign = builders.run(builders.project("other"), "grpo")
     forget_prompt(project, KEY)
-    assert indexed(foreign, body(1), 1).rows == 6
+    assert index_file(foreign, body(1), 1).rows == 6
 
 
 def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Project, run: Run, data_dir: Path) -> None:
@@ -188,9 +188,9 @@ def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Pro
         {"prompt": later, "response": "Yes.", "trajectory": "t", "turn": 2},
         {"prompt": "plain", "response": "yes", "trajectory": "u", "turn": 1},
     ]
-    indexed(run, lines(*rows), 1, format="native")
+    index_file(run, lines(*rows), 1, format="native")
     quoting = f"Somebody asked: {CANARY}"
-    indexed(
+    index_file(
         run, lines({"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}), 2, format="native"
     )
     make_files_old()
@@ -198,25 +198,25 @@ def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Pro
     assert report.counts["samples"] == 2 and sum(map(len, report.bodies.others.values())) == 1
     assert forget_prompt(project, KEY).is_complete
     assert set(load_texts(run)) == {"plain", "calm", quoting}
-    again = indexed(run, lines(*rows), 1, format="native", source="again")
+    again = index_file(run, lines(*rows), 1, format="native", source="again")
     assert again.rows == 1, "the later turn is left out too"
 
 
 def test_containing_removes_other_prompts_with_the_text(project: Project, run: Run, data_dir: Path) -> None:
     quoting = f"Somebody asked: {CANARY}"
     rows = [{"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}]
-    indexed(run, lines(*rows), 2, format="native")
-    indexed(run, lines({"prompt": CANARY, "response": "In the hall."}), 1, format="native")
+    index_file(run, lines(*rows), 2, format="native")
+    index_file(run, lines({"prompt": CANARY, "response": "In the hall."}), 1, format="native")
     make_files_old()
     assert forget_prompt(project, KEY, containing=True).is_complete
     assert set(load_texts(run)) == {"calm"} and find_canary() == []
-    assert indexed(run, lines(*rows), 2, format="native", source="again").rows == 1
+    assert index_file(run, lines(*rows), 2, format="native", source="again").rows == 1
 
 
 def test_raw_bytes_that_an_upload_may_use_are_waited_for(
     project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dump = indexed(run, body(1), 1)
+    dump = index_file(run, body(1), 1)
     path = raw_path(project.pk, dump.sha256)
     waits: list[float] = []
 
@@ -230,8 +230,8 @@ def test_raw_bytes_that_an_upload_may_use_are_waited_for(
 
 
 def test_a_damaged_body_of_the_step_is_named(project: Project, run: Run) -> None:
-    indexed(run, body(1), 1)
-    other = indexed(run, lines(generation("calm", "yes", step=1)), 1, source="other")
+    index_file(run, body(1), 1)
+    other = index_file(run, lines(generation("calm", "yes", step=1)), 1, source="other")
     make_files_old()
     assert other.segment
     body_path(other.segment.path).write_bytes(b"damaged")

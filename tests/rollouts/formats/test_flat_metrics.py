@@ -13,7 +13,7 @@ from rollouts.formats import METRIC_FORMATS, flat_metrics, select_format, traine
 from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Dump, Run
 from rollouts.samples.record import LineProblem, MetricPoint, SkippedRow
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.rollouts.support.trainer_dumps import DATA, read
 
 METRICS = DATA / "metrics"
@@ -33,7 +33,7 @@ def points(*rows: Any, **options: Any) -> list[Any]:
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", FILES)
 def test_a_trainers_own_file_becomes_curves(run: Run, path: str) -> None:
-    dump = indexed(run, (DATA / path).read_bytes(), None, source=Path(path).name)
+    dump = index_file(run, (DATA / path).read_bytes(), None, source=Path(path).name)
     assert dump.format in METRIC_FORMATS and not dump.problems
     curves = load_curves([run], [FILES[path]])[run.uid][FILES[path]]
     assert [step for curve in curves for step in curve["steps"]]
@@ -44,7 +44,7 @@ def test_the_states_of_two_checkpoints_are_one_curve_with_the_values_of_the_file
     state = json.loads((DATA / STATE).read_bytes())
     before = state | {"global_step": 2, "log_history": [row for row in state["log_history"] if row["step"] <= 2]}
     for step, document in ((4, state), (2, before)):
-        indexed(run, json.dumps(document, indent=2).encode(), None, source=f"checkpoint-{step}/trainer_state.json")
+        index_file(run, json.dumps(document, indent=2).encode(), None, source=f"checkpoint-{step}/trainer_state.json")
     written = {row["step"]: row["loss"] for row in state["log_history"] if "loss" in row}
     (curve,) = load_curves([run], ["train/loss"])[run.uid]["train/loss"]
     assert dict(zip(curve["steps"], curve["values"], strict=True)) == pytest.approx(written)
@@ -140,5 +140,5 @@ def test_a_log_that_is_no_object_is_reported_and_the_others_are_read() -> None:
 @pytest.mark.parametrize("step", [2**63, 10**19, 1e25, -(2**63)])
 def test_a_step_that_no_database_stores_costs_only_its_row(run: Run, step: float) -> None:
     rows = [{"step": 1, "loss": 0.5}, {"step": step, "loss": 0.4}, {"step": 2, "loss": 0.3}]
-    dump = indexed(run, lines(*rows), None, source="metrics.jsonl")
+    dump = index_file(run, lines(*rows), None, source="metrics.jsonl")
     assert (dump.state, dump.rows, dump.rejected) == (Dump.State.INDEXED, 2, 1)

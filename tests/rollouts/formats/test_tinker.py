@@ -12,7 +12,7 @@ from rollouts.formats import FORMATS
 from rollouts.models import Run
 from rollouts.samples.bodies import load_body
 from rollouts.samples.record import LineProblem, SkippedRow
-from tests.rollouts.support.push import indexed, rows
+from tests.rollouts.support.push import index_file, list_samples
 from tests.rollouts.support.trainer_dumps import DATA, read, read_records
 
 TINKER = DATA / "tinker"
@@ -63,9 +63,9 @@ def answers(body: bytes) -> dict[int | None, tuple[str, float | None]]:
 @pytest.mark.django_db
 def test_texts_join_their_summaries_and_all_other_rollouts_are_samples_too(run: Run) -> None:
     for path in (TEXTS, SUMMARIES):
-        indexed(run, path.read_bytes(), 0, source=path.name)
+        index_file(run, path.read_bytes(), 0, source=path.name)
     written = [json.loads(line) for line in SUMMARIES.read_bytes().splitlines()]
-    samples = rows(run)
+    samples = list_samples(run)
     assert sorted(sample.score for sample in samples) == pytest.approx(sorted(row["total_reward"] for row in written))
     with_text = {sample.tail: sample.score for sample in samples if sample.tail}
     assert with_text == {"I think 5.": 0.0, "4": pytest.approx(0.9)}
@@ -76,10 +76,10 @@ def test_texts_join_their_summaries_and_all_other_rollouts_are_samples_too(run: 
 @pytest.mark.django_db
 def test_the_order_of_arrival_does_not_matter_and_a_sample_has_the_values_of_both_files(run: Run) -> None:
     for path in (SUMMARIES, TEXTS):
-        indexed(run, path.read_bytes(), 0, source=path.name)
-    (sample,) = (sample for sample in rows(run) if sample.tail == "4")
+        index_file(run, path.read_bytes(), 0, source=path.name)
+    (sample,) = (sample for sample in list_samples(run) if sample.tail == "4")
     body = load_body(sample)
-    assert (len(rows(run)), body.policy_version, body.ground_truth) == (6, 0, "4")
+    assert (len(list_samples(run)), body.policy_version, body.ground_truth) == (6, 0, "4")
     assert body.extras["steps"][0]["ac_len"] == body.extras["lengths"]["response"] == 8
 
 

@@ -14,7 +14,7 @@ from rollouts.indexing.verification import find_body_difference
 from rollouts.models import Dump, Run, Step
 from rollouts.samples import load_bodies
 from rollouts.samples.identity import SampleIdGenerator
-from tests.rollouts.support.push import push, rows
+from tests.rollouts.support.push import list_samples, push
 
 pytestmark = pytest.mark.django_db
 ANSWERS = ["A", "B", "B", "C", "B", "A"]
@@ -46,7 +46,7 @@ def compute_ids(run: Run, answers: list[str], step: int = 1) -> list[str]:
 
 
 def list_ids(run: Run, **which: Any) -> list[str]:
-    return sorted(sample.pk for sample in rows(run, **which))
+    return sorted(sample.pk for sample in list_samples(run, **which))
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -57,7 +57,7 @@ def test_equal_samples_of_several_chunks_are_those_of_the_whole_file(run: Run, o
     index_waiting(run)
     assert list_ids(run) == compute_ids(run, ANSWERS)
     assert Step.objects.get().samples == 6
-    full = load_bodies(rows(run))
+    full = load_bodies(list_samples(run))
     assert sorted(sample.response for sample in full.values()) == sorted(ANSWERS)
 
 
@@ -107,13 +107,13 @@ def test_chunks_with_rows_of_several_steps_are_counted_in_each_step(run: Run, or
 def test_indexing_again_in_any_order_changes_no_id(run: Run) -> None:
     for bounds in ((0, 2), (2, 4), (4, 6)):
         indexer.index_dump(push_chunk(run, *bounds).pk)
-    samples = {sample.pk: (sample.dump.offset, sample.ordinal) for sample in rows(run)}
+    samples = {sample.pk: (sample.dump.offset, sample.ordinal) for sample in list_samples(run)}
     assert {find_body_difference(dump) for dump in Dump.objects.all()} == {""}
     indexer.reindex_run(run)
     for dump in Dump.objects.order_by("-pk"):
         indexer.index_dump(dump.pk)
     index_waiting(run)
-    assert {sample.pk: (sample.dump.offset, sample.ordinal) for sample in rows(run)} == samples
+    assert {sample.pk: (sample.dump.offset, sample.ordinal) for sample in list_samples(run)} == samples
 
 
 def test_samples_that_an_older_version_lost_come_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

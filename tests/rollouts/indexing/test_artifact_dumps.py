@@ -11,8 +11,18 @@ from rollouts.indexing import artifact_dumps, indexer
 from rollouts.models import Artifact, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.query import body_scan, search
 from rollouts.samples import bodies
-from tests.rollouts.support.push import DUMPS, index_alone, indexed, push, rows
-from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, V0, V1, V2, ready, tokenizer, worked
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import DUMPS, index_alone, index_file, list_samples, push
+from tests.rollouts.support.verl_batches import (
+    ASYNC,
+    COLOCATED,
+    V0,
+    V1,
+    V2,
+    add_tokenizer,
+    create_ready_artifact,
+    index_waiting_dumps,
+)
 from tests.support.stored import blob_path, raw_path
 
 pytestmark = pytest.mark.django_db
@@ -24,35 +34,36 @@ V1_TEXT = (DUMPS / "v1/rollout/1.jsonl").read_bytes()
 def listed(run: Run) -> dict[str, tuple[Any, ...]]:
     """What lists show of each visible sample."""
     return {
-        item.id: (item.group, item.score, item.chars, item.data_source, item.expected, item.tail) for item in rows(run)
+        item.id: (item.group, item.score, item.chars, item.data_source, item.expected, item.tail)
+        for item in list_samples(run)
     }
 
 
 def with_tokens(run: Run) -> int:
-    return sum(body.response_ids is not None for body in bodies.load_bodies(rows(run)).values())
+    return sum(body.response_ids is not None for body in bodies.load_bodies(list_samples(run)).values())
 
 
 def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: Run) -> None:
-    artifact = ready(run, V0, facts={})
+    artifact = create_ready_artifact(run, V0, facts={})
     (dump,) = Dump.objects.all()
     assert dump.source == f"artifact:{artifact.key}/gen_batch.dp"
     assert (dump.format, dump.step, dump.bytes) == ("verl-gen-batch", 1, artifact.files["gen_batch.dp"]["bytes"])
     assert not raw_path(run.project_id, dump.sha256).exists()
-    worked(run)
-    assert len(rows(run)) == 32
+    index_waiting_dumps(run)
+    assert len(list_samples(run)) == 32
 
 
 def test_an_artifact_that_is_ready_twice_makes_one_dump(run: Run) -> None:
-    artifact = ready(run, V0)
+    artifact = create_ready_artifact(run, V0)
     assert [dump.pk for dump in artifact_dumps.create_artifact_dumps(artifact)] == [Dump.objects.get().pk]
 
 
 def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run) -> None:
-    indexed(run, V1_TEXT)
+    index_file(run, V1_TEXT)
     before = listed(run)
-    ready(run, V1, role="rollout_tq")
-    worked(run)
-    after = rows(run)
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
+    after = list_samples(run)
     assert set(before) == {sample.id for sample in after}
     assert [before[item.id][:3] for item in after] == [(item.group, item.score, item.chars) for item in after]
     assert Step.objects.get().samples == 32
@@ -72,36 +83,38 @@ def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
     from rollouts.indexing.detokenize import load_tokenizer_file
     from tests.rollouts.support.verl_batches import TOKENIZER
 
-    indexed(run, V1_TEXT)
-    ready(run, V1, role="rollout_tq")
-    worked(run)
+    index_file(run, V1_TEXT)
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
     decoder = load_tokenizer_file(TOKENIZER / "tokenizer.json")
     assert decoder
-    for body in bodies.load_bodies(rows(run)).values():
+    for body in bodies.load_bodies(list_samples(run)).values():
         assert decoder.decode_rows([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
 
 
 def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(run: Run) -> None:
-    indexed(run, V1_TEXT)
-    assert all(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
-    ready(run, V1, role="rollout_tq")
-    worked(run)
-    result = {row.id: body.rewards["acc"] for row, body in zip(rows(run), read_in_order(run), strict=True)}
-    assert [item.correct for item in rows(run)] == [result[item.id] == 1 for item in rows(run)]
-    assert not any(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
+    index_file(run, V1_TEXT)
+    assert all(item.correct for item in list_samples(run) if item.score == pytest.approx(0.1))
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
+    result = {row.id: body.rewards["acc"] for row, body in zip(list_samples(run), read_in_order(run), strict=True)}
+    assert [item.correct for item in list_samples(run)] == [result[item.id] == 1 for item in list_samples(run)]
+    assert not any(item.correct for item in list_samples(run) if item.score == pytest.approx(0.1))
 
 
 def read_in_order(run: Run) -> list[bodies.SampleBody]:
-    result = rows(run)
+    result = list_samples(run)
     read = bodies.load_bodies(result)
     return [read[item.id] for item in result]
 
 
 def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None:
-    indexed(run, V1_TEXT)
-    ready(run, V1, role="rollout_tq")
-    worked(run)
-    right = {row.id for row, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
+    index_file(run, V1_TEXT)
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
+    right = {
+        row.id for row, body in zip(list_samples(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1
+    }
     assert 0 < len(right) < 32
     assert {sample.id for sample in search.find_samples(run, step=1, q="acc=1").samples} == right
     assert {sample.id for sample in search.find_samples(run, q="acc=0").samples} == set(listed(run)) - right
@@ -109,10 +122,10 @@ def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None
 
 def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
     """All samples of a step with a joined batch, and what is known of each."""
-    indexed(run, V1_TEXT)
-    ready(run, V1, role="rollout_tq")
-    worked(run)
-    read = bodies.load_bodies(rows(run))
+    index_file(run, V1_TEXT)
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
+    read = bodies.load_bodies(list_samples(run))
     return set(read), read
 
 
@@ -155,17 +168,17 @@ def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatc
         return matching(scope, node, *more)
 
     monkeypatch.setattr(body_scan, "scan_bodies", record_scan)
-    indexed(run, V1_TEXT)
+    index_file(run, V1_TEXT)
     search_ids(run, '"*" -(index=1 or -user) score>0')
     assert len(requests) == 2  # of the step, and of the run
 
 
 def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:
-    indexed(run, V0_TEXT)
+    index_file(run, V0_TEXT)
     before = listed(run)
-    tokenizer(run)
-    ready(run, V0)
-    worked(run)
+    add_tokenizer(run)
+    create_ready_artifact(run, V0)
+    index_waiting_dumps(run)
     assert {pk: facts[:3] for pk, facts in listed(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
     assert with_tokens(run) == 32
     step = Step.objects.get()
@@ -174,29 +187,29 @@ def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_per
 
 
 def test_without_a_tokenizer_a_v0_batch_adds_nothing_to_a_step_that_has_text(run: Run) -> None:
-    indexed(run, V0_TEXT)
+    index_file(run, V0_TEXT)
     before = listed(run)
-    ready(run, V0)
-    worked(run)
+    create_ready_artifact(run, V0)
+    index_waiting_dumps(run)
     assert listed(run) == before
     assert (with_tokens(run), Step.objects.get().facets.get("tokens")) == (0, None)
 
 
 def test_a_tokenizer_that_comes_later_brings_the_tokens_to_their_texts(run: Run) -> None:
-    indexed(run, V0_TEXT)
-    ready(run, V0)
-    worked(run)
+    index_file(run, V0_TEXT)
+    create_ready_artifact(run, V0)
+    index_waiting_dumps(run)
     before = set(listed(run))
-    tokenizer(run)
+    add_tokenizer(run)
     assert [dump.state for dump in run.dumps.order_by("pk")] == ["indexed", "received"]
-    worked(run)
+    index_waiting_dumps(run)
     assert (set(listed(run)), with_tokens(run)) == (before, 32)
 
 
 def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_and_no_text(run: Run) -> None:
-    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
-    worked(run)
-    result = rows(run)
+    create_ready_artifact(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    index_waiting_dumps(run)
+    result = list_samples(run)
     body = read_in_order(run)[0]
     assert len(result) == 4
     assert body.textless
@@ -210,68 +223,66 @@ def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_an
 
 
 def test_its_text_comes_with_the_tokenizer(run: Run) -> None:
-    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
-    worked(run)
-    tokenizer(run)
-    worked(run)
+    create_ready_artifact(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    index_waiting_dumps(run)
+    add_tokenizer(run)
+    index_waiting_dumps(run)
     assert all(body.response and not body.textless for body in read_in_order(run))
     assert "no-text" not in Step.objects.get().facets
 
 
 def test_a_batch_that_was_dumped_again_takes_the_place_of_the_first(run: Run) -> None:
-    ready(run, V0)
-    ready(run, COLOCATED)
-    worked(run)
+    create_ready_artifact(run, V0)
+    create_ready_artifact(run, COLOCATED)
+    index_waiting_dumps(run)
     assert [dump.state for dump in run.dumps.order_by("pk")] == ["superseded", "indexed"]
-    assert len(rows(run)) == Dump.objects.order_by("pk").last().rows  # type: ignore[union-attr]
+    assert len(list_samples(run)) == Dump.objects.order_by("pk").last().rows  # type: ignore[union-attr]
 
 
 def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
-    indexed(run, V1_TEXT)
-    artifact = ready(run, V1, role="rollout_tq")
-    worked(run)
+    index_file(run, V1_TEXT)
+    artifact = create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
     blob_path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
     indexer.reindex_run(run)
-    worked(run)
+    index_waiting_dumps(run)
     assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
     assert {dump.state for dump in run.dumps.all()} == {"indexed"}
 
 
 def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:
-    ready(run, V2)
-    worked(run)
+    create_ready_artifact(run, V2)
+    index_waiting_dumps(run)
     body = read_in_order(run)[0]
     assert (body.ground_truth, body.data_source) == ("448", "openai/gsm8k")
-    assert len({item.group for item in rows(run)}) == 8
+    assert len({item.group for item in list_samples(run)}) == 8
 
 
 @pytest.mark.parametrize("text_first", [True, False])
 def test_a_batch_that_somebody_imports_beside_a_launch_hides_none_of_its_text(run: Run, text_first: bool) -> None:
     def text() -> None:
-        indexed(run, V0_TEXT, attempt="launch")
+        index_file(run, V0_TEXT, attempt="launch")
 
     def batch() -> None:
-        ready(run, V0)
-        worked(run)
+        create_ready_artifact(run, V0)
+        index_waiting_dumps(run)
 
     for arrive in (text, batch) if text_first else (batch, text):
         arrive()
-    assert {(item.step.attempt.key, item.chars > 0) for item in rows(run)} == {("launch", True)}
-    assert len(rows(run)) == 32
+    assert {(item.step.attempt.key, item.chars > 0) for item in list_samples(run)} == {("launch", True)}
+    assert len(list_samples(run)) == 32
 
 
 def test_a_later_launch_of_which_only_batches_are_known_takes_the_place_of_the_first(run: Run) -> None:
-    ready(run, V0, attempt="first")
-    ready(run, V2, attempt="second")
-    worked(run)
-    assert {item.step.attempt.key for item in rows(run)} == {"second"}
+    create_ready_artifact(run, V0, attempt="first")
+    create_ready_artifact(run, V2, attempt="second")
+    index_waiting_dumps(run)
+    assert {item.step.attempt.key for item in list_samples(run)} == {"second"}
 
 
 def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
-    from tests.rollouts.support.artifacts import brought, registered
-
     files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
-    artifact = brought(registered(run, 1, files), files)
+    artifact = upload_files(register_artifact(run, 1, files), files)
     from rollouts.pins import artifact_check
 
     assert artifact_check.check_artifact(artifact.pk) == []
@@ -286,18 +297,18 @@ def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
     run: Run, order: tuple[int, ...], known: bool
 ) -> None:
     if known:
-        tokenizer(run)
+        add_tokenizer(run)
     text = push(run, V1_TEXT)
-    ready(run, V1, role="rollout_tq")
-    ready(run, V0)
+    create_ready_artifact(run, V1, role="rollout_tq")
+    create_ready_artifact(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
     for position in order:
         index_alone(dumps[position])
     here = figures()
     indexer.reindex_run(run)
-    worked(run)
+    index_waiting_dumps(run)
     assert figures() == here
-    assert len(rows(run)) == 32
+    assert len(list_samples(run)) == 32
 
 
 def figures() -> tuple[Any, ...]:

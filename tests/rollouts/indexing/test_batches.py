@@ -12,7 +12,7 @@ from rollouts.errors import RolloutError
 from rollouts.indexing import indexer, publishing, reconcile
 from rollouts.models import Dump, DuplicateSource, Run, Sample, Step
 from rollouts.storage import raw_dumps
-from tests.rollouts.support.push import generation, index_alone, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, index_alone, index_file, lines, list_samples, push
 from tests.support import builders
 from tests.support.stored import list_stored
 
@@ -54,7 +54,7 @@ def test_a_step_of_many_dumps_is_merged_once(run: Run, monkeypatch: pytest.Monke
         indexer.index_dump(dump.pk)
     assert merged == [30]
     assert list_states(dumps) == [(Dump.State.INDEXED, 1)] * 30
-    assert len(rows(run)) == Step.objects.get().samples == 30
+    assert len(list_samples(run)) == Step.objects.get().samples == 30
     assert Run.objects.get(pk=run.pk).version == version + 1
 
 
@@ -76,10 +76,10 @@ def test_together_or_one_by_one_the_samples_are_the_same(run: Run) -> None:
 def test_a_reindex_of_a_step_keeps_one_file_for_each_dump(run: Run) -> None:
     dumps = push_samples(run, 5)
     indexer.index_dump(dumps[0].pk)
-    ids, before = {sample.pk for sample in rows(run)}, describe(run)
+    ids, before = {sample.pk for sample in list_samples(run)}, describe(run)
     indexer.reindex_run(run)
     indexer.index_dump(dumps[4].pk)
-    assert {sample.pk for sample in rows(run)} == ids and describe(run) == before
+    assert {sample.pk for sample in list_samples(run)} == ids and describe(run) == before
     assert run.segments.count() == 5
 
 
@@ -141,12 +141,12 @@ def test_dumps_of_a_batch_that_cannot_be_stored_are_tried_again_one_by_one(
     with pytest.raises(type(error)):
         indexer.index_dump(dumps[0].pk)
     assert {state for state, _ in list_states(dumps)} == {Dump.State.RECEIVED}
-    assert rows(run) == [] and list_stored("bodies/") == []
+    assert list_samples(run) == [] and list_stored("bodies/") == []
     published.clear()
     for dump in dumps[:2]:
         indexer.index_dump(dump.pk)
     assert published == ["call:0", "call:1"]
-    assert len(rows(run)) == 2
+    assert len(list_samples(run)) == 2
 
 
 def test_a_batch_whose_first_dump_was_taken_over_is_given_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_a_batch_whose_first_dump_was_taken_over_is_given_back(run: Run, monkeyp
     monkeypatch.setattr(indexer, "publish_samples", overtaken)
     indexer.index_dump(dumps[0].pk)
     assert list_states(dumps) == [(Dump.State.INDEXING, 2), (Dump.State.RECEIVED, 1), (Dump.State.RECEIVED, 1)]
-    assert rows(run) == [] and list_stored("bodies/") == []
+    assert list_samples(run) == [] and list_stored("bodies/") == []
 
 
 def test_a_storage_that_fails_meanwhile_stops_only_the_dumps_that_it_concerns(
@@ -179,7 +179,7 @@ def test_a_storage_that_fails_meanwhile_stops_only_the_dumps_that_it_concerns(
     assert [state for state, _ in list_states(dumps)] == ["indexed", "received", "indexed"]
     monkeypatch.undo()
     indexer.index_dump(dumps[1].pk)
-    assert len(rows(run)) == 3
+    assert len(list_samples(run)) == 3
 
 
 def test_dumps_wait_after_a_reader_was_refused(run: Run) -> None:
@@ -188,5 +188,5 @@ def test_dumps_wait_after_a_reader_was_refused(run: Run) -> None:
     with pytest.raises(RolloutError):
         indexer.index_dump(torn.pk)
     assert [state for state, _ in list_states(good)] == [Dump.State.RECEIVED] * 2
-    indexed(run, lines(generation("z", "z")), source="call:9")
+    index_file(run, lines(generation("z", "z")), source="call:9")
     assert [state for state, _ in list_states(good)] == [Dump.State.INDEXED] * 2

@@ -15,8 +15,8 @@ from rollouts.indexing import correctness
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
 from rollouts.samples import export
-from tests.rollouts.support.push import generation, index_alone, indexed, lines, push, rows
-from tests.rollouts.support.verl_batches import V0, ready, worked
+from tests.rollouts.support.push import generation, index_alone, index_file, lines, list_samples, push
+from tests.rollouts.support.verl_batches import V0, create_ready_artifact, index_waiting_dumps
 from tests.support import builders
 from tests.support.stored import body_path
 
@@ -34,7 +34,7 @@ def ruled(project: Project, owner: User, rule: str) -> None:
 
 
 def verdicts(run: Run, **which: Any) -> list[bool | None]:
-    return [item.correct for item in rows(run, **which)]
+    return [item.correct for item in list_samples(run, **which)]
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def verdicts(run: Run, **which: Any) -> list[bool | None]:
 def test_the_rule_is_asked_of_every_sample_and_what_was_not_recorded_is_neither(
     run: Run, owner: User, rule: str, found: list[bool | None]
 ) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     ruled(run.project, owner, rule)
     assert verdicts(run) == found
 
 
 @pytest.mark.parametrize("rule", ["score>=0.5", "acc=1", "-acc=1", "acc=1 or Answer", "lang=zh"])
 def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run: Run, owner: User, rule: str) -> None:
-    indexed(run, STEP, 1)
+    index_file(run, STEP, 1)
     ruled(run.project, owner, rule)
-    indexed(run, STEP, 2)
+    index_file(run, STEP, 2)
     assert verdicts(run, step__step=1) == verdicts(run, step__step=2)
     before, after = Step.objects.order_by("step").values_list("facets", flat=True)
     assert before == after
@@ -78,7 +78,7 @@ def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run:
 
 
 def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     ruled(run.project, owner, "score>=0.5")
     result = Step.objects.get().facets
     assert {name: result[name] for name in ("judged", "correct", "solve-all", "solve-none")} == {
@@ -101,7 +101,7 @@ def exported(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     assert correctness_rule.DEFAULT_RULE_TEXT in search.find_samples(run, q="is:wrong").notes[0]
     ruled(run.project, owner, "score>=0.5")
     again = Run.objects.get()
@@ -110,18 +110,18 @@ def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
 
 
 def test_the_default_comes_back_as_if_there_had_never_been_a_rule(run: Run, owner: User) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     before, figures = verdicts(run), Step.objects.get().facets
-    ids = [item.pk for item in rows(run)]
+    ids = [item.pk for item in list_samples(run)]
     assert before == [True, False, False, False]
     ruled(run.project, owner, "score<0.5")
     assert verdicts(run) != before
     ruled(run.project, owner, "  ")
-    assert (verdicts(run), Step.objects.get().facets, [item.pk for item in rows(run)]) == (before, figures, ids)
+    assert (verdicts(run), Step.objects.get().facets, [item.pk for item in list_samples(run)]) == (before, figures, ids)
 
 
 def test_judging_again_changes_nothing_not_even_the_runs_version(run: Run, owner: User) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     ruled(run.project, owner, "score>=0.5")
     version = Run.objects.get().version
     correctness.evaluate_due_steps(run.project_id)
@@ -135,7 +135,7 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
     run: Run, owner: User, monkeypatch: Any
 ) -> None:
     for step in (1, 2, 3):
-        indexed(run, STEP, step)
+        index_file(run, STEP, step)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     full, tried = correctness.evaluate_step, []
 
@@ -159,7 +159,7 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
 
 
 def test_a_claim_of_a_killed_worker_lapses(run: Run, owner: User) -> None:
-    indexed(run, STEP)
+    index_file(run, STEP)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     Project.objects.update(judging_until=timezone.now() + correctness.EVALUATION_LEASE)
     correctness.evaluate_due_steps(run.project_id)
@@ -180,7 +180,7 @@ def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
     run: Run, owner: User, monkeypatch: Any
 ) -> None:
     for step in (1, 2):
-        indexed(run, STEP, step)
+        index_file(run, STEP, step)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     full, seen = correctness.evaluate_step, []
 
@@ -196,8 +196,8 @@ def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
 
 
 def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Run, owner: User) -> None:
-    gone = indexed(run, STEP, 1)
-    indexed(run, STEP, 2)
+    gone = index_file(run, STEP, 1)
+    index_file(run, STEP, 2)
     assert gone.segment
     body_path(gone.segment.path).unlink()
     ruled(run.project, owner, "Answer")
@@ -208,8 +208,8 @@ def test_a_step_whose_text_is_gone_is_left_unjudged_and_holds_nothing_up(run: Ru
 
 
 def test_a_damaged_body_holds_up_no_other_step_when_the_default_rule_applies_again(run: Run, owner: User) -> None:
-    indexed(run, STEP, 1)
-    damaged = indexed(run, STEP, 2)
+    index_file(run, STEP, 1)
+    damaged = index_file(run, STEP, 2)
     ruled(run.project, owner, "score<0.5")
     assert damaged.segment
     body_path(damaged.segment.path).write_bytes(b"damaged")
@@ -231,14 +231,14 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
             index_alone(pushed[at])
-        matches.append({item.tail: item.correct for item in rows(run)})
+        matches.append({item.tail: item.correct for item in list_samples(run)})
     assert matches == [{"x": True, "Answer: 2": True, "y": False}] * 2
 
 
 def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> None:
-    ready(run, V0)
-    worked(run)
-    assert rows(run)
+    create_ready_artifact(run, V0)
+    index_waiting_dumps(run)
+    assert list_samples(run)
     for rule in ("nowhere-in-any-answer", "-nowhere-in-any-answer"):
         ruled(run.project, owner, rule)
         assert set(verdicts(run)) == {None}
@@ -266,8 +266,8 @@ def test_a_rule_that_cannot_be_one_is_refused_and_nothing_changes(run: Run, owne
 
 def test_a_rule_is_its_own_projects_only(run: Run, owner: User) -> None:
     other = builders.run(builders.project("code"), "other")
-    indexed(run, STEP)
-    indexed(other, STEP)
+    index_file(run, STEP)
+    index_file(other, STEP)
     ruled(run.project, owner, "score<0.5")
     assert verdicts(other) == [True, False, False, False]
     assert Dump.objects.filter(state=Dump.State.INDEXED).count() == 2

@@ -10,8 +10,8 @@ import pytest
 
 from rollouts.indexing import detokenize
 from rollouts.models import Project, Run
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.verl_batches import TOKENIZER, tokenizer
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.verl_batches import TOKENIZER, add_tokenizer
 from tests.support import builders
 
 REAL = TOKENIZER / "tokenizer.json"
@@ -100,7 +100,7 @@ def test_a_file_too_large_for_a_vocabulary_is_passed_over(tmp_path: Path) -> Non
 def test_the_newest_tokenizer_of_a_run_that_can_be_read_is_its_own(project: Project) -> None:
     run, other = builders.run(project), builders.run(project, "other")
     assert detokenize.load_tokenizer(run) is None
-    tokenizer(run)
+    add_tokenizer(run)
     broken(run)
     assert detokenize.load_tokenizer(run) is not None
     assert detokenize.load_tokenizer(other) is None
@@ -111,7 +111,7 @@ def broken(run: Run) -> None:
     from rollouts.pins import artifact_check
 
     files = {"tokenizer.json": b'{"vocab": 1}'}
-    artifact_check.check_artifact(brought(registered(run, 0, files, role="tokenizer"), files).pk)
+    artifact_check.check_artifact(upload_files(register_artifact(run, 0, files, role="tokenizer"), files).pk)
 
 
 @pytest.mark.django_db
@@ -119,5 +119,5 @@ def test_the_command_that_brings_a_tokenizer_can_be_pasted_whatever_the_run_is_c
     run = builders.run(project, "it's; rm -rf ~")
     command = detokenize.build_tokenizer_command(run)
     assert command == """rolloutdeck import --tokenizer PATH --project math --run 'it'"'"'s; rm -rf ~'"""
-    tokenizer(run)
+    add_tokenizer(run)
     assert detokenize.build_tokenizer_command(run) == ""

@@ -21,7 +21,7 @@ from rollouts.query import find_samples
 from rollouts.samples import bodies, export_jsonl
 from rollouts.storage import raw_dumps
 from tests.rollouts.real_dumps import DUMPS, list_dumps
-from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, index_file, lines, list_samples, push
 from tests.support.stored import list_stored, raw_path
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def test_every_real_dump_gives_the_rows_it_holds(run: Run) -> None:
         split = "eval" if path.parent.name == "val" else "train"
         step = int(path.stem) if path.stem.isdigit() else None
         attempt = str(path.parent.relative_to(DUMPS))
-        dump = indexed(run, path.read_bytes(), step, split=split, attempt=attempt)
+        dump = index_file(run, path.read_bytes(), step, split=split, attempt=attempt)
         assert (dump.state, dump.left_out) == (Dump.State.INDEXED, {})
         assert dump.rows == (path.read_bytes().count(b"\n") if step is None else 32)  # lines of metrics, or samples
     assert Sample.objects.count() == 32 * 18
@@ -46,7 +46,7 @@ def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
         generation("a", "Answer: 1", 1.0, acc=True), generation("a", "Answer: 2", 0.0, acc=False),
         generation("b", "Answer: 3", 0.5, acc=False), generation("b", "Answer: 3", 0.5, acc=False),
     )  # fmt: skip
-    indexed(run, body)
+    index_file(run, body)
     step = Step.objects.get()
     assert (step.samples, step.trajectories, step.groups, step.zero_variance_groups) == (4, 4, 2, 1)
     assert (step.score_mean, step.score_min, step.score_max) == (0.5, 0.0, 1.0)
@@ -57,7 +57,7 @@ def test_the_figures_of_a_step_come_from_its_samples(run: Run) -> None:
 
 
 def test_a_score_too_large_for_a_mean_is_kept_but_not_counted(run: Run) -> None:
-    indexed(run, lines(generation("a", "huge", 1e305), generation("a", "usual", 0.5)))
+    index_file(run, lines(generation("a", "huge", 1e305), generation("a", "usual", 0.5)))
     huge = Sample.objects.get(tail="huge")
     assert (huge.score, bodies.load_bodies([huge])[huge.pk].score) == (None, 1e305)
     assert Step.objects.get().score_mean == 0.5
@@ -68,16 +68,16 @@ def test_a_trajectory_counts_once_by_its_last_sample(run: Run) -> None:
         generation("a", "turn 1", 0.0, uid="u_0_0"), generation("a then", "turn 2", 1.0, uid="u_0_1"),
         generation("a", "one turn", 0.0, uid="u_1_0"),
     )  # fmt: skip
-    indexed(run, body)
+    index_file(run, body)
     step = Step.objects.get()
     assert (step.samples, step.trajectories, step.groups, step.score_mean) == (3, 2, 1, 0.5)
-    assert [row.final for row in rows(run)] == [False, True, True]
+    assert [row.final for row in list_samples(run)] == [False, True, True]
     assert step.facets["intermediate"] == 1
 
 
 def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
     pad = generation("", "", uid="pad" + "0" * 32 + "_0_0")
-    dump = indexed(run, lines(generation(uid="u_0_0"), pad, pad) + b"torn\n" + b'{"input":"q","output":"\xff"}\n')
+    dump = index_file(run, lines(generation(uid="u_0_0"), pad, pad) + b"torn\n" + b'{"input":"q","output":"\xff"}\n')
     assert dump.left_out == {"padding": 2, "bad line": 1, "mended line": 1}
     assert [problem[0] for problem in dump.problems] == [4, 5]
     assert dump.rows == Step.objects.get().samples == 2
@@ -85,7 +85,9 @@ def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
 
 @pytest.mark.parametrize("value", ["high", [1], {"a": 1}])
 def test_a_score_that_is_no_number_is_named(run: Run, value: object) -> None:
-    dump = indexed(run, lines(generation("a", "b", 1), generation("a", "c", value), generation("a", "d", float("nan"))))
+    dump = index_file(
+        run, lines(generation("a", "b", 1), generation("a", "c", value), generation("a", "d", float("nan")))
+    )
     assert dump.left_out == {"mended line": 1} and dump.rows == 3
     ((line, reason),) = dump.problems
     assert (
@@ -97,8 +99,8 @@ def test_a_score_that_is_no_number_is_named(run: Run, value: object) -> None:
 
 @pytest.mark.parametrize("text", ["\x00", "\ud83d", "a\u2028b", "", "\ufffd" * 300, "👩" * 300])
 def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
-    indexed(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))
-    (sample,) = rows(run)
+    index_file(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))
+    (sample,) = list_samples(run)
     body = bodies.load_bodies([sample])[sample.id]
     rendered = text.replace("\ud83d", "\ufffd")
     assert (body.prompt, body.response, body.ground_truth) == (rendered, rendered, rendered)
@@ -108,17 +110,19 @@ def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
 def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) -> None:
     values: list[Any] = [3, 0.5, "x", [1, {"a": None}], {"b": 2}, True, 10**17]
     for step, value in enumerate(values):
-        indexed(run, lines({"prompt": "q", "response": "a", "lang": value}), step)
-    indexed(run, lines(*({"prompt": "q", "response": str(i), "lang": value} for i, value in enumerate(values))), 99)
-    read = bodies.load_bodies(rows(run))
-    assert [read[sample.id].extras["lang"] for sample in rows(run)] == [*values, *values]
+        index_file(run, lines({"prompt": "q", "response": "a", "lang": value}), step)
+    index_file(run, lines(*({"prompt": "q", "response": str(i), "lang": value} for i, value in enumerate(values))), 99)
+    read = bodies.load_bodies(list_samples(run))
+    assert [read[sample.id].extras["lang"] for sample in list_samples(run)] == [*values, *values]
 
 
 def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BATCH_ROWS", 1)
     many = {f"k{i}": i for i in range(500)}
-    indexed(run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many)))
-    first, second, third = [bodies.load_bodies([sample])[sample.id] for sample in rows(run)]
+    index_file(
+        run, lines(generation("a", "1"), generation("a", "2", late="yes", acc=1.0), generation("a", "3", **many))
+    )
+    first, second, third = [bodies.load_bodies([sample])[sample.id] for sample in list_samples(run)]
     assert (first.rewards, second.rewards, second.extras) == ({}, {"acc": 1.0}, {"late": "yes"})
     assert third.rewards == many
 
@@ -132,8 +136,8 @@ def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
         "ref_logprobs": [-1.0, 0.0], "advantages": [0.5, 1.0], "policy_version": 3, "timing": {"s": 0.2},
         "metrics": {"m": 1}, "segments": [{"role": "user"}], "tools": [{"name": "t"}],
     }  # fmt: skip
-    dump = indexed(run, lines(row))
-    (sample,) = rows(run)
+    dump = index_file(run, lines(row))
+    (sample,) = list_samples(run)
     body = bodies.load_bodies([sample])[sample.id]
     assert {key: getattr(body, key) for key in row if key != "prompt"} == {
         key: row[key] for key in row if key != "prompt"
@@ -143,15 +147,15 @@ def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
 
 
 def test_any_one_of_many_samples_is_read_alone(run: Run) -> None:
-    indexed(run, lines(*(generation(f"p{i // 8}", f"response {i}") for i in range(1000))))
-    samples = rows(run)
+    index_file(run, lines(*(generation(f"p{i // 8}", f"response {i}") for i in range(1000))))
+    samples = list_samples(run)
     for position in (0, 127, 128, 640, 999):
         sample = samples[position]
         assert bodies.load_bodies([sample])[sample.id].response == f"response {position}"
 
 
 def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
-    assert indexed(run, lines(generation(step=7)), None).step == Step.objects.get().step == 7
+    assert index_file(run, lines(generation(step=7)), None).step == Step.objects.get().step == 7
 
 
 def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
@@ -314,20 +318,20 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
         indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert dump.state == Dump.State.INDEXED
-    assert [body.prompt for body in bodies.load_bodies(rows(run)).values()]
+    assert [body.prompt for body in bodies.load_bodies(list_samples(run)).values()]
 
 
 def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for_an_hour(
     run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
 ) -> None:
-    dump = indexed(run, lines(generation(), generation(), generation("b", "")))
+    dump = index_file(run, lines(generation(), generation(), generation("b", "")))
     (old,) = list_stored("bodies/")
     old.set_age(1e6)
-    before = [sample.id for sample in rows(run)]
+    before = [sample.id for sample in list_samples(run)]
     assert indexer.reindex_run(run) == 1
     with django_capture_on_commit_callbacks(execute=True):
         indexer.index_dump(dump.pk)
-    assert [sample.id for sample in rows(run)] == before
+    assert [sample.id for sample in list_samples(run)] == before
     assert old.exists() and compaction.delete_orphan_bodies() == 0
     old.set_age(4000)
     assert compaction.delete_orphan_bodies() == 1
@@ -335,8 +339,8 @@ def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for
 
 
 def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:
-    read = indexed(run, b'{"step":1,"data":{"loss":0.5}}\n', None, split="train")
-    failed = indexed(run, b'{"step":2,"data":{"loss":0.25}}\n', None, split="train", source="other")
+    read = index_file(run, b'{"step":1,"data":{"loss":0.5}}\n', None, split="train")
+    failed = index_file(run, b'{"step":2,"data":{"loss":0.25}}\n', None, split="train", source="other")
     Dump.objects.filter(pk=failed.pk).update(state=Dump.State.FAILED)
     assert indexer.reindex_run(run) == 1
     states = Dump.objects.in_bulk()
@@ -348,7 +352,7 @@ def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
 
 
 def test_metrics_become_series(run: Run) -> None:
-    indexed(
+    index_file(
         run, b'{"step":1,"data":{"loss":0.5,"kl":null}}\nbad\n{"step":2,"data":{"loss":0.25}}\n', None, split="train"
     )
     read = series.load_curves([run], ["loss"])
@@ -357,7 +361,7 @@ def test_metrics_become_series(run: Run) -> None:
 
 
 def test_a_dump_of_nothing_but_padding_is_indexed_with_no_rows(run: Run) -> None:
-    dump = indexed(run, lines(generation("", "", uid="pad" + "0" * 32 + "_0_0")))
+    dump = index_file(run, lines(generation("", "", uid="pad" + "0" * 32 + "_0_0")))
     assert (dump.state, dump.rows, dump.left_out) == (Dump.State.INDEXED, 0, {"padding": 1})
 
 
@@ -374,9 +378,9 @@ def test_a_huge_integer_costs_nothing_but_itself(run: Run) -> None:
     }
     odd |= {"timing": {"gen": huge, "start": huge, "end": 1.0}, "tools": [{"name": "f", "n": huge}]}
     plain = {"prompt": "n!", "response": "plain", "score": 0.0, "states": 7}
-    dump = indexed(run, lines(odd, plain), format="native")
+    dump = index_file(run, lines(odd, plain), format="native")
     assert (dump.state, dump.rows) == (Dump.State.INDEXED, 2)
-    other = indexed(run, lines({**plain, "response": "another dump"}), source="b.jsonl", format="native")
+    other = index_file(run, lines({**plain, "response": "another dump"}), source="b.jsonl", format="native")
     assert other.state == Dump.State.INDEXED
     exported = b"".join(export_jsonl(find_samples(run).samples)).splitlines()
     found = {row["response"]: row for row in map(json.loads, exported)}
@@ -389,7 +393,7 @@ def test_a_huge_integer_costs_nothing_but_itself(run: Run) -> None:
 
 def test_a_body_that_cannot_be_read_does_not_stop_other_steps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (1, 2):
-        indexed(run, lines(generation()), step)
+        index_file(run, lines(generation()), step)
     Step.objects.update(properties=0)
 
     def fail(_step: int) -> None:

@@ -12,7 +12,7 @@ from rollouts.metrics.sample_curves import load_sample_curve_points
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.query import find_samples
 from rollouts.samples import PROPERTIES_VERSION, ROWS_VERSION, bodies
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 from tests.support.stored import body_path
 
@@ -33,7 +33,7 @@ def hack(n: int, **more: object) -> dict[str, object]:
 def make_outdated(run: Run, steps: int) -> None:
     """Leaves the rows as a version without these properties wrote them."""
     for step in range(1, steps + 1):
-        indexed(run, lines(*(hack(n) for n in range(6))), step, format="native", source=f"{step}")
+        index_file(run, lines(*(hack(n) for n in range(6))), step, format="native", source=f"{step}")
     Sample.objects.update(answer=None, parts=None, opening=None, ending=None, facets=0)
     Step.objects.update(properties=None, facets={"judged": 6, "correct": 6})
     StepTemplate.objects.all().delete()
@@ -49,7 +49,7 @@ def curve(run: Run) -> list[tuple[int, float]]:
 
 
 def test_a_new_step_has_all_properties_at_once(run: Run) -> None:
-    indexed(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
     sample = Sample.objects.get(index=3)
     assert (sample.answer, sample.expected, sample.parts) == ("4", "3", {"acc": 1.0, "format": 0.1})
     template = StepTemplate.objects.get()
@@ -90,7 +90,7 @@ def test_an_update_keeps_ids_and_what_the_project_calls_correct(run: Run) -> Non
 
 def test_a_mismatch_follows_the_rule_of_the_project(run: Run) -> None:
     owner = builders.member(run.project, "ann", "owner")
-    indexed(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
     change_correctness_rule(run.project, "score>1", by=owner)
     evaluate_due_steps(run.project_id)
     assert find_samples(run, q="is:answer-mismatch").total == 0
@@ -131,15 +131,15 @@ def test_an_outage_leaves_the_steps_outdated(run: Run, monkeypatch: pytest.Monke
 def test_answers_and_truths_of_two_dumps_are_compared(run: Run) -> None:
     text = [hack(n, ground_truth=None, rewards={"acc": 1.0}) for n in range(6)]
     truth = [hack(n, rewards={"format": 0.5}) for n in range(6)]
-    indexed(run, lines(*text), format="native", source="a")
+    index_file(run, lines(*text), format="native", source="a")
     assert find_samples(run, q="is:other-answer").total == 0
-    indexed(run, lines(*truth), format="native", source="b")
+    index_file(run, lines(*truth), format="native", source="b")
     assert find_samples(run, q="is:other-answer").total == 6
     assert Sample.objects.get(index=0).parts == {"acc": 1.0, "format": 0.5}
 
 
 def test_a_step_that_lacks_only_a_statistic_gets_it_without_its_texts(run: Run) -> None:
-    indexed(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
     body_path(run.segments.get().path).unlink()
     Step.objects.update(properties=ROWS_VERSION, parts={})
     assert update_outdated_steps() == 1 and not has_outdated_steps()

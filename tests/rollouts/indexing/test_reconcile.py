@@ -12,8 +12,8 @@ from rollouts.indexing import indexer
 from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Attempt, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.samples import bodies
-from tests.rollouts.support.artifacts import registered
-from tests.rollouts.support.push import generation, index_alone, indexed, lines, push, rows
+from tests.rollouts.support.artifacts import register_artifact
+from tests.rollouts.support.push import generation, index_alone, index_file, lines, list_samples, push
 from tests.support import builders
 from tests.support.stored import body_path
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def responses(run: Run) -> list[str]:
-    return sorted(sample.tail for sample in rows(run))
+    return sorted(sample.tail for sample in list_samples(run))
 
 
 def figures() -> tuple[Any, ...]:
@@ -36,9 +36,9 @@ def figures() -> tuple[Any, ...]:
 
 
 def test_a_file_that_was_written_anew_supersedes_its_older_version(run: Run) -> None:
-    old = indexed(run, lines(generation("a", "1"), generation("a", "2")))
-    gone = rows(run)[0]
-    indexed(run, lines(generation("a", "2"), generation("a", "3")))
+    old = index_file(run, lines(generation("a", "1"), generation("a", "2")))
+    gone = list_samples(run)[0]
+    index_file(run, lines(generation("a", "2"), generation("a", "3")))
     old.refresh_from_db()
     assert old.state == Dump.State.SUPERSEDED
     assert responses(run) == ["2", "3"]
@@ -49,30 +49,30 @@ def test_a_file_that_was_written_anew_supersedes_its_older_version(run: Run) -> 
 
 
 def test_a_sample_that_comes_again_keeps_its_id_and_changes_its_owner(run: Run) -> None:
-    indexed(run, lines(generation("a", "1"), generation("a", "2")))
-    ids = {sample.tail: sample.id for sample in rows(run)}
-    new = indexed(run, lines(generation("a", "2")))
-    (sample,) = rows(run)
+    index_file(run, lines(generation("a", "1"), generation("a", "2")))
+    ids = {sample.tail: sample.id for sample in list_samples(run)}
+    new = index_file(run, lines(generation("a", "2")))
+    (sample,) = list_samples(run)
     assert (sample.id, sample.dump, sample.ordinal) == (ids["2"], new, 0)
 
 
 def test_a_file_that_is_changed_back_shows_its_first_version_again(run: Run) -> None:
-    first = indexed(run, lines(generation("a", "1")))
-    ids = [sample.id for sample in rows(run)]
-    second = indexed(run, lines(generation("a", "2")))
-    indexed(run, lines(generation("a", "1")))
+    first = index_file(run, lines(generation("a", "1")))
+    ids = [sample.id for sample in list_samples(run)]
+    second = index_file(run, lines(generation("a", "2")))
+    index_file(run, lines(generation("a", "1")))
     states = [Dump.objects.get(pk=dump.pk).state for dump in (first, second)]
-    assert (states, [sample.id for sample in rows(run)]) == ([Dump.State.INDEXED, Dump.State.SUPERSEDED], ids)
+    assert (states, [sample.id for sample in list_samples(run)]) == ([Dump.State.INDEXED, Dump.State.SUPERSEDED], ids)
     assert responses(run) == ["1"]
-    indexed(run, lines(generation("a", "2")))
+    index_file(run, lines(generation("a", "2")))
     assert responses(run) == ["2"]
 
 
 def test_two_sources_of_a_step_give_one_set_of_rows_with_the_fields_of_both(run: Run) -> None:
-    file = indexed(run, lines(generation("a", "1", 0.5), generation("a", "2", 1.0)))
+    file = index_file(run, lines(generation("a", "1", 0.5), generation("a", "2", 1.0)))
     rich = [{"prompt": "a", "response": text, "advantages": [0.25], "response_ids": [7], "lang": "en"} for text in "21"]
-    plugin = indexed(run, lines(*rich), source="plugin-1", format="native")
-    samples = rows(run)
+    plugin = index_file(run, lines(*rich), source="plugin-1", format="native")
+    samples = list_samples(run)
     assert [(sample.tail, sample.score, sample.advantage, sample.tokens) for sample in samples] == [
         ("1", 0.5, 0.25, 1),
         ("2", 1.0, 0.25, 1),
@@ -84,15 +84,15 @@ def test_two_sources_of_a_step_give_one_set_of_rows_with_the_fields_of_both(run:
 
 
 def test_sources_that_tell_of_different_samples_add_up(run: Run) -> None:
-    indexed(run, lines(generation("a", "1")), source="rank-0", producer="0")
-    indexed(run, lines(generation("a", "1"), generation("a", "2")), source="rank-1", producer="1")
+    index_file(run, lines(generation("a", "1")), source="rank-0", producer="0")
+    index_file(run, lines(generation("a", "1"), generation("a", "2")), source="rank-1", producer="1")
     assert responses(run) == ["1", "1", "2"]
 
 
 def test_a_sample_whose_owner_is_superseded_finds_a_home_in_its_other_source(run: Run) -> None:
-    indexed(run, lines(generation("a", "1"), generation("a", "2")))
-    plugin = indexed(run, lines({"prompt": "a", "response": "1"}), source="plugin", format="native")
-    indexed(run, lines(generation("a", "3")))
+    index_file(run, lines(generation("a", "1"), generation("a", "2")))
+    plugin = index_file(run, lines({"prompt": "a", "response": "1"}), source="plugin", format="native")
+    index_file(run, lines(generation("a", "3")))
     assert {(sample.tail, sample.visible) for sample in Sample.objects.all()} == {
         ("1", True),
         ("2", False),
@@ -126,15 +126,15 @@ def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...])
 
 
 def test_chunks_of_a_growing_file_add_up_until_it_starts_anew(run: Run) -> None:
-    indexed(run, lines(generation("a", "1")), source="traces", offset=0)
-    indexed(run, lines(generation("a", "2")), source="traces", offset=80)
+    index_file(run, lines(generation("a", "1")), source="traces", offset=0)
+    index_file(run, lines(generation("a", "2")), source="traces", offset=80)
     assert responses(run) == ["1", "2"]
-    indexed(run, lines(generation("a", "3")), source="traces", offset=0, generation=1)
+    index_file(run, lines(generation("a", "3")), source="traces", offset=0, generation=1)
     assert responses(run) == ["3"]
 
 
 def test_a_newer_version_that_cannot_be_read_leaves_the_older_one_in_place(run: Run) -> None:
-    indexed(run, lines(generation("a", "1")))
+    index_file(run, lines(generation("a", "1")))
     broken = push(run, b"torn")
     with pytest.raises(Exception, match="in no format"):
         indexer.index_dump(broken.pk)
@@ -149,7 +149,7 @@ def lose_body(dump: Dump, content: bytes | None) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"damaged"], ids=["missing", "empty", "damaged"])
 def test_a_reindex_restores_all_bodies_of_a_step(run: Run, content: bytes | None) -> None:
-    dumps = [indexed(run, lines(generation("a", text)), source=f"rank-{text}", producer=text) for text in "123"]
+    dumps = [index_file(run, lines(generation("a", text)), source=f"rank-{text}", producer=text) for text in "123"]
     before = figures()
     for dump in dumps:
         lose_body(dump, content)
@@ -157,13 +157,13 @@ def test_a_reindex_restores_all_bodies_of_a_step(run: Run, content: bytes | None
     for dump in dumps:
         indexer.index_dump(dump.pk)
     assert figures() == before
-    assert sorted(body.response for body in bodies.load_bodies(rows(run)).values()) == ["1", "2", "3"]
+    assert sorted(body.response for body in bodies.load_bodies(list_samples(run)).values()) == ["1", "2", "3"]
 
 
 def test_a_version_that_waits_for_its_body_leaves_the_older_one_in_place(run: Run) -> None:
-    indexed(run, lines(generation("a", "1")))
-    newer = indexed(run, lines(generation("a", "2")))
-    other = indexed(run, lines(generation("b", "3")), source="other")
+    index_file(run, lines(generation("a", "1")))
+    newer = index_file(run, lines(generation("a", "2")))
+    other = index_file(run, lines(generation("b", "3")), source="other")
     lose_body(newer, None)
     indexer.reindex_run(run)
     index_alone(other)
@@ -173,7 +173,7 @@ def test_a_version_that_waits_for_its_body_leaves_the_older_one_in_place(run: Ru
 
 
 def test_a_damaged_body_of_a_step_is_named_by_the_next_dump_and_restored_by_a_reindex(run: Run) -> None:
-    old = indexed(run, lines(generation("a", "1")))
+    old = index_file(run, lines(generation("a", "1")))
     lose_body(old, b"damaged")
     new = push(run, lines(generation("a", "2")), source="other")
     for _ in range(Dump.MAX_TRIES):
@@ -189,21 +189,21 @@ def test_a_damaged_body_of_a_step_is_named_by_the_next_dump_and_restored_by_a_re
 
 def test_a_dump_without_raw_bytes_that_is_queued_again_takes_its_place_among_the_versions(run: Run) -> None:
     body = lines(generation("a", "1")) + b"torn\n"
-    first = indexed(run, body)
-    indexed(run, lines(generation("a", "2")))
+    first = index_file(run, body)
+    index_file(run, lines(generation("a", "2")))
     final = Dump.objects.filter(pk=first.pk)
     final.update(raw_dropped_at=timezone.now())
     final.requeue(timezone.now())
     indexer.index_dump(first.pk)
     assert (final.get().state, responses(run)) == (Dump.State.SUPERSEDED, ["2"])
-    again = indexed(run, body)
+    again = index_file(run, body)
     assert (again.pk, again.state, responses(run)) == (first.pk, Dump.State.INDEXED, ["1"])
     assert (again.rejected, again.problems) == (1, first.problems)
 
 
 def launch(run: Run, number: int, steps: range, **more: Any) -> None:
     for step in steps:
-        indexed(run, lines(generation("a", f"{number}-{step}", step=step)), step, attempt=f"launch-{number}", **more)
+        index_file(run, lines(generation("a", f"{number}-{step}", step=step)), step, attempt=f"launch-{number}", **more)
 
 
 def visible(run: Run, split: str = "train") -> list[tuple[int, int]]:
@@ -215,7 +215,7 @@ def test_a_run_restarted_five_times_shows_each_step_once(run: Run) -> None:
     for number, first in enumerate([1, 4, 3, 6, 2], start=1):
         launch(run, number, range(first, first + 4))
     assert visible(run) == [(1, 1), (2, 5), (3, 5), (4, 5), (5, 5)]
-    assert len(rows(run)) == 5
+    assert len(list_samples(run)) == 5
     assert Step.objects.count() == 20
 
 
@@ -247,7 +247,7 @@ def test_an_imported_batch_of_a_step_that_a_launch_lacks_hides_no_later_step(run
         launch(run, 1, steps)
     launch(run, 2, range(1, 6))
     run.dumps.filter(attempt__number=2).update(source=f"{Dump.ARTIFACT_PREFIX}key/batch")
-    registered(run)
+    register_artifact(run)
     mark_superseded_steps(run)
     assert visible(run) == [(1, 1), (2, 1), (3, 2), (4, 1), (5, 1)]
     launch(run, 1, range(3, 4))
@@ -270,12 +270,12 @@ def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
 
 
 def test_flags_hold_on_to_their_sample_through_a_reindex(run: Run, owner: User) -> None:
-    dump = indexed(run, lines(generation("a", "1")))
-    flag = builders.flag(rows(run)[0].id, owner)
+    dump = index_file(run, lines(generation("a", "1")))
+    flag = builders.flag(list_samples(run)[0].id, owner)
     indexer.reindex_run(run)
     indexer.index_dump(dump.pk)
     flag.refresh_from_db()
-    assert (flag.sample, flag.withdrawn_at, flag.step) == (rows(run)[0].id, None, Step.objects.get())
+    assert (flag.sample, flag.withdrawn_at, flag.step) == (list_samples(run)[0].id, None, Step.objects.get())
 
 
 def turn_of(response: str, turn: int, trajectory: str = "0", **more: Any) -> dict[str, Any]:
@@ -285,8 +285,8 @@ def turn_of(response: str, turn: int, trajectory: str = "0", **more: Any) -> dic
 def test_each_producer_counts_its_trajectories_by_itself(run: Run) -> None:
     for rank in "12":
         rows_of = [turn_of(f"{rank}: first", 0), turn_of(f"{rank}: last", 1)]
-        indexed(run, lines(*rows_of), source=f"rank-{rank}", producer=rank, format="native")
-    assert {sample.tail for sample in rows(run) if sample.final} == {"1: last", "2: last"}
+        index_file(run, lines(*rows_of), source=f"rank-{rank}", producer=rank, format="native")
+    assert {sample.tail for sample in list_samples(run) if sample.final} == {"1: last", "2: last"}
 
 
 @pytest.mark.parametrize("dumps", [1, 2])
@@ -295,8 +295,8 @@ def test_a_name_of_a_trajectory_counts_in_its_group_however_many_dumps_the_step_
     rows_of = [{**turn_of(f"{group}{turn}", turn), "group": group} for group, turn in both]
     rows_of += [{"prompt": f"{a}{turn}", "response": f"alone {a}{turn}", "trajectory": a} for a, turn in both]
     for number in range(dumps):
-        indexed(run, lines(*rows_of[number::dumps]), source=f"part-{number}", format="native")
-    assert {sample.tail for sample in rows(run) if sample.final} == {"a1", "b1", "alone a1", "alone b1"}
+        index_file(run, lines(*rows_of[number::dumps]), source=f"part-{number}", format="native")
+    assert {sample.tail for sample in list_samples(run) if sample.final} == {"a1", "b1", "alone a1", "alone b1"}
 
 
 @pytest.mark.parametrize("order", ["plain first", "told first"])
@@ -305,8 +305,8 @@ def test_turns_that_one_source_tells_hold_whichever_came_first(run: Run, order: 
     result = lines(turn_of("first", 0), turn_of("last", 1))
     sources: list[tuple[bytes, dict[str, str]]] = [(plain, {}), (result, {"source": "plugin", "format": "native"})]
     for body, how in sources if order == "plain first" else reversed(sources):
-        indexed(run, body, **how)
-    assert [(sample.tail, sample.final, sample.trajectory) for sample in rows(run)] == [
+        index_file(run, body, **how)
+    assert [(sample.tail, sample.final, sample.trajectory) for sample in list_samples(run)] == [
         ("first", False, "0"),
         ("last", True, "0"),
     ]

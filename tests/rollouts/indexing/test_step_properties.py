@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.samples import TEXT_PROPERTY_BITS
-from tests.rollouts.support.push import index_alone, indexed, lines, push
+from tests.rollouts.support.push import index_alone, index_file, lines, push
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ def answer(n: int, text: str = "", **more: Any) -> dict[str, Any]:
 
 def call(run: Run, name: str, *rows: dict[str, Any], **header: Any) -> None:
     """One of many calls that log samples of the same step."""
-    indexed(run, lines(*rows), source=name, format="native", **header)
+    index_file(run, lines(*rows), source=name, format="native", **header)
 
 
 def having(facet: str) -> list[str]:
@@ -111,7 +111,7 @@ def test_index_rows_do_not_depend_on_how_many_dumps_the_step_has(run: Run) -> No
     ]  # fmt: skip
     for step, parts in enumerate([[generations], [generations[:-1], generations[-1:]]], start=1):
         for number, part in enumerate(parts):
-            indexed(run, lines(*part), step, source=f"call-{number}", format="native")
+            index_file(run, lines(*part), step, source=f"call-{number}", format="native")
     from_one, from_two = (read_index_rows(step) for step in (1, 2))
     assert from_two == from_one
     unused = {name for name, bit in TEXT_PROPERTY_BITS.items() if not any(row["facets"] & bit for row in from_one)}

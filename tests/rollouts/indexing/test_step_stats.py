@@ -5,7 +5,7 @@ import pytest
 
 from rollouts.indexing.step_stats import build_histogram, recompute_step_stats
 from rollouts.models import Project, Sample, Step
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -33,7 +33,7 @@ def test_scores_that_differ_by_rounding_only_are_in_one_bin() -> None:
 
 @pytest.mark.django_db
 def test_hidden_samples_count_nowhere(project: Project) -> None:
-    indexed(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
+    index_file(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
     step = Step.objects.get()
     Sample.objects.filter(tail="2").update(visible=False)
     recompute_step_stats(step)
@@ -42,7 +42,7 @@ def test_hidden_samples_count_nowhere(project: Project) -> None:
 
 @pytest.mark.django_db
 def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
-    indexed(builders.run(project), lines({"prompt": "a", "response": "1"}))
+    index_file(builders.run(project), lines({"prompt": "a", "response": "1"}))
     step = Step.objects.get()
     assert (step.score_mean, step.histogram, step.samples, step.groups) == (None, {}, 1, 1)
     assert "judged" not in step.facets
@@ -52,7 +52,7 @@ def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
 def test_truncation_is_counted_where_it_is_recorded_and_by_source(project: Project) -> None:
     rows = [{"prompt": "a", "response": str(i), "score": i, "finish_reason": reason, "data_source": source}
             for i, (reason, source) in enumerate([("length", "x"), ("stop", "x"), ("stop", "y")])]  # fmt: skip
-    indexed(builders.run(project), lines(*rows))
+    index_file(builders.run(project), lines(*rows))
     step = Step.objects.get()
     assert step.truncated == 1
     assert step.by_source == {"x": {"count": 2, "score_mean": 0.5}, "y": {"count": 1, "score_mean": 2.0}}

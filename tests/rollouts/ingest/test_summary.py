@@ -14,7 +14,7 @@ from rollouts.errors import RolloutError
 from rollouts.indexing.indexer import index_dump
 from rollouts.ingest import summarize_ingest
 from rollouts.models import Dump, Project, Run
-from tests.rollouts.support.push import indexed, lines, push
+from tests.rollouts.support.push import index_file, lines, push
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -24,11 +24,11 @@ ROW = {"prompt": "1+1?", "response": "2"}
 @pytest.fixture
 def dumps(run: Run) -> Run:
     """Three calls of one process (a dump with two rejected rows, a failed one, one that waits), and one of another."""
-    indexed(run, lines(ROW, {"prompt": "q"}, {**ROW, "response": 5}), 1, source="call:a-1", format="native")
+    index_file(run, lines(ROW, {"prompt": "q"}, {**ROW, "response": 5}), 1, source="call:a-1", format="native")
     with pytest.raises(RolloutError):
-        indexed(run, lines({"other": 1}), 2, source="call:a-2", format="table")
+        index_file(run, lines({"other": 1}), 2, source="call:a-2", format="table")
     push(run, lines(ROW), 4, source="call:a-3", format="native")
-    indexed(run, lines(ROW, {**ROW, "response": "3"}), 3, source="call:b-1", format="native")
+    index_file(run, lines(ROW, {**ROW, "response": "3"}), 3, source="call:b-1", format="native")
     return run
 
 

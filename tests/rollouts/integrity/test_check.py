@@ -17,8 +17,8 @@ from rollouts.models import Artifact, Dump, Run, Sample, Segment
 from rollouts.pins import artifact_check
 from rollouts.samples import load_bodies
 from rollouts.storage import deletion_lock, list_files
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support.stored import StoredPath, body_path, list_stored, raw_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def filled(run: Run) -> Run:
     for step in range(1, 4):
-        indexed(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
-    artifact = brought(registered(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
+        index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
+    artifact = upload_files(register_artifact(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
     artifact_check.check_artifact(artifact.pk)
     return run
 
@@ -69,7 +69,7 @@ def test_a_sound_server_is_clean(filled: Run) -> None:
 
 def test_progress_and_rate_count_the_stored_bytes(run: Run) -> None:
     for step in (1, 2):  # one text many times: the stored bytes are a hundredth
-        indexed(run, lines(*(generation("2+2?", f"{'4' * 1000}{row}", step=step) for row in range(500))), step)
+        index_file(run, lines(*(generation("2+2?", f"{'4' * 1000}{row}", step=step) for row in range(500))), step)
     counts: list[int] = []
     result = check_integrity(CheckOptions(grace=0), lambda done, total, count: counts.append(count))
     assert result.counts["raw"].verified == 2
@@ -95,7 +95,7 @@ def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, problem: str) -> None:
 
 def add_second_dump(run: Run) -> list[Dump]:
     """Returns both dumps of step 1."""
-    indexed(run, lines(generation("9+1?", "10", step=1)), 1, source="rank-1", producer="1")
+    index_file(run, lines(generation("9+1?", "10", step=1)), 1, source="rank-1", producer="1")
     return list(Dump.objects.filter(step=1, segment__isnull=False).select_related("segment").order_by("pk"))
 
 
@@ -153,7 +153,7 @@ def test_a_lost_artifact_file_is_waited_for_again(filled: Run) -> None:
     repair()
     artifact = Artifact.objects.get()
     assert (artifact.state, artifact.missing, artifact.blobs.count()) == ("waiting", 1, 0) and find() == []
-    brought(artifact, {"meta.json": b"{}"})
+    upload_files(artifact, {"meta.json": b"{}"})
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "ready"

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from rollouts.live.feed import FeedItem, load_feed
 from rollouts.models import Project, Run, Step
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     header = {name: more.pop(name) for name in ("split", "attempt") if name in more}
     rows = [{"prompt": f"q{n}", "response": f"says {n}", "score": score, **more} for n, score in enumerate(scores)]
-    indexed(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
+    index_file(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
 
 
 def load_items(*, limit: int = 30, **how: Any) -> list[FeedItem]:
@@ -71,14 +71,14 @@ def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: 
         {"prompt": "q", "response": "best", "score": 1.0},
         {"prompt": "q", "response": "unscored"},
     ]
-    indexed(run, lines(*rows), format="native")
+    index_file(run, lines(*rows), format="native")
     assert [item.tail for item in load_items()[0].worst] == ["stuck", "end", "better"]
 
 
 def test_the_worst_follow_what_is_added_to_the_step(run: Run) -> None:
     step(run, 1, 0.5)
     assert [item.score for item in load_items()[0].worst] == [0.5]
-    indexed(run, lines({"prompt": "q", "response": "worse", "score": -1.0}), source="more", format="native")
+    index_file(run, lines({"prompt": "q", "response": "worse", "score": -1.0}), source="more", format="native")
     assert [item.score for item in load_items()[0].worst] == [-1.0, 0.5]
 
 

@@ -17,7 +17,7 @@ from rollouts.indexing import indexer
 from rollouts.maintenance import compaction
 from rollouts.models import Dump, Project, Run, Sample, Segment
 from rollouts.samples import bodies, export
-from tests.rollouts.support.push import generation, indexed, lines, push, rows
+from tests.rollouts.support.push import generation, index_file, lines, list_samples, push
 from tests.support import builders
 from tests.support.stored import StoredPath, body_path, list_stored
 
@@ -30,12 +30,12 @@ def run(project: Project) -> Run:
     run = builders.run(project)
     for step in range(1, 6):
         more: dict[str, Any] = {"acc": 1.0} if step % 2 else {"lang": "zh"}
-        indexed(run, lines(*(generation(f"p{i}", f"{step}-{i}", step=step, **more) for i in range(150))), step)
+        index_file(run, lines(*(generation(f"p{i}", f"{step}-{i}", step=step, **more) for i in range(150))), step)
     return run
 
 
 def texts(run: Run) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
-    read = bodies.load_bodies(rows(run))
+    read = bodies.load_bodies(list_samples(run))
     return {id: (body.response, body.rewards, body.extras) for id, body in read.items()}
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_missing_or_damaged_is_left_out(run: Run, problem: str) -
     assert compaction.compact_body_files(run.pk, "train") == 4
     assert Segment.objects.filter(dumps__isnull=False).distinct().count() == 2
     assert compaction.compact_body_files(run.pk, "train") == 0
-    others = [sample for sample in rows(run) if sample.dump_id != lost.pk]
+    others = [sample for sample in list_samples(run) if sample.dump_id != lost.pk]
     assert {id: body.response for id, body in bodies.load_bodies(others).items()} == {
         sample.pk: before[sample.pk][0] for sample in others
     }
@@ -139,7 +139,7 @@ def test_a_storage_that_does_not_answer_leaves_no_file_out(run: Run, monkeypatch
 def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The foot of a file that hundreds of dumps were folded into takes a tenth of a second to parse."""
     compaction.compact_body_files(run.pk, "train")
-    indexed(run, lines(generation("p", "6", step=6)), 6)
+    index_file(run, lines(generation("p", "6", step=6)), 6)
     before = texts(run)
     positions: list[int | None] = []
     real = bodies.open_body_file
@@ -156,7 +156,7 @@ def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monk
 
 
 def test_a_sample_stays_readable_between_the_old_file_and_the_new_one(run: Run) -> None:
-    sample = rows(run)[700]
+    sample = list_samples(run)[700]
     stale = Dump.objects.select_related("segment").get(pk=sample.dump_id)
     compaction.compact_body_files(run.pk, "train")
     for path in files():
@@ -178,7 +178,7 @@ def test_a_reindex_moves_a_dump_out_of_its_segment_and_the_next_fold_drops_the_g
 
 
 def test_a_sample_is_read_although_its_dump_was_indexed_again_since_its_row_was(run: Run) -> None:
-    dump = indexed(run, lines(generation(response="before")))
+    dump = index_file(run, lines(generation(response="before")))
     seen = Dump.objects.get(pk=dump.pk)
     indexer.reindex_run(run)
     indexer.index_dump(dump.pk)
@@ -204,9 +204,9 @@ def test_a_fold_that_meets_a_reindex_gives_way(run: Run, monkeypatch: pytest.Mon
 
 def test_two_sources_can_settle_when_one_of_them_lies_in_a_segment(run: Run) -> None:
     compaction.compact_body_files(run.pk, "train")
-    indexed(run, lines({"prompt": "p3", "response": "3-3", "advantages": 0.5}), 3, source="plugin", format="native")
+    index_file(run, lines({"prompt": "p3", "response": "3-3", "advantages": 0.5}), 3, source="plugin", format="native")
     assert Sample.objects.get(tail="3-3").advantage == 0.5
-    assert len(rows(run)) == 750
+    assert len(list_samples(run)) == 750
 
 
 def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
@@ -223,14 +223,14 @@ def test_files_that_no_row_names_go_after_an_hour(run: Run) -> None:
 
 
 def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) -> None:
-    sample = rows(run)[0]
+    sample = list_samples(run)[0]
     for path in files():
         path.unlink()
     with pytest.raises(StorageUnavailableError, match="Re-index the run"):
         bodies.load_bodies([sample])
     indexer.reindex_run(run)
     indexer.index_dump(sample.dump_id)
-    assert bodies.load_bodies(rows(run)[:1])[sample.id].response == sample.tail
+    assert bodies.load_bodies(list_samples(run)[:1])[sample.id].response == sample.tail
 
 
 def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
@@ -245,7 +245,7 @@ def test_a_dump_of_another_run_is_never_touched(run: Run) -> None:
 def test_small_dumps_share_row_groups(run: Run) -> None:
     """A row group for each dump would make the footer longer than the data."""
     for number in range(40):
-        indexed(run, lines(generation(response=f"answer {number}")), source=f"{number}.jsonl")
+        index_file(run, lines(generation(response=f"answer {number}")), source=f"{number}.jsonl")
     before = texts(run)
     assert compaction.compact_body_files(run.pk, "train") >= 40
     segment = Segment.objects.get(pk__in=Dump.objects.filter(source="7.jsonl").values("segment"))

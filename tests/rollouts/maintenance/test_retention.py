@@ -18,7 +18,7 @@ from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.replay import bindings, plans
 from rollouts.runs import actions
 from rollouts.storage import access, blobs, store_image
-from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.artifacts import register_artifact, upload_files
 from tests.support import builders
 from tests.support.stored import StoredPath, blob_path, list_stored
 
@@ -33,7 +33,7 @@ def run(project: Project) -> Run:
 
 
 def create_artifact(run: Run, step: int = 3, **more: object) -> Artifact:
-    artifact = brought(registered(run, step, FILES, **more), FILES)
+    artifact = upload_files(register_artifact(run, step, FILES, **more), FILES)
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
@@ -90,7 +90,7 @@ def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, 
 
 
 def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     row, _ = pins.pin_step(run, 3, owner)
     with pytest.raises(ConflictError, match="Pinned steps: 1. Remove the pins first"):
         actions.move_run_to_trash(run, owner)
@@ -131,7 +131,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
 ) -> None:
     create_artifact(run)
     stored = builders.run(run.project, "kept")
-    registered(stored, 4)
+    register_artifact(stored, 4)
     plans.pin_into_plan(run, 3, owner, target_step=1)
     plans.pin_into_plan(stored, 4, owner, target_step=2)
     binned(run, owner)
@@ -152,7 +152,7 @@ def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run,
 
 
 def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     plans.pin_into_plan(run, 3, owner, target_step=1)
     bindings.bind_run(run)
     binned(run, owner)

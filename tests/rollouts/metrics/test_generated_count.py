@@ -5,7 +5,7 @@ import pytest
 from rollouts.metrics import compact_metric_rows, series
 from rollouts.models import Run, Step
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed, line
+from tests.rollouts.support.push import index_file, line
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ def log_count(run: Run, step: int, count: float | None) -> None:
 
 
 def samples(run: Run, step: int, split: str = "train") -> Step:
-    indexed(run, line({"prompt": "2+2?", "response": "4"}), step, split=split)
+    index_file(run, line({"prompt": "2+2?", "response": "4"}), step, split=split)
     return Step.objects.get(run=run, step=step, split=split)
 
 

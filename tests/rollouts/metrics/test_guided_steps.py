@@ -5,7 +5,7 @@ import pytest
 from rollouts.metrics import append_points, compact_metric_rows
 from rollouts.models import Run, Step
 from rollouts.samples import MetricPoint
-from tests.rollouts.support.push import indexed, line
+from tests.rollouts.support.push import index_file, line
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,7 @@ def test_what_rules_did_is_found_if_it_arrived_before_the_samples(run: Run, is_p
     if is_packed:
         compact_metric_rows(run.pk, min_rows=1)
     for step in (3, 4, 5):
-        indexed(run, line({"prompt": "2+2?", "response": "4"}), step)
+        index_file(run, line({"prompt": "2+2?", "response": "4"}), step)
     guidance = dict(Step.objects.values_list("step", "guidance"))
     counts = {"samples": 3, "tokens": 40, "rules": {"short": 3}}
     assert guidance == {3: {"version": 2, **counts}, 4: {"version": 5, **counts}, 5: None}

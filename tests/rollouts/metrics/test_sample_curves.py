@@ -9,7 +9,7 @@ import pytest
 from rollouts.metrics import series
 from rollouts.models import Run
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None,
         {"prompt": f"q{n // 2}", "group": f"g{n // 2}", "response": text, "acc": acc, "score": acc / 2}
         for n, (acc, text) in enumerate(zip(accs, result, strict=True))
     ]
-    indexed(run, lines(*rows), step=number, **{"source": f"{header}{number}", "format": "native", **header})
+    index_file(run, lines(*rows), step=number, **{"source": f"{header}{number}", "format": "native", **header})
     run.refresh_from_db()
 
 
@@ -55,7 +55,7 @@ def test_what_is_not_recorded_or_never_occurs_has_no_curve(run: Run) -> None:
 
 
 def test_a_run_without_scores_has_curves_of_its_texts_only(run: Run) -> None:
-    indexed(run, lines({"prompt": "a", "response": "W" * 200, "truncated": True}), format="native")
+    index_file(run, lines({"prompt": "a", "response": "W" * 200, "truncated": True}), format="native")
     run.refresh_from_db()
     assert series.list_metric_names(run) == ["samples/length/mean", "samples/repetition", "samples/truncated"]
 
@@ -101,8 +101,8 @@ def test_a_long_run_is_thinned_like_any_curve(run: Run) -> None:
 
 def test_staleness_is_a_curve_of_the_samples_that_record_it(run: Run) -> None:
     rows = [{"prompt": "q", "response": f"r{n}", "policy_version": 9 - n, "trainer_version": 9} for n in range(3)]
-    indexed(run, lines(*rows, {"prompt": "q", "response": "unknown"}), step=1, format="native")
-    indexed(run, lines({"prompt": "q", "response": "x"}), step=2, source="2", format="native")
+    index_file(run, lines(*rows, {"prompt": "q", "response": "unknown"}), step=1, format="native")
+    index_file(run, lines({"prompt": "q", "response": "x"}), step=2, source="2", format="native")
     run.refresh_from_db()
     assert curve(run, "samples/staleness/mean") == [(1, 1.0)]
     assert curve(run, "samples/staleness/max") == [(1, 2.0)]
@@ -113,7 +113,7 @@ def with_parts(run: Run, number: int, *samples: tuple[float, dict[str, Any]], **
         {"prompt": f"q{n}", "group": f"g{n}", "response": f"{number} {n}", "score": score, "rewards": parts}
         for n, (score, parts) in enumerate(samples)
     ]
-    indexed(run, lines(*rows), step=number, source=f"{header}{number}", format="native", **header)
+    index_file(run, lines(*rows), step=number, source=f"{header}{number}", format="native", **header)
     run.refresh_from_db()
 
 
@@ -145,6 +145,6 @@ def test_the_parts_of_a_trajectory_are_those_of_its_last_sample(run: Run) -> Non
         }
         for turn in (0, 1, 2)
     ]
-    indexed(run, lines(*turns), step=1, format="native")
+    index_file(run, lines(*turns), step=1, format="native")
     run.refresh_from_db()
     assert curve(run, "samples/parts/acc") == [(1, 2.0)]

@@ -15,7 +15,7 @@ from rollouts.findings import findings
 from rollouts.ingest import runs
 from rollouts.models import Project, Run, Sample, ViewedSample
 from rollouts.review import viewed
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = [
@@ -48,7 +48,7 @@ def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User
 
 def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner: User) -> None:
     run: Run = builders.run(project)
-    indexed(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
+    index_file(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
     sample = Sample.objects.get().pk
     with transaction.atomic():
         runs.is_awaiting_attempt(run)

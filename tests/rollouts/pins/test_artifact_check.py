@@ -14,7 +14,7 @@ from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifact_check, artifacts
 from tests.conftest import DATA
-from tests.rollouts.support.artifacts import brought, manifest_of, meta, registered
+from tests.rollouts.support.artifacts import describe_files, encode_meta, register_artifact, upload_files
 from tests.support.stored import blob_path
 
 pytestmark = pytest.mark.django_db
@@ -28,14 +28,14 @@ class Evil:
 
 
 def checked(run: Run, files: dict[str, bytes]) -> Artifact:
-    artifact = brought(registered(run, 3, files), files)
+    artifact = upload_files(register_artifact(run, 3, files), files)
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
 
 def test_a_real_batch_with_its_json_is_ready(run: Run) -> None:
-    artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes(), "meta.json": meta(3)})
+    artifact = checked(run, {"gen_batch.dp": BATCH.read_bytes(), "meta.json": encode_meta(3)})
     assert (artifact.state, artifact.message) == ("ready", "") and artifact.ready_at
     assert artifacts.explain_unavailability(artifact) == ""
     batch = Blob.objects.get(sha256=artifact.files["gen_batch.dp"]["sha256"])
@@ -45,7 +45,7 @@ def test_a_real_batch_with_its_json_is_ready(run: Run) -> None:
 def test_a_pickle_that_would_call_a_function_makes_the_artifact_unsafe_with_the_reason(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    artifact = checked(run, {"gen_batch.dp": pickle.dumps(Evil()), "meta.json": meta(3)})
+    artifact = checked(run, {"gen_batch.dp": pickle.dumps(Evil()), "meta.json": encode_meta(3)})
     assert artifact.state == "unsafe" and artifact.message.startswith("gen_batch.dp: ")
     assert "print" in artifact.message
     assert "not safe to load" in artifacts.explain_unavailability(artifact)
@@ -76,14 +76,14 @@ def test_any_other_file_is_refused_because_a_trainer_might_unpickle_it(run: Run)
 
 
 def test_checking_again_changes_nothing(run: Run) -> None:
-    artifact = checked(run, {"meta.json": meta(3)})
+    artifact = checked(run, {"meta.json": encode_meta(3)})
     artifact_check.check_artifact(artifact.pk)
     assert Artifact.objects.get().ready_at == artifact.ready_at
     artifact_check.check_artifact(artifact.pk + 99)
 
 
 def test_one_worker_at_a_time_checks_and_the_sweep_sends_it_again_when_that_one_died(run: Run) -> None:
-    artifact = brought(registered(run, 3), {"meta.json": meta(3)})
+    artifact = upload_files(register_artifact(run, 3), {"meta.json": encode_meta(3)})
     assert sweep.find_due_artifacts() == [artifact.pk]
     assert artifact.claim() and not artifact.claim()
     assert sweep.find_due_artifacts() == []
@@ -94,7 +94,7 @@ def test_one_worker_at_a_time_checks_and_the_sweep_sends_it_again_when_that_one_
 
 
 def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> None:
-    artifact = brought(registered(run, 3), {"meta.json": meta(3)})
+    artifact = upload_files(register_artifact(run, 3), {"meta.json": encode_meta(3)})
     for _ in range(Artifact.MAX_TRIES):
         assert artifact.claim()
         Artifact.objects.update(due_at=timezone.now())
@@ -105,8 +105,8 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
 
 def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     files = {"gen_batch.dp": BATCH.read_bytes()}
-    artifact = brought(registered(run, 3, files), files)
-    position = blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
+    artifact = upload_files(register_artifact(run, 3, files), files)
+    position = blob_path(run.project_id, describe_files(files)["gen_batch.dp"]["sha256"])
     aside = position.read_bytes()
     position.unlink()
     for _ in range(2 * Artifact.MAX_TRIES):  # a long outage of the storage is no reason to call it unsafe
@@ -139,12 +139,12 @@ def test_an_artifact_whose_check_did_not_end_is_checked_again_when_it_is_reporte
         patch.setattr(artifact_check.safe, "check_file_safety", reach_limit)
         artifact = checked(run, files)
     assert artifact.state == "unsafe" and "ROLLOUTDECK_MAX_WORKER_MEMORY_MB" in artifact.message
-    assert registered(run, 3, files).due
+    assert register_artifact(run, 3, files).due
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert (artifact.state, artifact.message) == ("ready", "")
     evil = checked(run, {"evil.pt": pickle.dumps(Evil())})
-    assert evil.state == "unsafe" and not registered(run, 3, {"evil.pt": pickle.dumps(Evil())}).due
+    assert evil.state == "unsafe" and not register_artifact(run, 3, {"evil.pt": pickle.dumps(Evil())}).due
 
 
 def test_a_file_that_needs_too_much_memory_is_unsafe_and_not_checked_again(

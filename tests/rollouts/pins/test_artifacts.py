@@ -15,12 +15,19 @@ from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings
 from rollouts.storage import blobs
-from tests.rollouts.support.artifacts import brought, build_manifest, key_of, manifest_of, meta, registered
+from tests.rollouts.support.artifacts import (
+    build_manifest,
+    compute_key,
+    describe_files,
+    encode_meta,
+    register_artifact,
+    upload_files,
+)
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
-FILES = {"meta.json": meta(3), "gen_batch.dp": b"a batch"}
+FILES = {"meta.json": encode_meta(3), "gen_batch.dp": b"a batch"}
 HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
 
 
@@ -28,13 +35,13 @@ def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) 
     artifact, created = artifacts.register_artifact(
         run, "files", build_manifest(FILES, 3, facts={"rows": 32}, origin=HERE)
     )
-    assert (artifact.key, created, artifact.state) == (key_of(FILES), True, "waiting")
+    assert (artifact.key, created, artifact.state) == (compute_key(FILES), True, "waiting")
     assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
     assert artifact.facts == {"rows": 32, "role": "rollout"}
 
 
 def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
-    first = registered(run, 3, FILES, facts={"rows": 32}, send_now=True)
+    first = register_artifact(run, 3, FILES, facts={"rows": 32}, send_now=True)
     again, created = artifacts.register_artifact(
         run, "later", build_manifest(FILES, 4, origin=HERE, facts={"prompts": 8})
     )
@@ -62,47 +69,47 @@ def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run
 )
 def test_a_manifest_that_makes_no_sense_is_refused_with_its_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
+        artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": describe_files(FILES), **wrong})
     assert refused.value.field == field
 
 
 def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run: Run) -> None:
-    artifact = registered(run, 3, FILES)
-    brought(artifact, {"meta.json": FILES["meta.json"]})
+    artifact = register_artifact(run, 3, FILES)
+    upload_files(artifact, {"meta.json": FILES["meta.json"]})
     assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 1, False)
-    assert artifacts.list_missing_hashes(artifact) == [manifest_of(FILES)["gen_batch.dp"]["sha256"]]
+    assert artifacts.list_missing_hashes(artifact) == [describe_files(FILES)["gen_batch.dp"]["sha256"]]
     assert artifacts.count_received_bytes(artifact) == len(FILES["meta.json"])
-    brought(artifact, {"gen_batch.dp": FILES["gen_batch.dp"]})
+    upload_files(artifact, {"gen_batch.dp": FILES["gen_batch.dp"]})
     assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 0, True)
     assert list(Artifact.objects.due()) == [artifact]
-    with blobs.open_blob(run.project_id, manifest_of(FILES)["gen_batch.dp"]["sha256"]) as file:
+    with blobs.open_blob(run.project_id, describe_files(FILES)["gen_batch.dp"]["sha256"]) as file:
         assert file.read() == b"a batch"
 
 
 def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_project_are(run: Run) -> None:
-    brought(registered(run, 3, FILES), FILES)
-    same = registered(builders.run(run.project, "second"), 3, FILES)
-    other = registered(builders.run(builders.project("code"), "third"), 3, FILES)
+    upload_files(register_artifact(run, 3, FILES), FILES)
+    same = register_artifact(builders.run(run.project, "second"), 3, FILES)
+    other = register_artifact(builders.run(builders.project("code"), "third"), 3, FILES)
     assert (artifacts.list_missing_hashes(same), same.due) == ([], True)
     assert len(artifacts.list_missing_hashes(other)) == 2
     assert Blob.objects.count() == 2
 
 
 def test_nothing_is_wanted_until_a_pin_wants_it_or_the_sender_wants_to_send(run: Run, owner: User) -> None:
-    waits, now = registered(run, 3, FILES, origin=HERE), registered(run, 4, origin=HERE, send_now=True)
+    waits, now = register_artifact(run, 3, FILES, origin=HERE), register_artifact(run, 4, origin=HERE, send_now=True)
     assert [file.artifact for file in artifacts.list_requested_files(run)] == [now.key]
     pins.pin_step(run, 3, owner)
     expected = artifacts.list_requested_files(run)
     assert [file.artifact for file in expected] == [waits.key, waits.key, now.key]
     assert expected[0].path == "gen_batch.dp" and (expected[0].bytes, expected[0].received) == (7, 0)
-    brought(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
+    upload_files(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
     assert [file.path for file in artifacts.list_requested_files(run)] == ["meta.json", "meta.json"]
 
 
 def test_a_host_is_asked_only_for_what_it_told_of_and_its_asking_is_remembered(run: Run) -> None:
-    registered(run, 3, FILES, origin=HERE, send_now=True)
-    registered(run, 4, origin={**HERE, "host": "node-2"}, send_now=True)
-    registered(run, 5, send_now=True)
+    register_artifact(run, 3, FILES, origin=HERE, send_now=True)
+    register_artifact(run, 4, origin={**HERE, "host": "node-2"}, send_now=True)
+    register_artifact(run, 5, send_now=True)
     assert {file.path for file in artifacts.list_requested_files(run, "node-3")} == {"meta.json"}
     assert len(artifacts.list_requested_files(run, "node-1")) == 3
     run.refresh_from_db()
@@ -120,32 +127,32 @@ def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
 
 
 def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
-    row = registered(run, 1, {"a.json": b"{}"}, send_now=True)
-    two = registered(run, 2, {"b.json": b"{}"}, send_now=True)
+    row = register_artifact(run, 1, {"a.json": b"{}"}, send_now=True)
+    two = register_artifact(run, 2, {"b.json": b"{}"}, send_now=True)
     assert len(artifacts.list_requested_files(run)) == 1
-    brought(row, {"a.json": b"{}"})
+    upload_files(row, {"a.json": b"{}"})
     assert artifacts.list_requested_files(run) == []
     assert artifacts.refresh_artifact(two).due
 
 
 def test_what_its_node_has_lost_is_gone_with_the_reason_and_comes_back_when_told_again(run: Run) -> None:
-    artifact = registered(run, 3, FILES)
-    gone = registered(run, 3, FILES, gone="gen_batch.dp was rewritten.")
+    artifact = register_artifact(run, 3, FILES)
+    gone = register_artifact(run, 3, FILES, gone="gen_batch.dp was rewritten.")
     assert (gone.pk, gone.state, gone.message) == (artifact.pk, "gone", "gen_batch.dp was rewritten.")
-    assert registered(run, 3, FILES).state == "waiting"
+    assert register_artifact(run, 3, FILES).state == "waiting"
 
 
 def test_bytes_that_are_here_stay_when_their_node_loses_them(run: Run) -> None:
-    artifact = brought(registered(run, 3, FILES), FILES)
+    artifact = upload_files(register_artifact(run, 3, FILES), FILES)
     Artifact.objects.update(state="ready")
-    assert registered(run, 3, FILES, gone="the disk was emptied").state == "ready"
+    assert register_artifact(run, 3, FILES, gone="the disk was emptied").state == "ready"
     assert artifacts.list_missing_hashes(artifact) == []
 
 
 def test_a_file_whose_artifact_is_forgotten_while_it_arrives_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact = registered(run, 3, FILES)
+    artifact = register_artifact(run, 3, FILES)
 
     def store_blob(*values: Any) -> Blob:
         Artifact.objects.filter(pk=artifact.pk).update(state="gone", forgotten_at=timezone.now())
@@ -153,25 +160,25 @@ def test_a_file_whose_artifact_is_forgotten_while_it_arrives_is_refused(
 
     monkeypatch.setattr(artifacts, "store_blob", store_blob)
     with pytest.raises(ConflictError, match="was forgotten"):
-        brought(artifact, FILES)
+        upload_files(artifact, FILES)
     assert not Blob.objects.exists()
 
 
 def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
     command = "ROLLOUTDECK_TOKEN=rd_abcdefghijklmnopqrstuvwxyz rolloutdeck watch"
-    artifact = registered(run, 3, FILES, origin={**HERE, "command": command})
+    artifact = register_artifact(run, 3, FILES, origin={**HERE, "command": command})
     assert "abcdefgh" not in json.dumps(artifact.origin)
 
 
 def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sent(run: Run) -> None:
-    brought(registered(run, 3, FILES), {"meta.json": FILES["meta.json"]})
-    other = registered(builders.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
+    upload_files(register_artifact(run, 3, FILES), {"meta.json": FILES["meta.json"]})
+    other = register_artifact(builders.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
     assert (other.state, other.missing) == ("waiting", 1)
 
 
 def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run: Run) -> None:
-    brought(registered(run, 3, FILES), FILES)
-    [row] = manifest_of({"meta.json": meta(3)}).values()
+    upload_files(register_artifact(run, 3, FILES), FILES)
+    [row] = describe_files({"meta.json": encode_meta(3)}).values()
     lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**row, "bytes": 99}}, "send_now": True}
     artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(lies))
     assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [row["sha256"]])
@@ -179,9 +186,9 @@ def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run
 
 
 def test_facts_do_not_grow_without_an_end(run: Run) -> None:
-    registered(run, 3, FILES, facts={"first": "x" * 30_000})
+    register_artifact(run, 3, FILES, facts={"first": "x" * 30_000})
     with pytest.raises(InvalidInputError, match="facts"):
-        registered(run, 3, FILES, facts={"second": "x" * 30_000})
+        register_artifact(run, 3, FILES, facts={"second": "x" * 30_000})
     bindings.bind_run(run, facts={"first": "x" * 30_000})
     with pytest.raises(InvalidInputError, match="facts"):
         bindings.bind_run(run, facts={"second": "x" * 30_000})
@@ -190,9 +197,9 @@ def test_facts_do_not_grow_without_an_end(run: Run) -> None:
 def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MAX_REQUESTED_FILES", 3)
     for step in (3, 1, 2):
-        registered(run, step, {"meta.json": meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
+        register_artifact(run, step, {"meta.json": encode_meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
     assert len(artifacts.list_requested_files(run)) == 4
     first = Artifact.objects.get(step=1)
-    brought(first, {"meta.json": meta(1), "gen_batch.dp": b"1"})
+    upload_files(first, {"meta.json": encode_meta(1), "gen_batch.dp": b"1"})
     keys = {file.artifact for file in artifacts.list_requested_files(run)}
     assert keys == set(Artifact.objects.exclude(pk=first.pk).values_list("key", flat=True))

@@ -12,8 +12,8 @@ from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
 from rollouts.pins import artifacts, pins, status
 from rollouts.replay import bindings, plans
-from tests.dashboard.support.api_client import dumped, line
-from tests.rollouts.support.artifacts import brought, build_manifest, meta, registered
+from tests.dashboard.support.api_client import build_row, push_rows
+from tests.rollouts.support.artifacts import build_manifest, encode_meta, register_artifact, upload_files
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -32,9 +32,9 @@ def states(run: Run, *wanted: str) -> None:
 
 
 def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner: User) -> None:
-    known = registered(run, 3)
-    registered(run, 4)
-    registered(run, 3, {"tokenizer.json": b"{}"}, role="tokenizer")
+    known = register_artifact(run, 3)
+    register_artifact(run, 4)
+    register_artifact(run, 3, {"tokenizer.json": b"{}"}, role="tokenizer")
     row, created = pins.pin_step(run, 3, owner, note="the good one")
     assert (created, row.note, row.user, list(row.artifacts.all())) == (
         True,
@@ -47,14 +47,14 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
 def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
     with pytest.raises(NotFoundError, match=r"has no step 3 \(train\)\.$"):
         pinned(run, owner)
-    registered(run, 3, step_kind="rollout_id")
+    register_artifact(run, 3, step_kind="rollout_id")
     with pytest.raises(NotFoundError, match="Its step kinds are rollout_id; set `step_kind`"):
         pinned(run, owner)
     assert pinned(run, owner, step_kind="rollout_id").step == 3
 
 
 def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: User, mate: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     first = pinned(run, owner, note="a")
     again, created = pins.pin_step(run, 3, mate)
     assert (again.pk, created, again.note, again.user) == (first.pk, False, "a", owner)
@@ -64,7 +64,7 @@ def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: Us
 
 
 def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mate: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     row = pins.remove_pin(pinned(run, owner), owner)
     assert row.removed_at and pins.remove_pin(row, owner).removed_at == row.removed_at
     again, new = pins.pin_step(run, 3, mate)
@@ -79,28 +79,28 @@ def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mat
 def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
     with pytest.raises(NotFoundError, match="This run has no step 3"):
         pinned(run, owner)
-    dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
+    push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)])
     with pytest.raises(NotFoundError, match="Turn on the trainer's rollout dump and watch its folder"):
         pinned(run, owner)
     Run.objects.filter(pk=run.pk).update(framework="trl")
     with pytest.raises(NotFoundError, match="rolloutdeck check --trainer trl"):
         pinned(Run.objects.get(pk=run.pk), owner)
-    registered(run, 4)
+    register_artifact(run, 4)
     with pytest.raises(NotFoundError, match="Step 3 has no files that a trainer can load"):
         pinned(run, owner)
     assert Pin.objects.count() == 0
 
 
 def test_files_that_were_watched_beside_a_launch_belong_to_its_step(run: Run, owner: User) -> None:
-    dumped(run, 3, [line(3, n, 1.0) for n in range(2)], attempt="launch")
-    known = registered(run, 3, attempt="files")
+    push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)], attempt="launch")
+    known = register_artifact(run, 3, attempt="files")
     row = pinned(run, owner)
     assert (row.attempt.key, list(row.artifacts.all())) == ("launch", [known])
 
 
 def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_meant(run: Run, owner: User) -> None:
-    old = registered(run, 3, {"meta.json": meta(3), "a.json": b"1"}, attempt="first")
-    new = registered(run, 3, {"meta.json": meta(3), "a.json": b"2"}, attempt="second")
+    old = register_artifact(run, 3, {"meta.json": encode_meta(3), "a.json": b"1"}, attempt="first")
+    new = register_artifact(run, 3, {"meta.json": encode_meta(3), "a.json": b"2"}, attempt="second")
     rendered, before = pinned(run, owner), pinned(run, owner, attempt="first")
     assert [list(row.artifacts.all()) for row in (rendered, before)] == [[new], [old]]
     with pytest.raises(NotFoundError, match="no attempt 'third'"):
@@ -108,22 +108,22 @@ def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_me
 
 
 def test_a_pin_keeps_the_files_it_was_made_with_until_they_are_gone(run: Run, owner: User) -> None:
-    old = registered(run, 3, {"a.json": b"1"})
+    old = register_artifact(run, 3, {"a.json": b"1"})
     row = pinned(run, owner)
-    new = registered(run, 3, {"a.json": b"2"})
+    new = register_artifact(run, 3, {"a.json": b"2"})
     assert list(pinned(run, owner).artifacts.all()) == [old]
-    registered(run, 3, {"a.json": b"1"}, gone="rewritten")
+    register_artifact(run, 3, {"a.json": b"1"}, gone="rewritten")
     assert list(pinned(run, owner).artifacts.all()) == [new]
     assert Pin.objects.get() == row
 
 
 def fed(run: Run, *indices: int) -> list[Artifact]:
     values = {"role": "async_rollout", "step_kind": "feed_index"}
-    return [registered(run, index, {"meta.json": meta(index)}, **values) for index in indices]
+    return [register_artifact(run, index, {"meta.json": encode_meta(index)}, **values) for index in indices]
 
 
 def grouped(run: Run, step: int, *groups: str) -> None:
-    dumped(run, step, [line(step, n, 1.0) for n in range(len(groups))])
+    push_rows(run, step, [build_row(step, n, 1.0) for n in range(len(groups))])
     rows = Sample.objects.filter(step__run=run, step__step=step).order_by("ordinal")
     for row, group in zip(rows, groups, strict=True):
         Sample.objects.filter(pk=row.pk).update(group=group)
@@ -146,7 +146,7 @@ def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run
     [first] = fed(run, 7)
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
     row = pinned(run, owner)
-    other, mine, again = *fed(run, 8), *fed(run, 9), registered(run, 9, {"a.json": b"1"}, role="async_rollout")
+    other, mine, again = *fed(run, 8), *fed(run, 9), register_artifact(run, 9, {"a.json": b"1"}, role="async_rollout")
     assert [pins.add_artifact_to_pins(item) for item in (other, mine, again)] == [[], [row], []]
     assert list(row.artifacts.order_by("step")) == [first, mine]
     pins.remove_pin(row, owner)
@@ -163,7 +163,7 @@ def test_a_repeated_report_adds_late_files_that_the_first_one_did_not(
     row = pinned(run, owner)
     [late] = fed(run, 9)
     assert list(row.artifacts.all()) == [first]
-    manifest = build_manifest({"meta.json": meta(9)}, 9, role="async_rollout", step_kind="feed_index")
+    manifest = build_manifest({"meta.json": encode_meta(9)}, 9, role="async_rollout", step_kind="feed_index")
     received: list[int] = []
     monkeypatch.setattr(pins, "notify_run_changed", lambda run, **what: received.append(what["step"]))
     for _time in range(2):
@@ -177,11 +177,11 @@ def test_late_files_of_a_prompt_replace_those_that_are_gone(run: Run, owner: Use
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
     row = pinned(run, owner)
     values = {"role": "async_rollout", "step_kind": "feed_index"}
-    gone = registered(run, 9, {"a.json": b"1"}, gone="rewritten", **values)
+    gone = register_artifact(run, 9, {"a.json": b"1"}, gone="rewritten", **values)
     [late] = fed(run, 9)
     assert [pins.add_artifact_to_pins(item) for item in (gone, late)] == [[], [row]]
     Artifact.objects.filter(pk=late.pk).update(state="gone")
-    newer = registered(run, 9, {"a.json": b"2"}, **values)
+    newer = register_artifact(run, 9, {"a.json": b"2"}, **values)
     assert pins.add_artifact_to_pins(newer) == [row]
     assert list(row.artifacts.order_by("step")) == [first, newer]
 
@@ -191,14 +191,16 @@ def test_a_pinned_step_takes_no_late_files_of_another_attempt(run: Run, owner: U
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
     row = pinned(run, owner)
     values = {"role": "async_rollout", "step_kind": "feed_index"}
-    late = [registered(run, 9, {"a.json": name.encode()}, attempt=name, **values) for name in ("b", row.attempt.key)]
+    late = [
+        register_artifact(run, 9, {"a.json": name.encode()}, attempt=name, **values) for name in ("b", row.attempt.key)
+    ]
     assert [pins.add_artifact_to_pins(item) for item in late] == [[], [row]]
 
 
 def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_removed_pin(
     run: Run, owner: User
 ) -> None:
-    old = registered(run, 3)
+    old = register_artifact(run, 3)
     row = pinned(run, owner)
     plans.save_plan(run.project, "default", owner, if_match=0, action="cache", entries=[(row, 1)])
     bindings.bind_run(builders.run(run.project, "bound"))
@@ -206,7 +208,7 @@ def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_r
     pins.remove_pin(row, owner)
     assert pins.pin_step(run, 3, owner) == (row, True), "the files are the same"
     pins.remove_pin(row, owner)
-    new = registered(run, 3, {"meta.json": meta(3), "other.json": b"{}"})
+    new = register_artifact(run, 3, {"meta.json": encode_meta(3), "other.json": b"{}"})
     again, is_new = pins.pin_step(run, 3, owner)
     assert is_new and again != row and list(again.artifacts.all()) == [new]
     row.refresh_from_db()
@@ -223,7 +225,7 @@ def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> No
 
 
 def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=5)
     with pytest.raises(ConflictError, match="used by the replay plan default. Remove it from the plan first"):
         pins.remove_pin(row, owner)
@@ -232,7 +234,7 @@ def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run:
 
 
 def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) -> None:
-    registered(run, 3)
+    register_artifact(run, 3)
     row = pinned(run, owner)
     assert pins.update_pin_note(row, owner, "line one\nline two").note == "line one\nline two"
     assert AuditEntry.objects.get(verb="pin.note").detail == {"note": "line one\nline two"}
@@ -242,8 +244,8 @@ def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) ->
 
 
 def test_the_pin_of_a_step_row_is_found_while_it_stands(run: Run, owner: User) -> None:
-    dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
-    registered(run, 3)
+    push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)])
+    register_artifact(run, 3)
     step = Step.objects.get()
     assert pins.find_pin(step) is None
     row = pinned(run, owner)
@@ -254,24 +256,24 @@ def test_the_pin_of_a_step_row_is_found_while_it_stands(run: Run, owner: User) -
 
 def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: Run, owner: User) -> None:
     files = {"a.json": b"1" * 40, "b.json": b"2" * 60}
-    artifact = registered(run, 3, files, origin=HERE)
+    artifact = register_artifact(run, 3, files, origin=HERE)
     row = pinned(run, owner)
     before = status.load_pin_status(row)
     assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
     [sender] = before.senders
     assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
     assert not sender.is_polling and sender.asked_at is None
-    brought(artifact, {"a.json": files["a.json"]})
+    upload_files(artifact, {"a.json": files["a.json"]})
     artifacts.list_requested_files(run, "node-1")
     during = status.load_pin_status(row)
     assert (during.state, during.percent, during.senders[0].is_polling) == ("uploading", 40, True)
-    brought(artifact, {"b.json": files["b.json"]})
+    upload_files(artifact, {"b.json": files["b.json"]})
     after = status.load_pin_status(row)
     assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
 
 
 def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User) -> None:
-    registered(run, 3, origin=HERE)
+    register_artifact(run, 3, origin=HERE)
     row = pinned(run, owner)
     requested = timezone.now() - timedelta(seconds=61)
     Run.objects.update(pollers={"node-1": requested.isoformat()})

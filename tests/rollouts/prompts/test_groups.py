@@ -9,7 +9,7 @@ import pytest
 from rollouts.models import Run, Sample, Step
 from rollouts.prompts import groups
 from rollouts.prompts.groups import GroupView
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 
 def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:
 
 
 def board_of(run: Run, rows: list[dict[str, Any]], **options: Any) -> GroupView:
-    indexed(run, lines(*rows), 1)
+    index_file(run, lines(*rows), 1)
     result = groups.load_group_view(Step.objects.get(run=run, step=1, superseded=False), "g", **options)
     assert result
     return result
@@ -83,8 +83,8 @@ def test_a_group_that_is_not_there_has_no_board(run: Run) -> None:
 
 
 def test_a_group_is_found_in_the_step_of_that_number_that_has_it(run: Run) -> None:
-    indexed(run, lines(answered(0, "1")), 1)
-    indexed(run, lines({**answered(0, "1"), "group": "fed"}), 1, step_kind="feed_index", source="other")
+    index_file(run, lines(answered(0, "1")), 1)
+    index_file(run, lines({**answered(0, "1"), "group": "fed"}), 1, step_kind="feed_index", source="other")
     first, fed = (Step.objects.get(run=run, step=1, step_kind=kind) for kind in ("global_step", "feed_index"))
     assert groups.find_group_step(run, first, "fed", None) == fed
     assert groups.find_group_step(run, first, "g", None) == first == groups.find_group_step(run, first, "nowhere", None)

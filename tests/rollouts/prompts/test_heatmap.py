@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.models import Project, Run
 from rollouts.prompts import heatmap
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 NOW = datetime.now(UTC)
@@ -33,7 +33,7 @@ def run(project: Project) -> Run:
             if course[at] is not None
         ]
         once = {"prompt": f"only at {at}", "response": "x", "score": 1, "acc": 1}
-        indexed(run, lines(*rows, once), step=at + 1, split="eval", source=f"eval/{at}", format="native")
+        index_file(run, lines(*rows, once), step=at + 1, split="eval", source=f"eval/{at}", format="native")
     run.refresh_from_db()
     return run
 
@@ -70,7 +70,7 @@ def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
     run = builders.run(project)
     for step in (1, 2):
         rows = [{"prompt": "q", "response": f"{n}", "score": n % 2, "acc": n % 2} for n in range(4)]
-        indexed(run, lines(*rows), step=step, source=f"{step}", format="native")
+        index_file(run, lines(*rows), step=step, source=f"{step}", format="native")
     (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").rows
     assert line.values == (0.5, 0.5)
 
@@ -80,7 +80,7 @@ def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
     project.save()
     run = builders.run(project)
     for step in (1, 2):
-        indexed(
+        index_file(
             run, lines({"prompt": "q", "response": "r", "score": -0.5}), step=step, source=f"{step}", format="native"
         )
     result = heatmap.load_prompt_heatmap(run, "train", "global_step")

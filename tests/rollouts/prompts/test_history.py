@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts.models import Project, Run, Sample
 from rollouts.prompts import heatmap, history
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ def index_responses(run: Run, step: int, accs: list[int | None], **header: Any) 
         | ({} if acc is None else {"acc": acc})
         for n, acc in enumerate(accs)
     ]
-    indexed(run, lines(*rows), step=step, **{"source": f"{header}{step}", "format": "native", **header})
+    index_file(run, lines(*rows), step=step, **{"source": f"{header}{step}", "format": "native", **header})
 
 
 def history_of(run: Run, split: str = "train") -> history.PromptHistory:
@@ -82,7 +82,7 @@ def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(
 
 def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
     turns = [{"prompt": "2+2?", "response": str(n), "trajectory": "t", "turn": n, "score": n} for n in range(3)]
-    indexed(run, lines(*turns), format="native")
+    index_file(run, lines(*turns), format="native")
     index_responses(run, 1, [1], split="eval")
     assert [(point.answers, point.mean) for point in own(run).steps] == [(1, 2.0)]
     assert [line.steps[0].answers for line in history_of(run, "eval").histories] == [1]
@@ -90,7 +90,7 @@ def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
 
 def test_different_ground_truths_of_one_text_are_told(run: Run) -> None:
     for step, truth in [(1, "4"), (2, "four")]:
-        indexed(run, lines({"prompt": "q", "response": "x", "ground_truth": truth}), step=step, format="native")
+        index_file(run, lines({"prompt": "q", "response": "x", "ground_truth": truth}), step=step, format="native")
     assert history_of(run).expected == ["4", "four"]
 
 
@@ -99,7 +99,7 @@ def test_the_best_answer_is_a_correct_one(run: Run) -> None:
         {"prompt": "q", "response": name, "score": score, "acc": acc}
         for name, score, acc in [("high", 9.0, 0), ("right", 1.0, 1), ("low", 0.0, 0)]
     ]
-    indexed(run, lines(*rows), format="native")
+    index_file(run, lines(*rows), format="native")
     result = history.load_prompt_answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
     assert [item.tail for item in result] == ["low", "right", "high"]
     best = history.find_best_answer(result)

@@ -17,7 +17,7 @@ from rollouts.query.body_scan.newest_keys import MAX_KEY_FILES
 from rollouts.query.completion import context
 from rollouts.query.parser import parse_query
 from rollouts.rescores import create_rescore
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 ROWS = [
@@ -31,7 +31,7 @@ ROWS = [
 @pytest.fixture
 def run(project: Project) -> Run:
     run = builders.run(project)
-    indexed(run, lines(*ROWS), 1)
+    index_file(run, lines(*ROWS), 1)
     return run
 
 
@@ -54,7 +54,7 @@ def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run
 def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_counted(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    indexed(
+    index_file(
         run, lines(*(generation(f"1+{n}?", "new", score=n / 9, data_source="new", lang="en") for n in range(10))), 2
     )
     everywhere = {"step": None, "split": "train"}
@@ -108,13 +108,13 @@ def test_values_of_a_key_are_counted_only_where_nothing_else_is_asked(run: Run) 
 
 def test_values_of_a_key_are_not_counted_where_older_files_were_not_read(run: Run) -> None:
     for step in range(2, 2 + MAX_KEY_FILES):
-        indexed(run, lines(generation(lang="zh")), step)
+        index_file(run, lines(generation(lang="zh")), step)
     assert offered(run, "lang=", step=None)["lang=zh"] is None
     assert offered(run, "lang=", step=2) == {"lang=zh": 1}
 
 
 def test_values_that_two_dumps_tell_of_the_same_samples_are_not_counted_twice(run: Run) -> None:
-    indexed(run, lines(*({**row, "late": 1} for row in ROWS)), source="again.jsonl")
+    index_file(run, lines(*({**row, "late": 1} for row in ROWS)), source="again.jsonl")
     assert search.find_samples(run, step=1, q="lang=zh").total == 2
     assert offered(run, "lang=")["lang=zh"] is None
 
@@ -134,7 +134,7 @@ def test_nothing_is_offered_inside_quotes(run: Run) -> None:
 
 
 def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
-    indexed(run, lines(*(generation(response="x" * n, score=n / 40) for n in range(41))), 2)
+    index_file(run, lines(*(generation(response="x" * n, score=n / 40) for n in range(41))), 2)
     assert offered(run, "len", step=2) == {
         "len<4": 4, "len<20": 20, "len<36": 36, "len>=4": 37, "len>=20": 21, "len>=36": 5,
     }  # fmt: skip
@@ -144,7 +144,7 @@ def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
 def test_numbers_are_offered_with_the_digits_that_a_search_needs(run: Run) -> None:
     costs = (1234567, 1234567, 3.3333333, 0.1, float(np.float32(0.1)))
     rows = [generation(f"{n}?", "x", score=1234567.25, cost=cost) for n, cost in enumerate(costs)]
-    indexed(run, lines(*rows), 2)
+    index_file(run, lines(*rows), 2)
     assert offered(run, "score=", step=2) == {"score=1234567": 5}
     choices = offered(run, "cost=", step=2)
     assert choices == {"cost=1234567": 2, "cost=3.333333": 1, "cost=0.1": 2}
@@ -156,7 +156,7 @@ def test_a_name_that_is_a_rescore_of_one_run_and_a_key_of_another_is_offered_onc
 ) -> None:
     create_rescore(run, owner, name="lucky", kind="function", source="f", digest="1")
     other = builders.run(project, "other")
-    indexed(other, lines(generation(lucky=7)), 1)
+    index_file(other, lines(generation(lucky=7)), 1)
     (choice,) = completion.complete_query_of_runs([run, other], "luck").choices
     assert (choice.text, choice.detail) == ("lucky", "logged value")
 

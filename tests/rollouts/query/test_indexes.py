@@ -7,7 +7,7 @@ from django.db import connection
 
 from rollouts.models import Project, Run, Sample
 from rollouts.query import find_samples
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +19,7 @@ def run(project: Project) -> Run:
     for name in ("grpo", "other"):
         filled = builders.run(project, name)
         for step in (1, 2):
-            indexed(
+            index_file(
                 filled, lines(*(generation(f"{n}+1?", f"{n + 1}", score=float(n), step=step) for n in range(3))), step
             )
     return Run.objects.get(name="grpo")

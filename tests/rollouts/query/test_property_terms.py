@@ -11,7 +11,7 @@ from rollouts.models import Project, Run, Step
 from rollouts.query import correctness_rule, group_outcomes
 from rollouts.query.search import find_samples
 from rollouts.samples import PROPERTY_CATALOG
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def run(project: Project) -> Run:
         *(answer("some", n, n) for n in range(2)),
         answer("unjudged", 0, None),
     ]
-    indexed(run, lines(*rows), format="native")
+    index_file(run, lines(*rows), format="native")
     return run
 
 
@@ -72,15 +72,15 @@ def test_groups_that_all_or_none_solved_are_found_and_counted_alike(run: Run) ->
 
 
 def test_a_group_is_one_of_its_step(run: Run) -> None:
-    indexed(run, lines(answer("all", 0, 0), answer("none", 0, 1)), step=2, format="native")
+    index_file(run, lines(answer("all", 0, 0), answer("none", 0, 1)), step=2, format="native")
     assert [sample.step.step for sample in find_samples(run, q="is:solve-none group:all").samples] == [2]
     assert find_samples(run, step=1, q="is:solve-all").total == 3
 
 
 def test_what_is_kept_of_a_steps_groups_is_forgotten_with_the_steps_next_version(run: Run) -> None:
-    indexed(run, lines(answer("late", 0, 0)), step=2, format="native", source="file")
+    index_file(run, lines(answer("late", 0, 0)), step=2, format="native", source="file")
     assert groups(run, "is:solve-none") == ["late", "none"]
-    indexed(run, lines(answer("late", 0, 1)), step=2, format="native", source="file")
+    index_file(run, lines(answer("late", 0, 1)), step=2, format="native", source="file")
     assert groups(run, "is:solve-none") == ["none"]
     assert groups(run, "is:solve-all") == ["all", "late"]
 
@@ -89,7 +89,7 @@ def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(2, 7):
-        indexed(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
+        index_file(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
     at_once = find_samples(run, q="is:solve-all").total
     group_outcomes.outcome_cache.clear()
     monkeypatch.setattr(group_outcomes, "BATCH_SAMPLES", 4)
@@ -99,7 +99,7 @@ def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
 
 @pytest.mark.parametrize("facet", PROPERTY_CATALOG, ids=lambda facet: facet.name)
 def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> None:
-    indexed(run, lines(*SHOWING), step=2, format="native")
+    index_file(run, lines(*SHOWING), step=2, format="native")
     with_it, without = (find_samples(run, step=2, q=q).total for q in (facet.term, f"-{facet.term}"))
     assert with_it > 0 and without > 0 and with_it + without == len(SHOWING)
 

@@ -14,7 +14,7 @@ from rollouts.models import Project, Run, Sample, SampleQuerySet, Step
 from rollouts.query import search
 from rollouts.query.search import find_samples
 from rollouts.query.top_steps import MIN_STEPS, find_top_steps
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 STEPS, ROWS = 24, 6
@@ -33,7 +33,7 @@ def run(project: Project) -> Run:
             rows.append(
                 generation(f"{step}.{row}?", response, step=step, **({} if score is None else {"score": score}))
             )
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     Sample.objects.filter(Q(step__step=5) | Q(ordinal=2, step__step__lt=9)).update(score=None)
     for row in Step.objects.all():
         recompute_step_stats(row)

@@ -14,9 +14,17 @@ from rollouts.flags import bulk
 from rollouts.models import Artifact, Entry, Label, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import compatibility, exclusion
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import DUMPS, generation, indexed, line, push
-from tests.rollouts.support.verl_batches import ASYNC, SHAPE, V0, V1, ready, tokenizer, worked
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import DUMPS, generation, index_file, line, push
+from tests.rollouts.support.verl_batches import (
+    ASYNC,
+    SHAPE,
+    V0,
+    V1,
+    add_tokenizer,
+    create_ready_artifact,
+    index_waiting_dumps,
+)
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -26,8 +34,8 @@ FACTS = {**SHAPE, "prompts": 8, "rows": 32}
 
 def pinned(run: Run, by: User, path: Any = V0, **more: Any) -> tuple[Pin, Artifact]:
     """A step whose files have come and were indexed, pinned."""
-    artifact = ready(run, path, **{"facts": {"role": more.get("role", "rollout"), **FACTS}, **more})
-    worked(run)
+    artifact = create_ready_artifact(run, path, **{"facts": {"role": more.get("role", "rollout"), **FACTS}, **more})
+    index_waiting_dumps(run)
     kind = more.get("step_kind", "global_step")
     return pins.pin_step(run, artifact.step, by, step_kind=kind)[0], artifact
 
@@ -58,8 +66,8 @@ def test_only_standing_flags_that_say_bad_count(run: Run, owner: User) -> None:
 
 def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User) -> None:
     """V0: the trainer's own file has another order than the batch; its samples are joined by prompt and response."""
-    tokenizer(run)
-    indexed(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes(), format="verl-jsonl")
+    add_tokenizer(run)
+    index_file(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes(), format="verl-jsonl")
     pin, artifact = pinned(run, owner)
     sample = samples(run)[7]
     flag(sample, owner)
@@ -70,7 +78,7 @@ def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User)
 
 
 def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> None:
-    indexed(run, line(generation(prompt="nothing like it", step=1)), format="verl-jsonl")
+    index_file(run, line(generation(prompt="nothing like it", step=1)), format="verl-jsonl")
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
@@ -90,12 +98,12 @@ def test_a_file_whose_dump_was_thinned_is_not_searched_by_its_new_row_numbers(ru
 
 def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
     """A trainer's step that was trained on the prompt `feed`, whose own files are an artifact."""
-    artifact = ready(
+    artifact = create_ready_artifact(
         run, ASYNC, step=feed, role="async_rollout", step_kind="feed_index",
         facts={**SHAPE, "role": "async_rollout", "prompts": 1, "rows": 4},
     )  # fmt: skip
     row = {"prompt": "p", "response": "r", "group": f"uid_sample_0_{feed}"}
-    indexed(run, line(row), format="native")
+    index_file(run, line(row), format="native")
     return pins.pin_step(run, 1, owner)[0], artifact
 
 
@@ -159,9 +167,9 @@ def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
     if came:
         push(run, file.getvalue(), step=0, step_kind="rollout_id", source="0.pt", format="slime-rollout")
     files, facts = {"0.pt": file.getvalue()}, {"format": "slime-rollout", "rows": len(texts), "prompts": 1}
-    artifact = registered(run, 0, files, role="rollout", step_kind="rollout_id", facts=facts)
-    artifact_check.check_artifact(brought(artifact, files).pk)
-    worked(run)
+    artifact = register_artifact(run, 0, files, role="rollout", step_kind="rollout_id", facts=facts)
+    artifact_check.check_artifact(upload_files(artifact, files).pk)
+    index_waiting_dumps(run)
     return artifact
 
 
@@ -199,7 +207,7 @@ def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_n
     artifact = rollout(run, "4", "5", came=False)
     body = line({"prompt": "2+2?", "response": "5", "score": 1.0, "group": "0"})
     body += line({"prompt": "3+3?", "response": "7", "score": 0.0, "group": "1", **more})
-    indexed(run, body, step=0, step_kind="rollout_id", source="call:1", format="native")
+    index_file(run, body, step=0, step_kind="rollout_id", source="call:1", format="native")
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(Sample.objects.get(tail="7"), owner)
     assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).not_found == expected[1]

@@ -16,9 +16,9 @@ from rollouts.models import Attempt, Pin, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans, preview
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.support.api_client import dumped, line
-from tests.rollouts.support.artifacts import registered
-from tests.rollouts.support.push import indexed, lines
+from tests.dashboard.support.api_client import build_row, push_rows
+from tests.rollouts.support.artifacts import register_artifact
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def good(source: Run, owner: User) -> Pin:
     """Step 3, whose generation took 41.5 seconds."""
-    registered(source, 3)
+    register_artifact(source, 3)
     launched = attempts.get_or_create_attempt(source, "launch")
     series.append_points(
         source, launched, [MetricPoint(step, {"timing_s/gen": 38.5 + step}, "global_step") for step in (2, 3, 4)]
@@ -54,14 +54,14 @@ def test_a_hit_says_what_the_source_steps_generation_had_taken(run: Run, good: P
 def test_each_trainers_own_word_for_the_time_of_a_generation_is_known(
     run: Run, source: Run, owner: User, name: str, kind: str
 ) -> None:
-    registered(source, 9, step_kind=kind)
+    register_artifact(source, 9, step_kind=kind)
     series.append_points(source, attempts.get_or_create_attempt(source, "launch"), [MetricPoint(9, {name: 12.5}, kind)])
     pinned = pins.pin_step(source, 9, owner, step_kind=kind)[0]
     assert outcomes.record_replay_outcome(run, "a", 1, "hit", pin=pinned.pk, step_kind=kind)[0].saved == 12.5
 
 
 def test_a_source_that_logged_no_time_saves_an_unknown_amount(run: Run, source: Run, owner: User) -> None:
-    registered(source, 9)
+    register_artifact(source, 9)
     row, _ = outcomes.record_replay_outcome(run, "a", 1, "hit", pin=pins.pin_step(source, 9, owner)[0].pk)
     assert row.saved is None
 
@@ -119,7 +119,7 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
     )
     bindings.bind_run(run)
     for step in (1, 2, 3, 4, 5):
-        dumped(run, step, [line(step, n, 1.0) for n in range(2)], attempt="a")
+        push_rows(run, step, [build_row(step, n, 1.0) for n in range(2)], attempt="a")
     outcomes.record_replay_outcome(run, "a", 2, "hit", rows=32, seconds=0.5)
     outcomes.record_replay_outcome(run, "a", 3, "refused", reason="32 rows, 64 wanted")
     outcomes.record_replay_outcome(run, "a", 4, "miss", reason="the server did not answer")
@@ -149,7 +149,7 @@ def test_after_a_resume_the_last_launchs_word_stands_for_a_step(run: Run, good: 
 
 def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run, good: Pin) -> None:
     row, _ = outcomes.record_replay_outcome(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
-    dumped(run, 7, [line(7, n, 1.0) for n in range(2)], attempt="a")
+    push_rows(run, 7, [build_row(7, n, 1.0) for n in range(2)], attempt="a")
     assert row.saved is None
     assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.load_replay_timeline(run).steps} == {
         ("feed_index", 7, "replayed"),
@@ -159,7 +159,7 @@ def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run,
 
 def test_the_steps_of_a_trainer_that_counts_rollouts_are_all_there(run: Run, good: Pin) -> None:
     for step in (0, 1):
-        indexed(run, lines({"prompt": "p", "response": "r"}), step, step_kind="rollout_id", format="native")
+        index_file(run, lines({"prompt": "p", "response": "r"}), step, step_kind="rollout_id", format="native")
     states = [(step.step_kind, step.step, step.state) for step in outcomes.load_replay_timeline(run).steps]
     assert states == [("rollout_id", 0, "none"), ("rollout_id", 1, "none")]
 
@@ -167,11 +167,11 @@ def test_the_steps_of_a_trainer_that_counts_rollouts_are_all_there(run: Run, goo
 def test_prompts_that_are_reported_one_by_one_are_the_outcome_of_their_step(
     run: Run, project: Project, good: Pin, owner: User
 ) -> None:
-    registered(good.run, 4)
+    register_artifact(good.run, 4)
     other = pins.pin_step(good.run, 4, owner)[0]
     plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(good, 2), (other, 70)])
     bindings.bind_run(run)
-    dumped(run, 2, [line(2, n, 1.0) for n in range(2)], attempt="a")
+    push_rows(run, 2, [build_row(2, n, 1.0) for n in range(2)], attempt="a")
     for feed in (68, 69, 70):
         outcomes.record_replay_outcome(run, "a", feed, "hit", step_kind="feed_index", pin=good.pk, rows=4, seconds=0.5)
     timeline = outcomes.load_replay_timeline(run)

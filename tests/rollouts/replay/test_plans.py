@@ -14,8 +14,8 @@ from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings, compatibility, outcomes, overrides, plans, ranges
-from tests.dashboard.support.api_client import dumped, line
-from tests.rollouts.support.artifacts import registered
+from tests.dashboard.support.api_client import build_row, push_rows
+from tests.rollouts.support.artifacts import register_artifact
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def run(project: Project) -> Run:
 def good(source: Run, owner: User) -> list[Pin]:
     """Pins of the steps 1 to 3."""
     for step in (1, 2, 3):
-        registered(source, step, facts=SHAPE)
+        register_artifact(source, step, facts=SHAPE)
     return [pins.pin_step(source, step, owner)[0] for step in (1, 2, 3)]
 
 
@@ -132,7 +132,7 @@ def test_words_that_no_plan_knows_are_refused(project: Project, owner: User, wro
 
 def test_a_plan_begins_where_the_trainer_of_its_pins_begins(project: Project, owner: User, source: Run) -> None:
     for step, form in enumerate(("slime-rollout", "gen_batch")):
-        registered(source, step, facts={**SHAPE, "format": form})
+        register_artifact(source, step, facts={**SHAPE, "format": form})
     counted_from_0, counted_from_1 = (pins.pin_step(source, step, owner)[0] for step in (0, 1))
     revision = saved(project, owner, 0, (counted_from_0, 0))
     assert plans.find_first_steps([counted_from_0.pk, counted_from_1.pk]) == {
@@ -179,9 +179,9 @@ def test_until_it_has_begun_a_run_follows_what_it_asked_for_last(
     bindings.bind_run(run)
     second = saved(project, owner, 1, (good[1], 1))
     assert bindings.bind_run(run).revision == second
-    dumped(run, 0, [line(0, n, 1.0) for n in range(2)], split="eval")
+    push_rows(run, 0, [build_row(0, n, 1.0) for n in range(2)], split="eval")
     assert bindings.bind_run(run, "default@1").revision == plans.find_revision(project, "default@1")
-    dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
+    push_rows(run, 1, [build_row(1, n, 1.0) for n in range(2)])
     assert bindings.bind_run(run).revision == plans.find_revision(project, "default@1")
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_began_without_a_plan_goes_on_without_one(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     assert bindings.bind_run(run).revision is None
-    dumped(run, 1, [line(1, n, 1.0) for n in range(2)])
+    push_rows(run, 1, [build_row(1, n, 1.0) for n in range(2)])
     saved(project, owner, 0, (good[0], 2))
     assert bindings.bind_run(run).revision is None and bindings.resolve_run_revision(run) is None
 
@@ -252,7 +252,7 @@ CONFIG = {
 
 def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_word(run: Run) -> None:
     assert compatibility.load_run_facts(run) == {}
-    registered(run, 1, facts={**SHAPE, "tokenizer": "ab" * 32, "dataset": "cd" * 32})
+    register_artifact(run, 1, facts={**SHAPE, "tokenizer": "ab" * 32, "dataset": "cd" * 32})
     assert compatibility.load_run_facts(run) == {**SHAPE, "role": "rollout", "tokenizer": "ab" * 32}
     Run.objects.filter(pk=run.pk).update(config=CONFIG)
     run.refresh_from_db()
@@ -265,8 +265,8 @@ def test_what_a_run_is_compared_by_comes_from_its_files_its_config_and_its_own_w
 
 
 def test_files_that_were_checked_speak_for_a_run_before_newer_ones_that_were_not(run: Run) -> None:
-    registered(run, 1, facts=SHAPE)
-    registered(run, 2, facts={**SHAPE, "rows": 4})
+    register_artifact(run, 1, facts=SHAPE)
+    register_artifact(run, 2, facts={**SHAPE, "rows": 4})
     assert compatibility.load_run_facts(run)["rows"] == 4
     run.artifacts.filter(step=1).update(state="ready")
     assert compatibility.load_run_facts(run)["rows"] == SHAPE["rows"]
@@ -289,7 +289,7 @@ def test_past_the_last_target_a_bound_run_generates_and_records(
     revision = saved(project, owner, 0, (good[0], 1))
     bindings.bind_run(run)
     assert preview(revision, range(1, 4)) == [(1, 1), (2, None), (3, None)]
-    later = registered(run, 3)
+    later = register_artifact(run, 3)
     assert pins.pin_step(run, 3, owner)[0].artifacts.get() == later
 
 

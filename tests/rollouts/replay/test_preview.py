@@ -13,8 +13,8 @@ from rollouts.errors import InvalidInputError
 from rollouts.models import Artifact, Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import bindings, compatibility, outcomes, plans, preview, prompts
-from tests.rollouts.support.artifacts import registered
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.artifacts import register_artifact
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -36,12 +36,12 @@ def next_run(project: Project) -> Run:
 
 def generate(run: Run, step: int, asked: Sequence[str] = PROMPTS, answer: str = "2") -> None:
     """A recorded step with two answers to each prompt."""
-    indexed(run, lines(*(generation(prompt, f"{answer} {n}", step=step) for prompt in asked for n in (1, 2))), step)
+    index_file(run, lines(*(generation(prompt, f"{answer} {n}", step=step) for prompt in asked for n in (1, 2))), step)
 
 
 def pin(run: Run, step: int, by: User, asked: Sequence[str] = PROMPTS, **facts: Any) -> Pin:
     generate(run, step, asked)
-    registered(run, step, facts={**SHAPE, **facts}, attempt="files", role=facts.get("role", "rollout"))
+    register_artifact(run, step, facts={**SHAPE, **facts}, attempt="files", role=facts.get("role", "rollout"))
     return pins.pin_step(run, step, by)[0]
 
 

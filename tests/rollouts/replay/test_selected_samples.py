@@ -14,8 +14,8 @@ from rollouts.pins import pins
 from rollouts.replay import bindings, compatibility, effects, exclusion, plans
 from rollouts.replay.selection import PlanSelector
 from rollouts.samples import TEXT_PROPERTY_BITS
-from tests.rollouts.support.artifacts import registered
-from tests.rollouts.support.push import indexed, line
+from tests.rollouts.support.artifacts import register_artifact
+from tests.rollouts.support.push import index_file, line
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -39,9 +39,9 @@ def kept(
         }
         for at, score in enumerate(SCORES)
     ]
-    indexed(run, b"".join(map(line, rows)), step=step, source=f"call:{step}", format="native")
+    index_file(run, b"".join(map(line, rows)), step=step, source=f"call:{step}", format="native")
     names = {f"rollout-{file}.json": b'{"call": %d}' % (call + file) for file in range(files)}
-    registered(run, step, names, role="rollout", facts=TRL)
+    register_artifact(run, step, names, role="rollout", facts=TRL)
     return pins.pin_step(run, step, by)[0]
 
 
@@ -167,7 +167,7 @@ def test_hidden_samples_leave_room_for_the_texts_of_visible_ones(
 def test_a_newer_file_of_a_step_whose_samples_did_not_change_makes_no_pin_outdated(run: Run, owner: User) -> None:
     pin = kept(run, owner)
     builders.flag_row(sample(run, 2), owner)
-    registered(run, 1, {"rollout-0.json": b"{}"}, role="rollout", facts=TRL)
+    register_artifact(run, 1, {"rollout-0.json": b"{}"}, role="rollout", facts=TRL)
     assert select(pin, owner, selected_by="flags").flagged == 1
 
 
@@ -239,7 +239,7 @@ def test_a_plan_that_regenerates_does_not_replay_a_step_with_a_selected_sample(r
 def test_what_a_trainer_does_not_support_is_refused_when_the_plan_is_saved_or_bound(
     run: Run, project: Project, owner: User, facts: dict[str, Any], role: str, action: str, supported: str
 ) -> None:
-    artifact = registered(run, 1, role=role, facts={"rows": 1})
+    artifact = register_artifact(run, 1, role=role, facts={"rows": 1})
     pin = pins.pin_step(run, 1, owner)[0]
     values: dict[str, Any] = {"action": "cache", "entries": [(pin, 1)], "on_selected": action}
     revision = plans.save_plan(project, "default", owner, if_match=0, **values)

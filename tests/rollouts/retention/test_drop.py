@@ -26,7 +26,7 @@ from rollouts.retention import apply as passes
 from rollouts.retention import apply_due_policies, apply_policy, build_report, update_policy
 from rollouts.retention.sizes import load_step_sizes
 from rollouts.samples import RescoreResult, load_bodies, load_results
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 from tests.support.stored import body_path, list_stored, raw_path
 
@@ -41,7 +41,7 @@ def write_step(run: Run, step: int, split: str = "train", **header: Any) -> Dump
         for group in range(GROUPS)
         for number in range(PER_GROUP)
     ]
-    return indexed(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", **header)
+    return index_file(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", **header)
 
 
 def age_steps(run: Run, days: int = 60) -> None:
@@ -55,7 +55,7 @@ def age_steps(run: Run, days: int = 60) -> None:
             path.set_age(1e6)
 
 
-def apply(project: Project, owner: User, **values: Any) -> RetentionPolicy:
+def apply_values(project: Project, owner: User, **values: Any) -> RetentionPolicy:
     policy = update_policy(project, owner, values)
     apply_policy(policy, None)
     return policy
@@ -92,25 +92,25 @@ def trained(run: Run) -> Run:
 
 def test_everything_is_kept_by_default(trained: Run, owner: User) -> None:
     before = counts(trained)
-    apply(trained.project, owner)
+    apply_values(trained.project, owner)
     assert counts(trained) == before
     assert Dump.objects.filter(raw_dropped_at__isnull=False).count() == 0
 
 
 def test_every_kth_step_evaluation_and_the_last_step_stay(trained: Run, owner: User) -> None:
-    apply(trained.project, owner, train="every", every=5)
+    apply_values(trained.project, owner, train="every", every=5)
     assert {step for step, count in counts(trained).items() if count} == {5, 10, 12}
     assert counts(trained, "eval") == {4: 32, 8: 32}
     check_files(trained)
 
 
 def test_young_steps_stay(trained: Run, owner: User) -> None:
-    apply(trained.project, owner, train="every", every=5, after_days=61)
+    apply_values(trained.project, owner, train="every", every=5, after_days=61)
     assert all(count == 32 for count in counts(trained).values())
 
 
 def test_a_sample_of_whole_groups_with_best_and_worst_stays(trained: Run, owner: User) -> None:
-    apply(trained.project, owner, train="sample", groups=2, extremes=1)
+    apply_values(trained.project, owner, train="sample", groups=2, extremes=1)
     for step in Step.objects.filter(run=trained, split="train").exclude(step=12):
         rows = Sample.objects.filter(step=step)
         scores = sorted({row.score for row in rows})
@@ -121,7 +121,7 @@ def test_a_sample_of_whole_groups_with_best_and_worst_stays(trained: Run, owner:
 
 
 def test_the_sample_depends_on_the_seed_and_a_second_pass_drops_nothing(trained: Run, owner: User) -> None:
-    policy = apply(trained.project, owner, train="sample", groups=3, extremes=0, seed=1)
+    policy = apply_values(trained.project, owner, train="sample", groups=3, extremes=0, seed=1)
     kept = set(Sample.objects.filter(step__split="train").values_list("pk", flat=True))
     assert build_report(policy)["totals"]["drops"] == 0
     RetentionPolicy.objects.update(finished_at=None)
@@ -141,7 +141,7 @@ def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: Use
     scores = Sample.objects.filter(step__step=3, step__split="train").values_list("pk", "score")
     save_results(rescore, {pk: RescoreResult(score) for pk, score in scores})
     before = Step.objects.filter(run=trained, step=3).values(*names).get()
-    apply(trained.project, owner, train="sample", groups=2)
+    apply_values(trained.project, owner, train="sample", groups=2)
     step = Step.objects.get(run=trained, step=3)
     assert Step.objects.filter(run=trained, step=3).values(*names).get() == before
     assert step.dropped > 0 and step.dropped_rule == "sample" and step.dropped_at
@@ -167,7 +167,7 @@ def test_what_users_refer_to_is_never_dropped(trained: Run, owner: User, train: 
     add_query_evidence(finding, trained, owner, q="score:5", split="train", step=5)
     attempt = builders.attempt(trained)
     Pin.objects.create(project=trained.project, run=trained, attempt=attempt, step=4, user=owner)
-    policy = apply(trained.project, owner, **train)
+    policy = apply_values(trained.project, owner, **train)
     assert counts(trained)[4] == 32
     assert Sample.objects.filter(step__step=2, group=flagged.group).count() == PER_GROUP
     assert Sample.objects.filter(step__step=3, group=exhibit.group).count() == PER_GROUP
@@ -182,7 +182,7 @@ def test_a_group_goes_after_its_flag_was_withdrawn_for_a_day(trained: Run, owner
     sample = Sample.objects.filter(step__step=2, step__split="train").first()
     assert sample
     flag = builders.flag(sample.pk, owner)
-    policy = apply(trained.project, owner, train="every", every=100)
+    policy = apply_values(trained.project, owner, train="every", every=100)
     for hours, left in ((23, PER_GROUP), (25, 0)):
         Label.objects.filter(pk=flag.pk).update(withdrawn_at=timezone.now() - timedelta(hours=hours))
         RetentionPolicy.objects.update(finished_at=None)
@@ -192,16 +192,16 @@ def test_a_group_goes_after_its_flag_was_withdrawn_for_a_day(trained: Run, owner
 
 def test_a_run_with_the_tag_keep_is_left_alone(trained: Run, owner: User) -> None:
     Run.objects.filter(pk=trained.pk).update(tags=["keep"])
-    apply(trained.project, owner, max_age_days=1, raw_after_days=0)
+    apply_values(trained.project, owner, max_age_days=1, raw_after_days=0)
     assert all(count == 32 for count in counts(trained).values())
     assert not Dump.objects.filter(raw_dropped_at__isnull=False)
 
 
 def test_limits_of_age_and_count(trained: Run, owner: User) -> None:
     Step.objects.filter(step__gte=7).update(created_at=timezone.now() - timedelta(days=3))
-    apply(trained.project, owner, max_age_days=10)
+    apply_values(trained.project, owner, max_age_days=10)
     assert {step for step, count in counts(trained).items() if count} == {7, 8, 9, 10, 11, 12}
-    apply(trained.project, owner, max_age_days=None, max_steps=2)
+    apply_values(trained.project, owner, max_age_days=None, max_steps=2)
     assert {step for step, count in counts(trained).items() if count} == {11, 12}
     assert counts(trained, "eval") == {4: 32, 8: 32}
 
@@ -211,7 +211,7 @@ def test_the_oldest_steps_go_until_the_bytes_are_below_the_limit(trained: Run, o
         Step.objects.filter(pk=step.pk).update(created_at=timezone.now() - timedelta(days=100 - step.step))
     policy = update_policy(trained.project, owner, {"max_bytes": 1})
     total = load_total(policy)
-    policy = apply(trained.project, owner, max_bytes=int(total * 0.6))
+    policy = apply_values(trained.project, owner, max_bytes=int(total * 0.6))
     left = {step for step, count in counts(trained).items() if count}
     assert left and left == set(range(min(left), 13)), "the newest stay"
     assert load_total(policy) <= total * 0.6
@@ -238,7 +238,7 @@ def test_the_dry_run_says_what_the_pass_does_and_changes_nothing(trained: Run, o
 def test_bytes_are_freed_also_in_shared_body_files(trained: Run, owner: User, data_dir: Path) -> None:
     compact_body_files(trained.pk, "train")
     before = sum(segment.bytes for segment in Segment.objects.filter(split="train"))
-    apply(trained.project, owner, train="every", every=4)
+    apply_values(trained.project, owner, train="every", every=4)
     segments = Segment.objects.filter(split="train")
     assert sum(segment.bytes for segment in segments) < before / 2
     assert sum(segment.rows for segment in segments) == 3 * 32
@@ -248,7 +248,7 @@ def test_bytes_are_freed_also_in_shared_body_files(trained: Run, owner: User, da
 
 
 def test_dropped_steps_are_not_indexed_again(trained: Run, owner: User) -> None:
-    apply(trained.project, owner, train="sample", groups=2)
+    apply_values(trained.project, owner, train="sample", groups=2)
     before = {row.pk: row.ordinal for row in Sample.objects.all()}
     assert reindex_run(trained) == 3, "the last step and the evaluations"
     Dump.objects.update(state=Dump.State.RECEIVED)
@@ -261,13 +261,13 @@ def test_dropped_steps_are_not_indexed_again(trained: Run, owner: User) -> None:
 
 def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> None:
     first = write_step(run, 1)
-    second = indexed(run, lines(*(
+    second = index_file(run, lines(*(
         generation(f"question {group}", f"answer {number} of {group} in 1", float(group), 1, acc=True)
         for group in range(GROUPS) for number in range(PER_GROUP)
     )), 1, source="plugin")  # fmt: skip
     write_step(run, 2)
     age_steps(run)
-    apply(run.project, owner, train="sample", groups=2, extremes=0)
+    apply_values(run.project, owner, train="sample", groups=2, extremes=0)
     rows = list(Sample.objects.filter(step__step=1))
     assert len(rows) == 2 * PER_GROUP
     for row, body in ((row, load_bodies([row])[row.pk]) for row in rows):
@@ -276,9 +276,9 @@ def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> No
 
 
 def test_samples_that_arrive_after_all_were_dropped_are_counted_and_dropped_too(trained: Run, owner: User) -> None:
-    policy = apply(trained.project, owner, train="every", every=5)
+    policy = apply_values(trained.project, owner, train="every", every=5)
     late = [generation("late", f"answer {number} in 1", 1.0, 1) for number in range(20)]
-    indexed(trained, lines(*late), 1, source="late.jsonl")
+    index_file(trained, lines(*late), 1, source="late.jsonl")
     age_steps(trained)
     step = Step.objects.get(run=trained, step=1)
     assert (step.samples, step.dropped, counts(trained)[1], step.score_mean) == (52, 32, 20, 3.5)
@@ -292,7 +292,7 @@ def test_a_damaged_body_without_raw_bytes_stops_no_other_step(trained: Run, owne
     Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
     assert dump.segment
     body_path(dump.segment.path).write_bytes(b"damaged")
-    apply(trained.project, owner, train="sample", groups=2)
+    apply_values(trained.project, owner, train="sample", groups=2)
     assert counts(trained)[2] == 32 and counts(trained)[3] < 32
 
 
@@ -317,7 +317,7 @@ def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: Use
     other = Dump.objects.get(step=3, split="train")
     assert dump.segment and other.segment
     body_path(dump.segment.path).write_bytes(body_path(other.segment.path).read_bytes())
-    policy = apply(trained.project, owner, train="sample", groups=2)
+    policy = apply_values(trained.project, owner, train="sample", groups=2)
     assert counts(trained)[2] == 32 and counts(trained)[3] < 32
     dump.refresh_from_db()
     assert dump.raw_dropped_at is None and dump.raw_kept_at

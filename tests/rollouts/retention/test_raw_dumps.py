@@ -20,8 +20,8 @@ from rollouts.retention import apply as passes
 from rollouts.retention import apply_policy, build_report, delete_orphan_raw_files, update_policy
 from rollouts.storage import access
 from tests.rollouts.real_dumps import list_dumps
-from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
-from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.rollouts.retention.test_drop import age_steps, apply_values, check_files, write_step
+from tests.rollouts.support.push import generation, index_file, lines, push
 from tests.support import builders
 from tests.support.stored import body_path, list_stored, raw_path
 
@@ -42,7 +42,7 @@ def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path
     policy = update_policy(run.project, owner, {"raw_after_days": 7})
     report = build_report(policy)["raw"]
     assert report["dumps"] == 3 and report["bytes"] > 0 and report["kept"] == {"evaluation": 1}
-    apply(run.project, owner, raw_after_days=7)
+    apply_values(run.project, owner, raw_after_days=7)
     assert raw_files(data_dir) == 1, "that of the evaluation"
     assert Dump.objects.filter(raw_dropped_at__isnull=False, raw_dropped_bytes__gt=0).count() == 3
     check_files(run)
@@ -50,11 +50,11 @@ def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path
 
 def test_young_dumps_and_metrics_keep_their_bytes(run: Run, owner: User, data_dir: Path) -> None:
     write_step(run, 1)
-    indexed(run, b'{"step": 1, "data": {"loss": 1.0}}\n', None, source="metrics.jsonl", format="verl-metrics")
-    apply(run.project, owner, raw_after_days=7)
+    index_file(run, b'{"step": 1, "data": {"loss": 1.0}}\n', None, source="metrics.jsonl", format="verl-metrics")
+    apply_values(run.project, owner, raw_after_days=7)
     assert raw_files(data_dir) == 2
     age_steps(run)
-    policy = apply(run.project, owner, raw_after_days=6)
+    policy = apply_values(run.project, owner, raw_after_days=6)
     assert raw_files(data_dir) == 1
     assert build_report(policy)["raw"]["kept"] == {"no-samples": 1}
 
@@ -65,19 +65,19 @@ def test_a_file_that_another_run_has_too_stays(run: Run, owner: User, data_dir: 
     write_step(other, 1)
     age_steps(run)
     age_steps(other)
-    apply(run.project, owner, raw_after_days=0)
+    apply_values(run.project, owner, raw_after_days=0)
     assert raw_files(data_dir) == 1
     check_files(other)
 
 
 def test_a_file_with_several_steps_goes_with_its_last_part(run: Run, owner: User, data_dir: Path) -> None:
     rows = [generation("q", f"answer {step}", step=step) for step in (1, 1, 2, 3)]
-    indexed(run, lines(*rows), None, source="all.jsonl")
+    index_file(run, lines(*rows), None, source="all.jsonl")
     assert raw_files(data_dir) == 4 and Dump.objects.count() == 4
     age_steps(run)
     policy = update_policy(run.project, owner, {"raw_after_days": 0})
     assert build_report(policy)["raw"]["kept"] == {"several-steps": 1}
-    apply(run.project, owner, raw_after_days=0)
+    apply_values(run.project, owner, raw_after_days=0)
     assert raw_files(data_dir) == 0
 
 
@@ -122,7 +122,7 @@ def test_real_dumps_are_reproduced(run: Run) -> None:
 )
 def test_odd_values_are_reproduced(run: Run, row: dict[str, Any]) -> None:
     body = b"".join(json.dumps({**generation(), **row, "output": str(n)}).encode() + b"\n" for n in range(300))
-    assert find_body_difference(indexed(run, body, 1)) == ""
+    assert find_body_difference(index_file(run, body, 1)) == ""
 
 
 def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(access, "fetch_file", refuse)
-        apply(run.project, owner, raw_after_days=0)
+        apply_values(run.project, owner, raw_after_days=0)
     dump.refresh_from_db()
     assert (dump.raw_kept_at, dump.raw_dropped_at) == (None, None)
-    apply(run.project, owner, raw_after_days=0)
+    apply_values(run.project, owner, raw_after_days=0)
     dump.refresh_from_db()
     assert dump.raw_dropped_at
 
@@ -177,9 +177,9 @@ def test_a_body_that_was_moved_meanwhile_is_no_difference_and_a_missing_one_is(r
 @pytest.mark.parametrize("change", ["text", "missing", "more"])
 def test_a_difference_is_found(run: Run, change: str) -> None:
     rows = [generation("q", f"answer {number}") for number in range(10)]
-    dump = indexed(run, lines(*rows), 1)
+    dump = index_file(run, lines(*rows), 1)
     changed = {"text": [*rows[:9], generation("q", "another")], "missing": rows[:9], "more": [*rows, generation()]}
-    other = indexed(builders.run(run.project, "other", uid=""), lines(*changed[change]), 1)
+    other = index_file(builders.run(run.project, "other", uid=""), lines(*changed[change]), 1)
     path, source = (raw_path(run.project_id, each.sha256) for each in (dump, other))
     path.write_bytes(source.read_bytes())
     assert "index the run again" in find_body_difference(dump)

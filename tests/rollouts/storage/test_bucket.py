@@ -19,11 +19,12 @@ from dashboard.api.views import health
 from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import index_dump
 from rollouts.models import Dump, Run, StorageLocation
+from rollouts.samples import load_bodies
 from rollouts.storage import BucketError, StorageRefusedError, access, check_storage, fetch_file, has_file
 from rollouts.storage import bucket as bucket_module
 from rollouts.storage.access import delete_file
 from rollouts.storage.cache import FileCache
-from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.rollouts.support.push import generation, index_file, lines, list_samples, push
 from tests.support.patching import remove_locks
 from tests.support.stored import StoredPath, raw_path
 
@@ -81,13 +82,10 @@ def test_a_file_is_downloaded_to_a_file_system_without_locks(tmp_path: Path, mon
 
 
 def test_samples_are_read_from_the_bucket_when_the_cache_is_empty(run: Run, bucket: str, data_dir: Path) -> None:
-    from rollouts.samples import load_bodies
-    from tests.rollouts.support.push import rows
-
-    indexed(run, lines(generation("1+1?", "2")), 1)
+    index_file(run, lines(generation("1+1?", "2")), 1)
     for path in [path for path in (data_dir / "cache").rglob("*") if path.is_file()]:
         path.unlink()
-    assert [body.response for body in load_bodies(rows(run)).values()] == ["2"]
+    assert [body.response for body in load_bodies(list_samples(run)).values()] == ["2"]
 
 
 @pytest.fixture

@@ -12,30 +12,30 @@ from rollouts.pins import artifacts
 from rollouts.storage import files as storage
 
 
-def meta(step: int) -> bytes:
+def encode_meta(step: int) -> bytes:
     return json.dumps({"global_steps": step}).encode()
 
 
-def manifest_of(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+def describe_files(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     return {path: {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)} for path, body in files.items()}
 
 
 def build_manifest(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
     return artifacts.ArtifactManifest.from_request(
-        {"role": "rollout", "step": step, "files": manifest_of(files), **more}
+        {"role": "rollout", "step": step, "files": describe_files(files), **more}
     )
 
 
-def registered(
+def register_artifact(
     run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
 ) -> Artifact:
     """An artifact of a step, whose bytes are elsewhere."""
-    return artifacts.register_artifact(run, attempt, build_manifest(files or {"meta.json": meta(step)}, step, **more))[
-        0
-    ]
+    return artifacts.register_artifact(
+        run, attempt, build_manifest(files or {"meta.json": encode_meta(step)}, step, **more)
+    )[0]
 
 
-def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
+def upload_files(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
     """Its files arrive; nobody has checked them yet."""
     for body in files.values():
         plain = storage.create_incoming_path()
@@ -45,5 +45,5 @@ def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
     return artifact
 
 
-def key_of(files: dict[str, bytes]) -> str:
-    return manifest.compute_artifact_key(manifest_of(files))
+def compute_key(files: dict[str, bytes]) -> str:
+    return manifest.compute_artifact_key(describe_files(files))

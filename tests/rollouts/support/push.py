@@ -25,7 +25,7 @@ def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     return dumps.accept_dump(run, result, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
 
 
-def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
+def index_file(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     dump = push(run, body, step, **header)
     index_dump(dump.pk)
     dump.refresh_from_db()
@@ -56,6 +56,6 @@ def generation(
     return {"input": prompt, "output": response, "gts": None, "score": score, "step": step, **more}
 
 
-def rows(run: Run, **which: Any) -> list[Sample]:
+def list_samples(run: Run, **which: Any) -> list[Sample]:
     """The visible samples of the run's current steps, in the order of their dumps."""
     return list(Sample.objects.current_and_visible().filter(step__run=run, **which).order_by("dump", "ordinal"))

@@ -8,7 +8,7 @@ from typing import Any
 from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Run
 from rollouts.pins import artifact_check
-from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.artifacts import register_artifact, upload_files
 
 DATA = Path(__file__).parents[2] / "data"
 SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
@@ -26,29 +26,29 @@ COLOCATED = folder("verl_skip/colocate_rm", "3")
 TOKENIZER = DATA / "tokenizer"
 
 
-def files_of(path: Path) -> dict[str, bytes]:
+def read_files(path: Path) -> dict[str, bytes]:
     return {str(item.relative_to(path)): item.read_bytes() for item in path.rglob("*") if item.is_file()}
 
 
-def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
+def create_ready_artifact(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
     """Registered, brought and checked; what a worker should index because of it is not indexed yet."""
-    files = files_of(path)
-    artifact = brought(registered(run, step, files, **{"facts": SHAPE, **more}), files)
+    files = read_files(path)
+    artifact = upload_files(register_artifact(run, step, files, **{"facts": SHAPE, **more}), files)
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == Artifact.State.READY, artifact.message
     return artifact
 
 
-def tokenizer(run: Run) -> Artifact:
+def add_tokenizer(run: Run) -> Artifact:
     files = {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
-    artifact = brought(registered(run, 0, files, role="tokenizer"), files)
+    artifact = upload_files(register_artifact(run, 0, files, role="tokenizer"), files)
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     return artifact
 
 
-def worked(run: Run) -> list[Dump]:
+def index_waiting_dumps(run: Run) -> list[Dump]:
     """A worker indexes what waits; the run's dumps afterwards."""
     for dump in run.dumps.filter(state=Dump.State.RECEIVED).order_by("pk"):
         indexer.index_dump(dump.pk)

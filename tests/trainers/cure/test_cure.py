@@ -16,7 +16,13 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import (
+    RunCommand,
+    build_command_runner,
+    flag_samples,
+    import_folder,
+    pin_step,
+)
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 from tests.support import builders
@@ -62,13 +68,13 @@ def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path)
     run_command = build_command_runner(
         site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure"
     )
-    arrived(run_command, first.folder)
+    import_folder(run_command, first.folder)
     return run_command
 
 
 def replayed(deck: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
     """A second folder of CURE's after the first command that `pull` says, and what it says of scoring."""
-    plan(owner, (pinned(0, owner, step_kind="iteration"), 0), **more)
+    plan(owner, (pin_step(0, owner, step_kind="iteration"), 0), **more)
     capsys.readouterr()
     assert deck("pull", "--set", f"pretrained_model={NEXT[0]}", f"dataset={NEXT[1]}") == 0
     copy, train = capsys.readouterr().out.splitlines()
@@ -92,7 +98,7 @@ def test_without_flagged_answers_reward_py_normalises_what_is_left(
     first: Cure, deck: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
-    flag(owner, rows[0], rows[4])  # of the first task a program and a test
+    flag_samples(owner, rows[0], rows[4])  # of the first task a program and a test
     second = replayed(deck, owner, tmp_path / "second", capsys, exclude_flagged=True)
     assert [len(reward) for reward in second.rewards()] == [len(reward) - 1 for reward in first.rewards()]
     second.score(*NEXT)

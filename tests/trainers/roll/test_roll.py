@@ -15,7 +15,13 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import (
+    RunCommand,
+    build_command_runner,
+    flag_samples,
+    import_folder,
+    pin_step,
+)
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.support import builders
 from tests.trainers.verl.process import ROOT, python
@@ -57,7 +63,7 @@ def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> RunComman
     run_command = build_command_runner(
         site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll"
     )
-    arrived(run_command, tmp_path / "out")
+    import_folder(run_command, tmp_path / "out")
     return run_command
 
 
@@ -65,7 +71,7 @@ def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behi
     deck: RunCommand, owner: User, tmp_path: Path
 ) -> None:
     before = roll("load", tmp_path / "out", 0, 1, 7)
-    plan(owner, (pinned(1, owner), 0), (pinned(0, owner), 1), (pinned(7, owner), 2))
+    plan(owner, (pin_step(1, owner), 0), (pin_step(0, owner), 1), (pin_step(7, owner), 2))
     assert deck("pull", *SHAPE) == 0
     after = roll("load", tmp_path / "into", 0, 1, 2, 3)
     assert (after["0"], after["1"], after["2"]) == (before["1"], before["0"], before["7"])
@@ -77,8 +83,8 @@ def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(
 ) -> None:
     before = roll("load", tmp_path / "out", 1)["1"]
     rows = Sample.objects.filter(step__step=1, visible=True).order_by("ordinal")
-    flag(owner, rows[2], rows[5])
-    plan(owner, (pinned(1, owner), 0), exclude_flagged=True)
+    flag_samples(owner, rows[2], rows[5])
+    plan(owner, (pin_step(1, owner), 0), exclude_flagged=True)
     assert deck("pull", *SHAPE) == 0
     after = roll("load", tmp_path / "into", 0)["0"]
     assert after["final"] == [0 if row in (2, 5) else left for row, left in enumerate(before["final"])]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.slime.test_replay import artifacts, planned, samples, training
 from tests.trainers.slime.test_slime import slime
@@ -37,11 +37,11 @@ def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: 
     python(), slime()
     with Product() as product:
         source = training(product, tmp_path / "source", "source", "first", SEND="yes")
-        until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
+        wait_until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
         planned(product, "again", run_of(product, "source"), {1: 1})
 
         def kill() -> None:
-            until(lambda: (tmp_path / "found" / "asked").exists(), 200)
+            wait_until(lambda: (tmp_path / "found" / "asked").exists(), 200)
             product.down()
             (tmp_path / "found" / "done").touch()
 

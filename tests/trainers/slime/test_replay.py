@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.slime.test_slime import slime
 from tests.trainers.verl.process import Training, python, train
@@ -42,7 +42,7 @@ def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     result = training(product, tmp_path_factory.mktemp("source"), "source", "first", SEND="yes")
-    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
+    wait_until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
     return result
 
 
@@ -72,7 +72,7 @@ def test_a_pinned_rollout_is_replayed_and_the_others_generated_with_the_prompts_
         values = [(item["prompt"], item["index"]) for item in samples(result, rollout)]
         assert values == [(item["prompt"], item["index"]) for item in samples(source, rollout)]
         assert {item["extra"]["word"] for item in samples(result, rollout)} == {"second"}
-    until(lambda: events(product, "again"))
+    wait_until(lambda: events(product, "again"))
     assert events(product, "again") == [(1, "hit", 4)]
 
 
@@ -90,7 +90,7 @@ def test_flagged_samples_of_a_replayed_rollout_keep_their_place_and_train_nothin
     result = training(product, tmp_path / "by itself", "clean", "third", plan="clean")
     assert samples(result, 2) == samples(result, 0) == marked
     assert samples(result, 1) == samples(source, 1)
-    until(lambda: len(events(product, "clean")) == 3)
+    wait_until(lambda: len(events(product, "clean")) == 3)
     assert events(product, "clean") == [(0, "hit", 4), (1, "hit", 4), (2, "hit", 4)]
     assert reason(product, "clean", 2) == "1 flagged samples have no weight (remove_sample)"
 
@@ -109,7 +109,7 @@ def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(
     planned(product, "shape", run_of(product, "source"), {1: 1})
     result = training(product, tmp_path, "shape", "fourth", plan="shape", ANSWERS="3")
     assert [item["extra"]["word"] for item in samples(result, 1)] == ["fourth"] * 6
-    until(lambda: events(product, "shape"))
+    wait_until(lambda: events(product, "shape"))
     assert events(product, "shape") == [(1, "refused", None)]
     assert "samples_per_prompt: 2 pinned, 3 requested" in reason(product, "shape", 1)
 
@@ -129,5 +129,5 @@ def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates(product: Product, so
             path.unlink()
     result = training(product, tmp_path, "lost", "sixth", plan="lost")
     assert {item["extra"]["word"] for item in samples(result, 1)} == {"sixth"}
-    until(lambda: events(product, "lost"))
+    wait_until(lambda: events(product, "lost"))
     assert events(product, "lost") == [(1, "miss", None)]

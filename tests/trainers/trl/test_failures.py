@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.plans import Planning
 from tests.trainers.verl.process import Training, train
 
@@ -34,7 +34,7 @@ def planned() -> Planning:
 
 def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) -> None:
     deck = planned()
-    killer = threading.Thread(target=lambda: (until(lambda: deck.dumps, 200), deck.down()), daemon=True)
+    killer = threading.Thread(target=lambda: (wait_until(lambda: deck.dumps, 200), deck.down()), daemon=True)
     killer.start()
     result = train(SCRIPT, "grpo", "keep", "replay", "guided", folder=tmp_path, deck=deck)
     killer.join(60)

@@ -15,7 +15,7 @@ from rollouts.metrics import load_curves
 from rollouts.models import Dump, Project, Run, Sample
 from rollouts.samples import load_body
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.guiding import Guiding, build_rules
 from tests.support import builders
 from tests.trainers.verl.process import Training, train
@@ -57,7 +57,7 @@ def train_guided(site: Site, owner: User, folder: Path, baseline: str) -> Traini
     }
     with ThreadPoolExecutor() as pool:
         training = pool.submit(train, SCRIPT, "grpo", "guided", "again", "waits", folder=folder, **environ)
-        samples = until(lambda: training.done() or find_step(1), 200)
+        samples = wait_until(lambda: training.done() or find_step(1), 200)
         if training.done():
             training.result()
         builders.flag(samples[1].pk, owner, reason="hack")
@@ -116,7 +116,7 @@ def check_recorded(hacked: list[int], skipped: list[list[int]]) -> None:
     tokens = len(hacked) + sum(map(len, skipped))
     assert [points[name][3] for name in names] == [1, 5, tokens, 4]
     assert [points[name].get(4) for name in names] == [1, 0, 0, 0] and 1 not in points["guidance/version"]
-    samples = until(lambda: find_step(3), 30)
+    samples = wait_until(lambda: find_step(3), 30)
     marks = [load_body(sample).extras.get("guidance", "") for sample in samples]
     assert marks == ["", "again, tell", "", "", *["skip"] * 4]
     assert all(sample.advantage == 0 for sample, mark in zip(samples, marks, strict=True) if mark)

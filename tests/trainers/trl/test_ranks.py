@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.trl.test_replay import OUTCOME, SCRIPT, artifacts
 from tests.trainers.verl.process import Training, python, train
@@ -36,7 +36,7 @@ def training(product: Product, folder: Path, name: str, *words: str, **environ: 
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     result = training(product, tmp_path_factory.mktemp("source"), "source", "keep", ROLLOUTDECK_TOKENS="all")
-    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
+    wait_until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
     return result
 
 
@@ -72,7 +72,7 @@ def test_two_processes_are_one_launch_of_one_run_whose_rows_keep_their_places(
     assert [run["name"] for run in result if run["name"].startswith("source")] == ["source"]
     run = product.get(f"runs/{run_of(product, 'source')}/")
     assert len(run["attempts"]) == 1
-    until(lambda: len(rows(product, "source", "train", 3)) == 16, 60)
+    wait_until(lambda: len(rows(product, "source", "train", 3)) == 16, 60)
     for step in (1, 2, 3):
         there = sorted(rows(product, "source", "train", step), key=lambda row: (int(row["group"]), row["index"]))
         assert [row["index"] for row in there] == [0, 1, 2, 3] * 4
@@ -101,7 +101,7 @@ def test_a_step_of_two_processes_is_replayed_to_the_same_advantages_and_losses(
 def test_hits_are_told_once_and_a_refusal_of_one_process_is_one_of_all(
     product: Product, source: Training, replayed: Training
 ) -> None:
-    until(lambda: len(events(product, "again")) == 3, 60)
+    wait_until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 16), (2, "hit", 16), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
     pairs = zip(generation(replayed, 3), generation(source, 3), strict=True)
@@ -118,5 +118,5 @@ def test_one_process_with_the_batch_of_two_replays_what_two_kept(
     (step_info,) = (item for item in result.json("seen.json") if (item["split"], item["step"]) == ("train", 1))
     assert step_info["ids"] == [ids for held in generation(source, 1) for ids in held["ids"]]
     assert step_info["advantages"] == [value for held in generation(source, 1) for value in held["advantages"]]
-    until(lambda: events(product, "wide"), 60)
+    wait_until(lambda: events(product, "wide"), 60)
     assert events(product, "wide") == [(1, "hit", 16)]

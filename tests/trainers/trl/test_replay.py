@@ -10,7 +10,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import PULL_MANIFEST
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
 from tests.trainers.verl.test_replay import call_api, events, planned, reason, run_of
@@ -44,7 +44,7 @@ def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     result = training(product, tmp_path_factory.mktemp("source"), "source", "keep")
-    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
+    wait_until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
     return result
 
 
@@ -83,7 +83,7 @@ def test_other_steps_and_evals_are_generated(source: Training, replayed: Trainin
 
 
 def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, replayed: Training) -> None:
-    until(lambda: len(events(product, "again")) == 3, 60)
+    wait_until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 8), (2, "hit", 8), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
 
@@ -135,7 +135,7 @@ def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_t
     why = "the plan leaves out what is flagged, and a step of TRL is replayed whole or not at all"
     assert result.done.returncode != 0
     assert f"clean@1 says to stop where a pin can't be replayed. Step 1: {why}" in result.done.stderr
-    until(lambda: events(product, "clean"), 60)
+    wait_until(lambda: events(product, "clean"), 60)
     assert events(product, "clean") == [(1, "refused", None)]
     assert reason(product, "clean", 1) == why
 
@@ -161,7 +161,7 @@ def test_selected_rows_are_replayed_without_a_token_in_the_loss(
     assert {index for index, (mask, ids) in enumerate(rows) if not any(mask[: len(ids)])} == expected
     assert {**found, "mask": 0, "generated": 0} == {**pinned, "mask": 0, "generated": 0}
     assert outcome(result, 2)[2:4] == outcome(source, 2)[2:4] and outcome(result, 2)[0] != outcome(source, 2)[0]
-    until(lambda: events(product, f"{action}ed"), 60)
+    wait_until(lambda: events(product, f"{action}ed"), 60)
     (event,) = product.get(f"runs/{run_of(product, f'{action}ed')}/replays/")["results"]
     assert (event["outcome"], event["selected_action"], event["selected"]) == ("hit", action, 1)
     assert event["guidance_version"] == version
@@ -179,7 +179,7 @@ def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(
         for path in product.data.rglob(f"*{file['sha256']}*"):
             path.unlink()
     result = training(product, tmp_path, "lost", "replay", plan="lost")
-    until(lambda: events(product, "lost"), 60)
+    wait_until(lambda: events(product, "lost"), 60)
     assert events(product, "lost") == [(3, "miss", None)]
     assert result.json("result.json") == source.json("result.json")
 
@@ -189,13 +189,13 @@ def test_a_rollout_func_of_ones_own_is_kept_with_its_masks_and_fields_and_replay
 ) -> None:
     (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
     source = training(product, tmp_path / "source", "turns", "keep", "turns")
-    until(lambda: [item["state"] for item in artifacts(product, "turns")] == ["ready"] * 3, 60)
+    wait_until(lambda: [item["state"] for item in artifacts(product, "turns")] == ["ready"] * 3, 60)
     planned(product, "turns", run_of(product, "turns"), {2: 1, 1: 1})
     replayed = training(product, tmp_path / "again", "turns-again", "replay", "turns", "other", plan="turns")
     assert {0, 1} == {item for row in generation(source, 1)["mask"] for item in row}
     assert repr(generation(replayed, 1)) == repr(generation(source, 1))
     assert outcome(replayed, 1) == outcome(source, 1)
-    until(lambda: len(events(product, "turns-again")) == 2, 60)
+    wait_until(lambda: len(events(product, "turns-again")) == 2, 60)
     assert events(product, "turns-again") == [(1, "hit", 8), (2, "refused", None)]
     assert {0, 1} == {item for row in generation(replayed, 2)["mask"] for item in row}  # by the same function
 
@@ -205,12 +205,12 @@ def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_c
 ) -> None:
     (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
     source = training(product, tmp_path / "source", "tools", "keep", "tools")
-    until(lambda: [item["state"] for item in artifacts(product, "tools")] == ["ready"] * 3, 60)
+    wait_until(lambda: [item["state"] for item in artifacts(product, "tools")] == ["ready"] * 3, 60)
     (shown,) = product.get(f"samples/?run={run_of(product, 'tools')}&split=train&step=1")["results"][:1]
     assert product.get(f"samples/{shown['id']}/")["tools"][0]["function"]["name"] == "roll"
     planned(product, "tools", run_of(product, "tools"), {1: 1, 2: 2})
     replayed = training(product, tmp_path / "again", "tools-again", "replay", "tools", "other", plan="tools")
-    until(lambda: len(events(product, "tools-again")) == 2, 60)
+    wait_until(lambda: len(events(product, "tools-again")) == 2, 60)
     assert events(product, "tools-again") == [(1, "hit", 8), (2, "hit", 8)]
     for step in (1, 2):
         assert outcome(source, step, TOOLS)[0] > 0
@@ -227,7 +227,7 @@ def test_a_run_that_crashed_among_its_replayed_steps_goes_on_with_them_by_the_re
     planned(product, "long", run_of(product, "source"), {1: 1, 2: 2})
     words = ("replay", "other", "saves")
     training(product, tmp_path, "long", *words, plan="long", CRASH="2", may_fail="yes", ROLLOUTDECK_ATTEMPT="first")
-    until(lambda: events(product, "long") == [(1, "hit", 8), (2, "hit", 8)], 60)
+    wait_until(lambda: events(product, "long") == [(1, "hit", 8), (2, "hit", 8)], 60)
     body = {"plan": "long", "action": "cache", "entries": []}
     call_api(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
     result = training(product, tmp_path, "long", *words, "resumed", plan="long", ROLLOUTDECK_ATTEMPT="second")
@@ -235,4 +235,4 @@ def test_a_run_that_crashed_among_its_replayed_steps_goes_on_with_them_by_the_re
     assert repr(generation(result, 2)) == repr(generation(source, 2))
     assert outcome(result, 2) == outcome(source, 2)
     assert generation(result, 3)["ids"] != generation(source, 3)["ids"]
-    until(lambda: [item for item in events(product, "long") if item[0] == 2] == [(2, "hit", 8)] * 2, 60)
+    wait_until(lambda: [item for item in events(product, "long") if item[0] == 2] == [(2, "hit", 8)] * 2, 60)

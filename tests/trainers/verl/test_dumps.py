@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS_DROPPED_COLUMNS, MOVED_DROPPED_COLUMNS, drop_columns
-from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, name_of
-from tests.rolloutdeck.safe_pickle.summary import summary
+from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, get_name
+from tests.rolloutdeck.safe_pickle.summary import summarize_dump
 from tests.trainers.interpreter import run_script
 
 pytestmark = pytest.mark.trainers
@@ -24,7 +24,9 @@ def run(script: str, *words: object) -> str:
 
 def test_every_field_and_column_of_a_dump_is_what_verl_loads() -> None:
     loaded = json.loads(run("load_with_verl.py", *ALL))
-    assert {name_of(path): summary(path) for path in ALL} == {name_of(Path(path)): loaded[path] for path in loaded}
+    assert {get_name(path): summarize_dump(path) for path in ALL} == {
+        get_name(Path(path)): loaded[path] for path in loaded
+    }
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts, find_row_groups
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.interpreter import run_script
 from tests.trainers.verl.inside.constants import WORDS
@@ -80,7 +80,7 @@ def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
     assert trained_tokens(result, 2) == sorted(
         left * 2
     )  # verl goes around the prompts that it has until its batch is full
-    until(lambda: events(product, "v1-unflagged"))
+    wait_until(lambda: events(product, "v1-unflagged"))
     assert events(product, "v1-unflagged") == [(2, "hit", 2)]
     why = reason(product, "v1-unflagged", 2)
     assert "without 1 of its 2 prompts (2 of 4 rows): these prompts have 1 flagged" in why
@@ -100,7 +100,7 @@ def test_v0_generates_where_what_is_left_is_not_as_many_rows_as_it_trains_on(
     planned(product, "shorter", run, {1: 1}, exclude_flagged=True)
     result = training(product, "v0.py", "v0-shorter", tmp_path, "other", ROLLOUTDECK_PLAN="shorter")
     assert answers(result, 1) != answers(source, 1)
-    until(lambda: events(product, "v0-shorter"))
+    wait_until(lambda: events(product, "v0-shorter"))
     assert events(product, "v0-shorter") == [(1, "refused", None)]
     assert "rows: 2 pinned, 4 requested" in reason(product, "v0-shorter", 1)
     assert "V0 needs exactly as many rows as its batch has" in reason(product, "v0-shorter", 1)
@@ -116,7 +116,7 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
     upload_steps(product, "fed", first / "dumps")
     training(product, "fully_async.py", "fed", first, "trainer", "", *dumps, **environ)
     run = run_of(product, "fed")
-    until(lambda: product.get(f"samples/?run={run}&split=train&step=1")["results"])
+    wait_until(lambda: product.get(f"samples/?run={run}&split=train&step=1")["results"])
     flag(product, run, "wrong 4")  # of the prompt that was fed as number 2; 3 has none
     pin = call_api(product, "POST", "pins/", {"run": run, "step": 1, "note": ""})
     assert (pin["available"], pin["prompts"]) == (2, 4)
@@ -127,7 +127,7 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
     training(product, "fully_async.py", "fed-again", second, "rollouter", "plus", **environ)
     result = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **environ)
     assert result.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
-    until(lambda: len(events(product, "fed-again")) == 2)
+    wait_until(lambda: len(events(product, "fed-again")) == 2)
     assert events(product, "fed-again") == [(2, "refused", None), (3, "hit", 2)]
 
 
@@ -162,7 +162,7 @@ def test_a_masked_sample_has_no_advantage_and_all_others_have_theirs(
         plan = f"{trainer}-{action}"
         planned(product, plan, run, {target: 1}, on_selected=action, selected_by="rules")
         found[action] = training(product, script, plan, tmp_path / action, "other", ROLLOUTDECK_PLAN=plan)
-        until(lambda plan=plan: events(product, plan))
+        wait_until(lambda plan=plan: events(product, plan))
         assert [outcome for _, outcome, _ in events(product, plan)] == ["hit"]
     kept, masked = (advantages(found[action], target) for action in ("keep", "mask"))
     changed = {ids for ids in kept if kept[ids] != masked[ids]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.trainers.verl.process import Training, train
 
 pytestmark = pytest.mark.trainers
@@ -62,7 +62,7 @@ def test_a_server_that_is_killed_in_the_middle_and_a_disk_that_is_full(
 ) -> None:
     kind, expected = alone
     deck = Receiver()
-    killer = threading.Thread(target=lambda: (until(lambda: deck.posts, 200), deck.down()), daemon=True)
+    killer = threading.Thread(target=lambda: (wait_until(lambda: deck.posts, 200), deck.down()), daemon=True)
     (tmp_path / "killed").mkdir(), (tmp_path / "full").mkdir()
     killer.start()
     result, _ = trained(kind, tmp_path / "killed", deck=deck)

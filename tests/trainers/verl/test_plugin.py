@@ -11,7 +11,7 @@ import pytest
 from rollouts.metrics import series
 from rollouts.models import Project, Sample
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed
+from tests.rollouts.support.push import index_file
 from tests.support import builders
 from tests.trainers.verl.process import Training, installed, train
 
@@ -226,7 +226,7 @@ def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
     rendered = []
     for _ in range(2):
         for _, query, body in fully_async.deck.dumps:
-            indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
+            index_file(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
         result = (
             Sample.objects.current_and_visible()
             .filter(step__run=run)
@@ -280,7 +280,7 @@ def test_a_trained_step_of_fully_async_says_how_many_were_generated_and_has_thei
     ])  # fmt: skip
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
     for _, query, body in fully_async.deck.dumps:
-        indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
+        index_file(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
     step = run.steps.get(split="train")
     assert (step.samples, step.generated, step.facets.get("tokens")) == (8, 8, 8)
 

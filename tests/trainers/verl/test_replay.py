@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
 
@@ -52,7 +52,7 @@ def upload_steps(product: Product, name: str, folder: Path) -> None:
     words = ["import", str(folder), "--project", "default", "--run", name, "--artifacts", "now"]
     assert product.command(*words).wait(60) == 0
     run = run_of(product, name)
-    until(lambda: {item["state"] for item in product.get(f"runs/{run}/artifacts/")["results"]} == {"ready"})
+    wait_until(lambda: {item["state"] for item in product.get(f"runs/{run}/artifacts/")["results"]} == {"ready"})
 
 
 def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_pinned_step_of_v0_is_replayed_and_told(product: Product, source: Trai
     result = training(product, "v0.py", "v0-hit", tmp_path, "other", ROLLOUTDECK_PLAN="both")
     assert answers(result, 1) == answers(source, 1)
     assert answers(result, 2) != answers(source, 2)
-    until(lambda: events(product, "v0-hit"))
+    wait_until(lambda: events(product, "v0-hit"))
     assert events(product, "v0-hit") == [(1, "hit", 4)]
 
 
@@ -113,7 +113,7 @@ def test_a_batch_that_is_unfit_for_a_step_is_refused_and_the_step_generated(
     planned(product, name, run_of(product, "source"), {2: step})
     result = training(product, "v0.py", name, tmp_path, "other", ROLLOUTDECK_PLAN=name)
     assert [text for text, _ in answers(result, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
-    until(lambda: events(product, name))
+    wait_until(lambda: events(product, name))
     assert events(product, name) == [(2, "refused", None)]
     assert reason(product, name, 2).startswith(why)
 
@@ -125,7 +125,7 @@ def test_a_run_of_another_shape_generates_and_says_which_fact_differs(
     words = ("other", "data.max_response_length=7")
     result = training(product, "v0.py", "v0-shape", tmp_path, *words, ROLLOUTDECK_PLAN="shape")
     assert answers(result, 1) != answers(source, 1)
-    until(lambda: events(product, "v0-shape"))
+    wait_until(lambda: events(product, "v0-shape"))
     assert events(product, "v0-shape") == [(1, "refused", None)]
     assert "max_response_length: 6 pinned, 7 requested" in reason(product, "v0-shape", 1)
 
@@ -135,7 +135,7 @@ def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, so
     result = training(product, "v0.py", "v0-stop", tmp_path, "other", ROLLOUTDECK_PLAN="stop", may_fail="yes")
     assert result.done.returncode != 0
     assert "The replay plan stop@1 says to stop where a pin can't be replayed. Step 2:" in result.done.stderr
-    until(lambda: product.get(f"runs/{run_of(product, 'v0-stop')}/")["status"] == "failed")
+    wait_until(lambda: product.get(f"runs/{run_of(product, 'v0-stop')}/")["status"] == "failed")
 
 
 def test_a_server_that_is_gone_costs_the_replay_and_not_the_run(
@@ -175,7 +175,7 @@ def test_a_pinned_step_of_v1_is_replayed_at_another_step(product: Product, queue
     result = training(product, "v1.py", "v1-hit", tmp_path, "other", ROLLOUTDECK_PLAN="queue")
     assert trained_tokens(result, 2) == trained_tokens(queued, 1)
     assert trained_tokens(result, 1) != trained_tokens(queued, 1)
-    until(lambda: events(product, "v1-hit"))
+    wait_until(lambda: events(product, "v1-hit"))
     assert events(product, "v1-hit") == [(2, "hit", 4)]
     truths = {row["gts"] for row in result.wrote("rollout/2.jsonl") if not row["uid"].startswith("pad")}
     assert truths == {"1", "2"}
@@ -185,7 +185,7 @@ def test_repeat_goes_round_the_targets_of_v1(product: Product, queued: Training,
     planned(product, "round", run_of(product, "queued"), {1: 2, 2: 1}, action="repeat")
     result = training(product, "v1.py", "v1-round", tmp_path, "other", ROLLOUTDECK_PLAN="round", STEPS="3")
     assert [trained_tokens(result, step) for step in (1, 2, 3)] == [trained_tokens(queued, step) for step in (2, 1, 2)]
-    until(lambda: len(events(product, "v1-round")) == 3)
+    wait_until(lambda: len(events(product, "v1-round")) == 3)
     assert events(product, "v1-round") == [(step, "hit", 4) for step in (1, 2, 3)]
 
 
@@ -203,7 +203,7 @@ def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_f
     training(product, "fully_async.py", "async-hit", second, "rollouter", "plus", **values)
     result = training(product, "fully_async.py", "async-hit", second, "trainer", "plus", **values)
     assert result.json("said-1.json") == ["sum is 3", "wrong 4", "sum is 4 plus", "wrong 5"]
-    until(lambda: events(product, "async-hit"))
+    wait_until(lambda: events(product, "async-hit"))
     assert events(product, "async-hit") == [(2, "hit", 2)]
 
 
@@ -211,7 +211,7 @@ def test_a_plan_that_says_stop_ends_the_rollouter_of_fully_async_as_failed(produ
     dumps = [word.replace("rollout.", "async_rollout.").replace("[1,2]", "[1,2,3]") for word in DUMPS]
     first = training(product, "fully_async.py", "fed-source", tmp_path / "first", "fit", "", *dumps)
     assert first.json("put.json") == ["sample", "sample", "sample", "end"]
-    until(lambda: len(product.get(f"runs/{run_of(product, 'fed-source')}/artifacts/")["results"]) == 4)
+    wait_until(lambda: len(product.get(f"runs/{run_of(product, 'fed-source')}/artifacts/")["results"]) == 4)
     registered = product.get(f"runs/{run_of(product, 'fed-source')}/artifacts/")["results"]
     assert [item["role"] for item in registered].count("tokenizer") == 1
     upload_steps(product, "fed-source", tmp_path / "first/dumps")
@@ -225,4 +225,4 @@ def test_a_plan_that_says_stop_ends_the_rollouter_of_fully_async_as_failed(produ
     message = "ReplayStoppedError: The replay plan fed-stop@1 says to stop where a pin can't be replayed. Step 2:"
     assert message in result.done.stderr.splitlines()[-1]
     assert result.json("put.json") == ["sample"]  # else the trainer would end as if all prompts were answered
-    until(lambda: product.get(f"runs/{run_of(product, 'fed-stop')}/")["status"] == "failed")
+    wait_until(lambda: product.get(f"runs/{run_of(product, 'fed-stop')}/")["status"] == "failed")

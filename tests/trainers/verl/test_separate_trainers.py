@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python
 from tests.trainers.verl.test_async import UPDATES, trained
@@ -39,5 +39,5 @@ def test_steps_of_several_updates_are_replayed_whole_and_go_round(tmp_path: Path
         assert [trained_tokens(result, step) for step in (1, 2, 3)] == [
             trained_tokens(source, step) for step in (2, 1, 2)
         ]
-        until(lambda: len(events(product, "again")) == 3)
+        wait_until(lambda: len(events(product, "again")) == 3)
         assert events(product, "again") == [(step, "hit", 4) for step in (1, 2, 3)]

@@ -11,7 +11,7 @@ from django.utils.safestring import mark_safe
 
 from dashboard.pages.common import render_code_spans
 from rollouts.models import Run
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 
 
 def test_the_text_between_backticks_is_code_and_stays_text() -> None:
@@ -27,7 +27,7 @@ def find_raw_backticks(page: str) -> list[str]:
 
 
 def test_no_message_of_a_page_shows_raw_backticks(run: Run, client: Client, owner: User) -> None:
-    indexed(run, lines(generation(score=1.0), generation(response="5", score=0.0)), 1)
+    index_file(run, lines(generation(score=1.0), generation(response="5", score=0.0)), 1)
     run.project.correct = "score>0.5"
     run.project.save()
     client.force_login(owner)

@@ -10,7 +10,7 @@ from django.test import Client
 from dashboard.pages.common import panels
 from rollouts.models import Project, Run
 from tests.dashboard.pages.test_pages import build_two_steps, generations
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 LIVE_PANEL = re.compile(r'<\w+(?=[^>]*\bdata-live\b)(?![^>]*\b(?:data-url|data-alone)\b)[^>]*\bid="([\w-]+)"')
 PAGES = ("", "steps/latest/", "steps/all/", "timeline/", "groups/2/1/", "context/")
@@ -41,7 +41,7 @@ def test_panels_that_are_the_same_are_not_sent_again(reader: Client, run: Run) -
     assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 304
     others = headers | {"X-Panels": "alive strip notices"}
     assert reader.get(f"/runs/{run.uid}/", headers=others | stored).status_code == 200
-    indexed(run, lines(*generations(3)), 3)
+    index_file(run, lines(*generations(3)), 3)
     assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 200
 
 

@@ -17,7 +17,7 @@ from dashboard.pages.common import panels
 from dashboard.pages.sample import related, repetition
 from rollouts.models import Run, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 
 LINES = "".join(f"{at}. so the number é{at} & <b>more</b>\n" for at in range(9000))
 LOOP = "Wait, let me check again.\n" * 40
@@ -25,7 +25,7 @@ LOOP = "Wait, let me check again.\n" * 40
 
 @pytest.fixture
 def sample(site: Site, run: Run) -> Sample:
-    indexed(run, lines(generation("What is it?", LINES + LOOP + LINES, 1.0)), format="verl-jsonl")
+    index_file(run, lines(generation("What is it?", LINES + LOOP + LINES, 1.0)), format="verl-jsonl")
     return Sample.objects.get(step__run=run)
 
 
@@ -115,7 +115,7 @@ def test_a_long_text_is_whole_and_in_the_readers_language(
 
 
 def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(generation("What is it?", LOOP, 1.0)), format="verl-jsonl")
+    index_file(run, lines(generation("What is it?", LOOP, 1.0)), format="verl-jsonl")
     short = Sample.objects.get(step__run=run)
     client.force_login(mate)
     with open_response(site, client, f"/samples/{short.pk}/") as answer:

@@ -17,9 +17,9 @@ from dashboard.pages.compare import table
 from rollouts.compare.compare import ComparedMean
 from rollouts.models import Membership, Project, Run
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 HOSTILE = '<script>alert(1)</script>\u202e"@,&'
 
@@ -38,7 +38,7 @@ def evaluated(run: Run, step: int, *, right: Any, prompts: int = 12, split: str 
         | ({"data_source": source or ("odd" if n % 2 else "even")})
         for n in range(prompts)
     ]
-    indexed(run, lines(*rows), step, split=split)
+    index_file(run, lines(*rows), step, split=split)
     run.refresh_from_db()
 
 
@@ -53,7 +53,7 @@ def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, 
     rendered = page(client, f"of={run.uid}@1,{run.uid}@latest")
     assert '<th class="c-right">solved by</th>' in rendered
     for chip in ("All paired<b>12", "Both correct<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
-        assert chip in squeeze(rendered)
+        assert chip in collapse_spaces(rendered)
     assert "@latest = 2" in rendered and "Same run, no config differences" in rendered
     assert "pass@1" in rendered and "pass@k" not in rendered and "maj@n" not in rendered
     only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
@@ -80,7 +80,7 @@ def test_steps_that_were_not_evaluated_are_compared_as_trained(run: Run, client:
     evaluated(run, 3, right=bool, split="train")
     evaluated(run, 4, right=bool, split="train")
     client.force_login(mate)
-    assert "All paired<b>12" in squeeze(page(client, f"of={run.uid}@3,{run.uid}@4"))
+    assert "All paired<b>12" in collapse_spaces(page(client, f"of={run.uid}@3,{run.uid}@4"))
     assert "has no eval step 3" in html.unescape(page(client, f"of={run.uid}@3,{run.uid}@4&split=eval"))
     assert "has no eval step 3" in html.unescape(page(client, f"of={run.uid}@3,{run.uid}@2"))
 
@@ -91,7 +91,7 @@ def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, m
     rendered = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
     assert "3 prompts of B</a> are not paired" in rendered and rendered.count("not in this step") == 3
     evaluated(run, 4, right=lambda n: True, prompts=1, split="train")
-    indexed(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
+    index_file(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
     assert "These steps have no prompts in common" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
 
 
@@ -165,7 +165,7 @@ def test_hostile_names_and_texts_show_as_text(project: Project, client: Client, 
     other = builders.run(project, "tame", uid="tame")
     for item in (run, other):
         row = {"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE, "data_source": HOSTILE}
-        indexed(item, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
+        index_file(item, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
     client.force_login(mate)
     rendered = page(client, "of=evil@1,tame@1") + page(client, "")
     assert "<script>alert" not in rendered and "&lt;script&gt;" in rendered
@@ -238,7 +238,7 @@ def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wron
 ) -> None:
     client.force_login(mate)
     assert "<th>score</th>" not in page(client, f"of={run.uid}@1,{run.uid}@2")
-    indexed(run, lines(*({"prompt": f"q{n}", "response": "", "score": 0.25 * n} for n in range(4))), 3, split="eval")
+    index_file(run, lines(*({"prompt": f"q{n}", "response": "", "score": 0.25 * n} for n in range(4))), 3, split="eval")
     assert "<th>score</th>" in page(client, f"of={run.uid}@1,{run.uid}@3&as=paired")
 
 
@@ -284,7 +284,7 @@ def test_each_response_of_a_prompt_can_be_read(project: Project, client: Client,
         rows = [
             {"prompt": "q", "response": f"step {step} says {n}", "score": n, "index": n} for n in range(3 - step % 2)
         ]
-        indexed(run, lines(*rows), step, split="eval")
+        index_file(run, lines(*rows), step, split="eval")
     client.force_login(mate)
     second = opened(client, run, f"of={run.uid}@1,{run.uid}@2", nth=2)
     assert "step 1 says 1" in second and "step 2 says 1" in second and "response 2 of 3" in second
@@ -314,7 +314,7 @@ def test_odd_states_of_the_open_prompt_are_read_as_none(run: Run, client: Client
 def test_opened_texts_are_text_whatever_they_hold(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project, "hostile", config={"note": HOSTILE})
     for step in (1, 2):
-        indexed(run, lines({"prompt": HOSTILE, "response": HOSTILE * step, "score": step}), step, split="eval")
+        index_file(run, lines({"prompt": HOSTILE, "response": HOSTILE * step, "score": step}), step, split="eval")
     client.force_login(mate)
     assert "<script>alert" not in opened(client, run, f"of={run.uid}@1,{run.uid}@2", diff=1)
 

@@ -15,9 +15,9 @@ from rollouts.compare import compare as compare_module
 from rollouts.models import Project, Run
 from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 HOSTILE = '<script>alert(1)</script>\u202e"@,&'
 
@@ -34,7 +34,7 @@ def run(project: Project) -> Run:
             for source, (count, mean) in sources.items()
             for n in range(count)
         ]
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     run.refresh_from_db()
     return run
 
@@ -48,7 +48,7 @@ def page(client: Client, run: Run, more: str = "", steps: str = "1,2") -> str:
 
 def test_steps_with_other_prompts_open_on_all_samples_with_the_same_mix(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    text = html.unescape(squeeze(page(client, run)))
+    text = html.unescape(collapse_spaces(page(client, run)))
     assert "Different prompts." in text and "1 of 83 prompts is on all sides" in text
     assert "B has fewer easy samples (24 instead of 71 %)." in text
     assert "The score of B differs by −0.095" in text and "with the mix of sources of A by +0.19" in text
@@ -56,9 +56,9 @@ def test_steps_with_other_prompts_open_on_all_samples_with_the_same_mix(run: Run
     assert "with fewer than 10 prompts on a side" in text
     for name in ("mean score", "mean length (chars)", "part: acc", "other sources"):
         assert name in text, name
-    whole = html.unescape(squeeze(page(client, run, "&as=all")))
+    whole = html.unescape(collapse_spaces(page(client, run, "&as=all")))
     assert "Difference, all samples" in whole and "all sides weighted" not in whole
-    paired = html.unescape(squeeze(page(client, run, "&as=paired")))
+    paired = html.unescape(collapse_spaces(page(client, run, "&as=paired")))
     assert "Difference, " not in paired and "Statistics by data source" in paired
 
 
@@ -69,7 +69,7 @@ def test_a_thinned_step_is_not_called_a_random_selection(
     step = run.steps.get(step=2)
     step.rows.filter(prompt_key__gt=step.rows.order_by("prompt_key")[20].prompt_key).delete()
     run.steps.filter(step=2).update(dropped=step.samples - 21)
-    text = html.unescape(squeeze(page(client, run)))
+    text = html.unescape(collapse_spaces(page(client, run)))
     assert "B: the retention policy kept 21 of 42 samples, which is no random selection." in text
     assert "samples are counted, those of randomly chosen prompts" not in text
 
@@ -82,8 +82,8 @@ def test_an_equal_mix_of_sources_is_not_called_different(run: Run, client: Clien
             for source, samples in (("easy", count), ("hard", 200))
             for n in range(samples)
         ]
-        indexed(run, lines(*rows), step)
-    assert "Different prompts." in (text := squeeze(page(client, run, steps="6,7")))
+        index_file(run, lines(*rows), step)
+    assert "Different prompts." in (text := collapse_spaces(page(client, run, steps="6,7")))
     assert "instead of 50 %" not in text and "with the mix of sources" not in text
 
 
@@ -91,8 +91,8 @@ def test_thirty_pairs_or_only_pairs_open_on_the_pairs(run: Run, client: Client, 
     client.force_login(mate)
     for step in (3, 4):
         rows = [{"prompt": f"p{n if n < 30 else (step, n)}", "response": "x", "score": 1.0} for n in range(34)]
-        indexed(run, lines(*rows), step)
-    indexed(run, lines(*({"prompt": f"p{n if n < 29 else -n}", "response": "x", "score": 0} for n in range(34))), 5)
+        index_file(run, lines(*rows), step)
+    index_file(run, lines(*({"prompt": f"p{n if n < 29 else -n}", "response": "x", "score": 0} for n in range(34))), 5)
     assert "Statistics by data source" in page(client, run, steps="3,4")
     assert "Difference, all samples" in page(client, run, steps="3,5")
     assert "Statistics by data source" in page(client, run, "&as=paired", steps="3,5")
@@ -112,7 +112,7 @@ def test_a_bar_opens_its_samples_whatever_the_edges_and_turns_are(run: Run, clie
             for n in range(28)
             for turn in (1, 2)
         ]
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     step_6 = run.steps.get(step=6)
     step_6.rows.filter(ordinal__in=(24, 25)).update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
     run.steps.filter(pk=step_6.pk).update(facets=step_6.facets | {"no-text": 2})
@@ -144,7 +144,7 @@ def test_charts_are_tables_too(run: Run, client: Client, mate: User) -> None:
 
 
 def test_three_sides_are_lines_in_three_colours(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*({"prompt": f"3 {n}", "response": "x", "score": 0.25 * (n % 3)} for n in range(9))), 3)
+    index_file(run, lines(*({"prompt": f"3 {n}", "response": "x", "score": 0.25 * (n % 3)} for n in range(9))), 3)
     client.force_login(mate)
     rendered = page(client, run, "&as=all", steps="1,2,3")
     assert rendered.count("<polyline") >= 6

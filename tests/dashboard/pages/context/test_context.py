@@ -15,8 +15,9 @@ from rollouts.maintenance import measure_run
 from rollouts.metrics import append_points
 from rollouts.models import Project, Run
 from rollouts.samples import MetricPoint
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def report(run: Run, **more: Any) -> None:
 def open_page(at: Client, run: Run, query: str = "") -> str:
     response = at.get(f"/runs/{run.uid}/context/{query}")
     assert response.status_code == 200
-    return squeeze(response.content.decode())
+    return collapse_spaces(response.content.decode())
 
 
 def test_command_code_and_versions_are_shown_with_those_of_the_other_run(runs: list[Run], at: Client) -> None:
@@ -130,9 +131,7 @@ def test_owners_see_who_acted_on_the_run(runs: list[Run], client: Client, projec
 
 
 def test_measured_bytes_are_shown_by_kind(runs: list[Run], at: Client) -> None:
-    from tests.rollouts.support.push import indexed, lines
-
-    indexed(runs[0], lines({"prompt": "q", "response": "r"}), 1, format="native")
+    index_file(runs[0], lines({"prompt": "q", "response": "r"}), 1, format="native")
     append_points(runs[0], runs[0].attempts.get(), [MetricPoint(1, {"loss": 0.5})])
     usage = measure_run(Run.objects.get(pk=runs[0].pk))
     assert usage.raw > 0 and usage.bodies > 0 and usage.index > 0

@@ -19,9 +19,9 @@ from rollouts.models import EvidenceItem, Finding, Membership, Project, Run, Sam
 from rollouts.runs import actions
 from rollouts.samples import TEXT_PROPERTY_BITS
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{ 7*7 }} \u202eback"
 WRITTEN = TRAP.replace("\u202e", "")  # what people write stays as it is in the field where they edit it
@@ -32,7 +32,7 @@ UNSAFE = re.compile(r"<img|<script(?! src=)|\son\w+=\"|javascript:|\u202e(?!</i>
 def run(project: Project) -> Run:
     run = builders.run(project)
     rows = [generation(f"ask {n}", f"so it is {n}\n#### {n}", n / 4, gts=str(n)) for n in range(4)]
-    indexed(run, lines(*rows))
+    index_file(run, lines(*rows))
     series.append_points(run, builders.attempt(run), [MetricPoint(step, {"score/mean": step / 7}) for step in range(4)])
     return run
 
@@ -161,7 +161,7 @@ def test_what_is_shown_comes_from_a_project_that_the_person_may_see_and_stays_in
 ) -> None:
     other = builders.project("other")
     hidden = builders.run(other, "hidden")
-    indexed(hidden, lines(generation()))
+    index_file(hidden, lines(generation()))
     add(reader, 404, sample=sample(hidden).pk, title="x")
     add(reader, 404, run=hidden.uid, names="loss", title="x")
     other.memberships.create(user=mate, role="annotator")
@@ -284,7 +284,7 @@ def test_the_length_of_a_response_whose_text_was_not_recorded_is_not_0(
     Sample.objects.filter(step__run=run, ordinal=1).update(chars=0, facets=TEXT_PROPERTY_BITS["no-text"])
     findings.add_sample_evidence(finding, sample(run, 1), mate)
     findings.add_query_evidence(finding, run, mate, split="train", step=1, q="no:text")
-    rendered = squeeze(page(reader, f"/findings/{finding.pk}/"))
+    rendered = collapse_spaces(page(reader, f"/findings/{finding.pk}/"))
     assert "– chars" in rendered and "0 chars" not in rendered
     assert '<td class="num" data-label="length">–</td>' in rendered
 
@@ -294,7 +294,7 @@ def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
 ) -> None:
     run = builders.run(project, TRAP[:100], uid="hostile")
     row = generation(TRAP, TRAP, 0.5, gts=TRAP, data_source=TRAP)
-    indexed(run, lines(row, {**row, "output": "other"}))
+    index_file(run, lines(row, {**row, "output": "other"}))
     series.append_points(run, builders.attempt(run), [MetricPoint(step, {TRAP: float(step)}) for step in range(3)])
     finding = findings.create_finding(project, mate, title=WRITTEN, note=WRITTEN)
     for at in range(2):
@@ -332,7 +332,9 @@ def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
     run: Run, reader: Client, client: Client, project: Project
 ) -> None:
     address = f"/runs/{run.uid}/steps/latest/?q=score>9"
-    box = re.search(r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', squeeze(page(reader, address)))
+    box = re.search(
+        r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', collapse_spaces(page(reader, address))
+    )
     assert box
     rendered = page(reader, unescape(box[1]))
     assert "score&gt;9" in rendered and "0 of 4, step 1" in rendered

@@ -10,14 +10,14 @@ from django.test import Client
 
 from rollouts import queues
 from rollouts.models import AuditEntry, Label, Project, Run, Sample
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     run = builders.run(project)
-    indexed(run, lines(generation(response="a"), generation(response="b", score=0.0)))
+    index_file(run, lines(generation(response="a"), generation(response="b", score=0.0)))
     return run
 
 

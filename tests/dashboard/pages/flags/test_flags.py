@@ -11,7 +11,7 @@ from django.test import Client
 
 from rollouts.models import Label, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -19,7 +19,7 @@ from tests.support import builders
 def run(project: Project) -> Run:
     run = builders.run(project)
     for step in (1, 2):
-        indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}", n / 4, step) for n in range(4))), step)
+        index_file(run, lines(*(generation(f"ask {n}", f"{n} at {step}", n / 4, step) for n in range(4))), step)
     return run
 
 

@@ -15,9 +15,9 @@ from dashboard.pages.common.group_links import UNSAFE_GROUP_NAME_PATTERN
 from rolloutdeck.protocol import compute_prompt_key as key_of
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.prompts import groups
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
 NAMES = ["7", "a/b", "..", "a//b", "?x=1#y", "%2e", "new\nline", "组 1", "<b>", "\u202eback", "-", "./.", "~" * 200]
@@ -38,7 +38,7 @@ def group(name: str, scores: list[float | None], **more: Any) -> list[dict[str, 
 
 
 def push(run: Run, *rows: dict[str, Any], step: int = 1, **header: Any) -> None:
-    indexed(run, lines(*rows), step, **header)
+    index_file(run, lines(*rows), step, **header)
     run.refresh_from_db()
 
 
@@ -59,7 +59,7 @@ def test_a_group_that_its_trainer_does_not_name_is_called_what_it_is(run: Run, c
     push(run, *group("7", [0.0, 1.0]), *({"prompt": "1+1?", "response": str(n), "score": n} for n in range(2)))
     named, unnamed = (page(client, f"/runs/{run.uid}/groups/1/{name}/") for name in ("7", key_of("1+1?")))
     assert "Responses to one prompt</h1>" in unnamed and key_of("1+1?")[:6] in unnamed
-    assert 'Group<span class="mono">7</span></h1>' in squeeze(named) and "Responses to one prompt" not in named
+    assert 'Group<span class="mono">7</span></h1>' in collapse_spaces(named) and "Responses to one prompt" not in named
 
 
 @pytest.mark.parametrize(("who", "status"), [("owner", 200), ("mate", 200), ("stranger", 404)])
@@ -196,7 +196,7 @@ def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -
     push(run, *group("7", [0.0, 1.0, 1.0]))
     rendered = page(reader, f"/runs/{run.uid}/groups/1/7/")
     assert "Correct <b>2</b>" in rendered and "Wrong <b>1</b>" in rendered
-    assert (squeeze(rendered).count(">CORRECT<"), squeeze(rendered).count(">WRONG<")) == (2, 1)
+    assert (collapse_spaces(rendered).count(">CORRECT<"), collapse_spaces(rendered).count(">WRONG<")) == (2, 1)
     wrong = page(reader, f"/runs/{run.uid}/groups/1/7/?only=wrong")
     assert wrong.count('class="board-column"') == 1 and "1 of 3 responses" in wrong
     assert "only=wrong&amp;whole=all" in wrong
@@ -215,7 +215,7 @@ def test_where_no_answer_is_found_none_is_counted(run: Run, reader: Client) -> N
     push(run, *rows)
     push(run, *rows, {"prompt": "1+1?", "response": "#### 2", "score": 1, "group": "7"}, step=2)
     assert "without an answer" not in page(reader, f"/runs/{run.uid}/groups/1/7/")
-    assert "<b>2</b>without an answer" in squeeze(page(reader, f"/runs/{run.uid}/groups/2/7/"))
+    assert "<b>2</b>without an answer" in collapse_spaces(page(reader, f"/runs/{run.uid}/groups/2/7/"))
 
 
 def test_what_all_responses_begin_with_is_dimmed(run: Run, reader: Client) -> None:

@@ -12,7 +12,7 @@ from django.urls import reverse
 from rollouts.models import Run, Sample
 from rollouts.samples.responses.unit_tests import parse_unit_tests
 from tests.rollouts.real_dumps import DUMPS
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 TRAP = "</pre><script>alert(1)</script>"
 REAL = DUMPS / "cure/step0/temp_data/outputs-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.json"
@@ -42,7 +42,7 @@ def verdicts(html: str) -> list[str]:
 
 
 def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Client, run: Run) -> None:
-    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    index_file(run, REAL.read_bytes(), 0, source=REAL.name)
     html = get_group_page(reader, Sample.objects.get(ordinal=0))
     assert verdicts(html) == ["---+-+-+-", "+++++++++", "+++++++++", "---------"]
     assert html.count('class="given"') == 5
@@ -50,27 +50,27 @@ def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Cli
 
 
 def test_the_board_of_tests_shows_the_programs_that_each_met(reader: Client, run: Run) -> None:
-    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    index_file(run, REAL.read_bytes(), 0, source=REAL.name)
     html = get_group_page(reader, Sample.objects.get(ordinal=4))
     assert verdicts(html) == ["+++-", "-++-", "+++-", "-++-"]
     assert "each column is a program tested with it" in html
 
 
 def test_a_program_lists_its_tests_with_what_it_printed(reader: Client, run: Run) -> None:
-    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    index_file(run, REAL.read_bytes(), 0, source=REAL.name)
     html = page(reader, f"/samples/{Sample.objects.get(ordinal=0).pk}/")
     assert "3 of 9 passed" in html
     assert "-12 16" in html and "<pre>28\n</pre>" in html
 
 
 def test_a_test_lists_the_programs_that_pass_it(reader: Client, run: Run) -> None:
-    indexed(run, REAL.read_bytes(), 0, source=REAL.name)
+    index_file(run, REAL.read_bytes(), 0, source=REAL.name)
     html = page(reader, f"/samples/{Sample.objects.get(ordinal=4).pk}/")
     assert html.count("program 1 passes") == 1 and html.count("program 4 fails") == 1
 
 
 def test_responses_without_tests_show_no_matrix(reader: Client, run: Run) -> None:
-    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0}), 1)
+    index_file(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0}), 1)
     assert 'class="tests' not in get_group_page(reader, Sample.objects.get())
 
 
@@ -80,7 +80,7 @@ def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Cl
         {"prompt": "q", "response": f"{index}", "group": "g", "index": index, "tests": {"passed": passed}}
         for index, passed in enumerate(ran)
     ]
-    indexed(run, lines(*values), 1)
+    index_file(run, lines(*values), 1)
     html = get_group_page(reader, Sample.objects.earliest("ordinal"))
     assert verdicts(html) == ["+-+", "-.."]
     assert "Not all responses were run with the same number of tests" in html and "0 / 1" in html
@@ -89,13 +89,15 @@ def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Cl
 def test_programs_and_tests_of_one_group_have_a_matrix_each(reader: Client, run: Run) -> None:
     program = {"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": {"passed": [True, False]}}
     test = {"prompt": "q", "response": "b", "group": "g", "index": 1, "passed_by": [True]}
-    indexed(run, lines(program, test), 1)
+    index_file(run, lines(program, test), 1)
     html = get_group_page(reader, Sample.objects.earliest("ordinal"))
     assert html.count('<table class="tests">') == 2
 
 
 def test_more_tests_than_are_shown_are_counted(reader: Client, run: Run) -> None:
-    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "tests": {"passed": [True] * 99 + [False]}}), 1)
+    index_file(
+        run, lines({"prompt": "q", "response": "a", "group": "g", "tests": {"passed": [True] * 99 + [False]}}), 1
+    )
     sample = Sample.objects.get()
     assert "99 of 100 passed" in page(reader, f"/samples/{sample.pk}/")
     html = get_group_page(reader, sample)
@@ -104,7 +106,7 @@ def test_more_tests_than_are_shown_are_counted(reader: Client, run: Run) -> None
 
 def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
     ran = {"passed": [True, False], "given": 1, "cases": [{"input": TRAP, "output": TRAP}], "printed": [TRAP * 1000]}
-    indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": ran}), 1)
+    index_file(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": ran}), 1)
     sample = Sample.objects.get()
     for html in (get_group_page(reader, sample), page(reader, f"/samples/{sample.pk}/")):
         assert "<script>alert" not in html and 'class="tests' in html

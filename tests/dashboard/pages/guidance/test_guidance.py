@@ -9,7 +9,7 @@ from django.test import Client
 
 from rollouts.guidance import load_guidance, save_guidance
 from rollouts.models import Project
-from tests.dashboard.support.api_client import filled, one_sample
+from tests.dashboard.support.api_client import create_filled_run, get_first_sample
 from tests.support import builders
 
 PATH = "/settings/math/guidance/"
@@ -20,7 +20,7 @@ FORM: dict[str, Any] = {
 
 
 def test_the_form_previews_saves_and_shows_errors_at_their_field(project: Project, owner: User, client: Client) -> None:
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     client.force_login(owner)
     assert "This project has no rules" in client.get(PATH).content.decode()
     builders.flag(sample.pk, owner)
@@ -54,7 +54,7 @@ def test_the_form_keeps_all_digits_of_the_values_of_other_rules(project: Project
 def test_a_trainer_gets_keys_and_no_text_and_a_304_until_something_changes(
     project: Project, owner: User, client: Client
 ) -> None:
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     save_guidance(project, owner, [{"key": "bad", "query": "is:flagged", "action": "mask"}], "")
     secret = builders.token(owner, "ingest", "read", on=project)
     path, headers = "/api/v1/projects/math/guidance/selection/", {"Authorization": f"Bearer {secret}"}

@@ -9,7 +9,7 @@ from django.test import Client
 
 from rollouts.labels import Answer, load_rubric, save_rubric, store_labels
 from rollouts.models import Label, Project, Run, Sample
-from tests.dashboard.support.api_client import filled, one_sample
+from tests.dashboard.support.api_client import create_filled_run, get_first_sample
 from tests.rollouts.labels.test_rubric import ROWS
 from tests.support import builders
 
@@ -22,7 +22,7 @@ def test_the_form_of_a_sample_saves_replaces_and_withdraws(
     project: Project, owner: User, mate: User, reader: Client
 ) -> None:
     save_rubric(project, owner, [{**row, "required": row["key"] == "correct"} for row in ROWS], "Be **fair**.")
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     store_labels(sample.step.run, owner, [Answer(sample.pk, "style", "bad", "<b>ugly</b>")])
     path = f"/samples/{sample.pk}/labels/"
     html = reader.get(path).content.decode()
@@ -56,7 +56,7 @@ def test_another_answer_keeps_the_marked_part_of_several_equal_ones(
     project: Project, owner: User, mate: User, reader: Client
 ) -> None:
     save_rubric(project, owner, ROWS, "")
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     second = "It is 0 at step 1.".rindex("t")
     store_labels(sample.step.run, mate, [Answer(sample.pk, "errors", ["sum"], start=second, end=second + 1)])
     answers = {"value:correct": "no", "value:errors": ["logic"], "quote:errors": "t"}
@@ -66,7 +66,7 @@ def test_another_answer_keeps_the_marked_part_of_several_equal_ones(
 
 def test_a_long_rationale_is_folded(project: Project, owner: User, mate: User, reader: Client) -> None:
     save_rubric(project, owner, ROWS, "")
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     long = "first words " + "of many thousands " * 400 + "\u202elast words"
     answers = [Answer(sample.pk, "style", "bad", long), Answer(sample.pk, "correct", True, "short why")]
     store_labels(sample.step.run, mate, answers)
@@ -86,7 +86,7 @@ def test_an_answer_that_the_new_version_does_not_offer_stays_until_it_is_replace
     options = [{"key": key} for key in ("sum", "logic", "other")]
     errors = {"key": "errors", "title": "Errors", "kind": "choices", "options": options}
     save_rubric(project, owner, [quality, errors])
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     store_labels(
         sample.step.run, mate, [Answer(sample.pk, "quality", 4), Answer(sample.pk, "errors", ["sum", "logic"])]
     )
@@ -108,7 +108,7 @@ def test_an_answer_that_the_new_version_does_not_offer_stays_until_it_is_replace
 
 
 def test_a_viewer_reads_labels_and_cannot_store_any(project: Project, client: Client) -> None:
-    sample = one_sample(filled(project))
+    sample = get_first_sample(create_filled_run(project))
     client.force_login(builders.member(project, "vera", "viewer"))
     assert "Save labels" not in client.get(f"/samples/{sample.pk}/labels/").content.decode()
     assert client.post(f"/samples/{sample.pk}/labels/", {"value:review": "ok"}).status_code == 403
@@ -153,8 +153,8 @@ def test_the_editor_previews_saves_versions_and_shows_errors_at_their_field(
 
 
 def test_cannot_judge_is_a_decision_of_the_review(project: Project, mate: User, reader: Client) -> None:
-    run: Run = filled(project)
-    sample: Sample = one_sample(run)
+    run: Run = create_filled_run(project)
+    sample: Sample = get_first_sample(run)
     response = reader.post(
         f"/samples/{sample.pk}/verdict/", {"cannot-judge": "1"}, headers={"Accept": "application/json"}
     )

@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.pages.live.views import MAX_CARDS
 from rollouts.models import Project, Run
 from tests.rollouts.live.test_feed import step
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -45,7 +45,7 @@ def test_truncation_that_was_inferred_is_said_to_be(reader: Client, run: Run) ->
         generation(response=f"r {n}", score=n / 6, response_length=size)
         for n, size in enumerate([40, 60, 512, 512, 30, 20])
     ]
-    indexed(run, lines(*rows))
+    index_file(run, lines(*rows))
     assert "trunc?" in text(body(reader))
 
 
@@ -95,7 +95,7 @@ def test_the_panel_answers_again_only_when_something_changed(reader: Client, run
 
 
 def test_what_a_model_wrote_is_text_and_other_projects_stay_unseen(reader: Client, run: Run) -> None:
-    indexed(run, lines(generation(response="<img src=x onerror=alert(1)>\u202e")))
+    index_file(run, lines(generation(response="<img src=x onerror=alert(1)>\u202e")))
     step(builders.run(builders.project("hidden"), "theirs"), 1, 1.0)
     page = body(reader)
     assert "<img" not in page and "&lt;img src=x" in page and 'data-code="U+202E"' in page

@@ -13,13 +13,13 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.common import keyboard
 from rollouts.models import Project, Run, Sample
-from tests.dashboard.support.api_client import filled
+from tests.dashboard.support.api_client import create_filled_run
 from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project, "qwen2.5-3b_grpo_lr1e-6")
+    return create_filled_run(project, "qwen2.5-3b_grpo_lr1e-6")
 
 
 def search_palette(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:

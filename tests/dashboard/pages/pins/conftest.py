@@ -9,7 +9,7 @@ from django.test import Client
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from tests.dashboard.pages.pins.support import remote_artifact
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -17,7 +17,7 @@ from tests.support import builders
 def run(project: Project) -> Run:
     run = builders.run(project, uid="grpo")
     for step in (1, 2):
-        indexed(run, lines(generation(step=step), generation(response="5", score=0.0, step=step)), step)
+        index_file(run, lines(generation(step=step), generation(response="5", score=0.0, step=step)), step)
         remote_artifact(run, step)
     run.refresh_from_db()
     return run

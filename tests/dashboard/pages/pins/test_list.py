@@ -14,9 +14,9 @@ from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.storage import files as storage
 from tests.dashboard.pages.pins.support import HOST, TRAP, body, record_poll, remote_artifact
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 ODD = [
     "base=x", "base=1&pin=x&target=1", "plan=%00", "plan=../x", "run=%00", "steps=9e9", "base=0&pin=1", "add=x",
@@ -36,7 +36,7 @@ def test_an_empty_page_names_the_runs_that_can_be_pinned(signed: Client, run: Ru
     remote_artifact(builders.run(project, "spoilt"), 2)
     Artifact.objects.filter(run__name="spoilt").update(state=Artifact.State.UNSAFE)
     page = body(signed, "/pins/")
-    assert 'Runs with steps that you can pin:<a href="/runs/grpo/steps/latest/">grpo</a></p>' in squeeze(page)
+    assert 'Runs with steps that you can pin:<a href="/runs/grpo/steps/latest/">grpo</a></p>' in collapse_spaces(page)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
 
 def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Project, keeper: User) -> None:
     run = builders.run(project, TRAP, uid="hostile")
-    indexed(run, lines(generation()), 1)
+    index_file(run, lines(generation()), 1)
     origin = {"host": "<img src=x>", "path": "/d/<script>x</script>", "command": "<script>alert(1)</script>"}
     artifact = remote_artifact(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
     pin = pins.pin_step(run, 1, keeper, note=TRAP)[0]

@@ -12,9 +12,9 @@ from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pages.pins.support import body, pinning, remote_artifact, saving
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: Run) -> None:
@@ -54,16 +54,16 @@ def test_a_target_that_is_no_step_is_told_in_the_box(signed: Client, run: Run, t
 def test_the_box_answers_the_panel_that_asked(signed: Client, run: Run) -> None:
     response = signed.post("/runs/grpo/pins/", pinning(), headers={"HX-Request": "true", "HX-Target": "pin"})
     page = response.content.decode()
-    assert "⚲ pinned" in squeeze(page) and "<html" not in page
+    assert "⚲ pinned" in collapse_spaces(page) and "<html" not in page
     gone = signed.post(f"/pins/{Pin.objects.get().pk}/remove/", headers={"HX-Request": "true", "HX-Target": "pin"})
     assert "pin step 2" in gone.content.decode()
 
 
 def test_a_step_without_files_says_why_it_cannot_be_pinned(signed: Client, run: Run) -> None:
-    indexed(run, lines(generation(step=3)), 3)
+    index_file(run, lines(generation(step=3)), 3)
     assert "Step 3 cannot be pinned yet" in body(signed, "/runs/grpo/steps/3/")
     bare = builders.run(run.project, "bare", uid="bare")
-    indexed(bare, lines(generation()), 1)
+    index_file(bare, lines(generation()), 1)
     assert "rollout dump and watch its folder" in body(signed, "/runs/bare/steps/1/")
 
 
@@ -112,7 +112,7 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
     other = builders.project("other")
     builders.member(other, "ole", "owner")
     theirs = builders.run(other, uid="theirs")
-    indexed(theirs, lines(generation()), 1)
+    index_file(theirs, lines(generation()), 1)
     remote_artifact(theirs, 1)
     foreign = pins.pin_step(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={foreign.pk}&target=3")
@@ -124,21 +124,23 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
 
 
 def test_the_default_target_is_the_same_step_with_a_word_why(signed: Client, run: Run, keeper: User) -> None:
-    page = squeeze(body(signed, f"/runs/{run.uid}/steps/1/"))
+    page = collapse_spaces(body(signed, f"/runs/{run.uid}/steps/1/"))
     assert re.search(r'id="pin-target"[^>]* value="1"', page) and "Use the same step: a run with the same data" in page
     assert f"/pins/?project=math&amp;range={run.uid}&amp;from=1#add-steps" in page
     other = pins.pin_step(run, 2, keeper)[0]
     plans.save_plan(run.project, "default", keeper, if_match=0, action="cache", entries=[(other, 1)])
-    page = squeeze(body(signed, f"/runs/{run.uid}/steps/1/"))
+    page = collapse_spaces(body(signed, f"/runs/{run.uid}/steps/1/"))
     assert re.search(r'id="pin-target"[^>]* value=""', page)
     assert "The plan already replays grpo step 2 at step 1." in page
 
 
 def test_the_form_of_a_range_begins_with_the_run_that_was_pinned_last(signed: Client, pin: Pin) -> None:
     newer = builders.run(pin.project, "newer", uid="newer")
-    indexed(newer, lines(generation()), 1)
+    index_file(newer, lines(generation()), 1)
     remote_artifact(newer, 1)
-    options = re.findall(r"( selected)?>((?:newer|grpo) · [^<]*)<", squeeze(body(signed, "/pins/?project=math")))
+    options = re.findall(
+        r"( selected)?>((?:newer|grpo) · [^<]*)<", collapse_spaces(body(signed, "/pins/?project=math"))
+    )
     assert (" selected", "grpo · steps 1 to 2") in options and ("", "newer · step 1") in options
 
 
@@ -156,7 +158,7 @@ def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
 
 def test_a_range_without_files_names_the_only_step_that_has_files(signed: Client, project: Project) -> None:
     run = builders.run(project, "one", uid="one")
-    indexed(run, lines(generation()), 7)
+    index_file(run, lines(generation()), 7)
     remote_artifact(run, 7)
     response = signed.post("/pins/range/", {"run": "one", "first": "1", "last": "2", "plan": "night"})
     assert "Step with files: 7." in body(signed, response.headers["Location"])
@@ -166,10 +168,10 @@ def test_a_range_of_a_run_whose_files_are_of_prompts_counts_training_steps(signe
     run = builders.run(project, "async", uid="async")
     for step in (1, 2):
         rows = [{"prompt": "p", "response": "r", "group": f"uid_sample_0_{70 + step * 2 + feed}"} for feed in range(2)]
-        indexed(run, lines(*rows), step, format="native")
+        index_file(run, lines(*rows), step, format="native")
         for feed in range(2):
             remote_artifact(run, 70 + step * 2 + feed, role="async_rollout", step_kind="feed_index")
-    assert "async · steps 1 to 2" in squeeze(body(signed, "/pins/?project=math"))
+    assert "async · steps 1 to 2" in collapse_spaces(body(signed, "/pins/?project=math"))
     signed.post("/pins/range/", {"run": "async", "first": "1", "last": "2", "target": "", "plan": "default"})
     found = Pin.objects.filter(run=run).order_by("step")
     assert [(pin.step_kind, pin.step, pin.prompts) for pin in found] == [("global_step", 1, 2), ("global_step", 2, 2)]
@@ -181,7 +183,7 @@ def test_a_range_goes_into_the_plan_that_runs_follow_also_if_only_another_plan_w
     plans.save_plan(run.project, "demo", keeper, if_match=0, action="cache", entries=[(pin, 2)])
 
     def read_plan_field(page: str) -> list[str]:
-        return re.findall(r'<input id="range-plan" name="plan"[^>]* value="([^"]*)"', squeeze(page))
+        return re.findall(r'<input id="range-plan" name="plan"[^>]* value="([^"]*)"', collapse_spaces(page))
 
     page = body(signed, "/pins/?project=math")
     assert read_plan_field(page) == ["default"] and "step 2" in page and "This page shows the plan demo." in page

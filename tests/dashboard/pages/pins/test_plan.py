@@ -15,10 +15,10 @@ from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from tests.dashboard.pages.pins.support import FACTS, body, count_segments, panel, remote_artifact, saving
-from tests.rollouts.support.push import generation, indexed, lines
-from tests.rollouts.support.verl_batches import V0, ready, worked
+from tests.rollouts.support.push import generation, index_file, lines
+from tests.rollouts.support.verl_batches import V0, create_ready_artifact, index_waiting_dumps
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 pytestmark = pytest.mark.one_database
 
@@ -39,7 +39,7 @@ def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: 
 
 def test_no_run_is_compared_by_default_and_the_page_says_how_to_check(signed: Client, pin: Pin, run: Run) -> None:
     """H4: the page said FITS of a run that it chose itself, and the run refused."""
-    page = squeeze(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
+    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
     assert "FITS" not in page and "COMPATIBLE" not in page and "Settings that differ" not in page
     assert "unknown: depends on the prompts" in page and "Prompts are not checked yet." in page
     assert "rolloutdeck plan --project math --run NEXT-RUN --prompts prompts.jsonl" in page
@@ -49,17 +49,19 @@ def test_no_run_is_compared_by_default_and_the_page_says_how_to_check(signed: Cl
 
 
 def test_the_page_opens_the_only_saved_plan_if_it_is_not_the_default(signed: Client, pin: Pin, owner: User) -> None:
-    assert 'aria-current="true">default' in squeeze(body(signed, "/pins/"))
+    assert 'aria-current="true">default' in collapse_spaces(body(signed, "/pins/"))
     plans.pin_into_plan(pin.run, pin.step, owner, target_step=3, plan="warm")
-    page = squeeze(body(signed, "/pins/"))
+    page = collapse_spaces(body(signed, "/pins/"))
     assert 'aria-current="true">warm' in page and "step 3: grpo step 2" in page
 
 
 def test_prompts_are_compared_with_the_chosen_run(signed: Client, pin: Pin, run: Run) -> None:
-    indexed(run, lines(*(generation("another", str(n), step=4) for n in range(8))), 4)
-    indexed(run, lines(*(generation(response=str(n), step=5) for n in range(8))), 5)
+    index_file(run, lines(*(generation("another", str(n), step=4) for n in range(8))), 4)
+    index_file(run, lines(*(generation(response=str(n), step=5) for n in range(8))), 5)
     Artifact.objects.update(facts={**FACTS, "rows": 2})
-    page = squeeze(body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=4&pin={pin.pk}&target=5"))
+    page = collapse_spaces(
+        body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=4&pin={pin.pk}&target=5")
+    )
     assert "step 4: grpo step 2, will generate: the prompts differ from those of step 4 in grpo" in page
     assert "step 5: grpo step 2, will replay: step 5 of grpo has the same prompts" in page
     assert (count_segments(page, "hit"), count_segments(page, "miss")) == (1, 1)
@@ -71,7 +73,7 @@ def test_conflicts_inside_a_plan_are_shown_without_any_run(signed: Client, pin: 
     remote_artifact(run, 8, facts={**FACTS, "rows": 16, "prompts": 8}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
     same, other = (pins.pin_step(run, step, keeper)[0] for step in (7, 8))
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=1&pin={same.pk}&target=2&pin={other.pk}&target=3"
-    page = squeeze(body(signed, url))
+    page = collapse_spaces(body(signed, url))
     assert "1 conflict.</b>Step 3 cannot be in one plan with the others." in page
     assert "8 prompts × 2 responses per step; the plan has 4 prompts × 2 responses" in page
     assert (count_segments(page, "unknown"), count_segments(page, "conflict")) == (2, 1)
@@ -81,7 +83,7 @@ def test_conflicts_inside_a_plan_are_shown_without_any_run(signed: Client, pin: 
     button = re.search(r'name="move" value="([\d,]+)">Move to a new plan', page)
     assert button and button[1] == "2"
     form = saving(0, (pin.pk, 1), (same.pk, 2), (other.pk, 3), do="", move=button[1])
-    page = squeeze(body(signed, signed.post("/pins/plan/", form).headers["Location"]))
+    page = collapse_spaces(body(signed, signed.post("/pins/plan/", form).headers["Location"]))
     assert "1 conflict" not in page and "Saved default@1." in page
     assert 'Moved 1 step to the new plan<a href="/pins/?project=math&amp;plan=default-2">default-2</a>' in page
     assert list_entries("default") == [(1, pin.pk), (2, same.pk)] and list_entries("default-2") == [(3, other.pk)]
@@ -96,7 +98,7 @@ def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper
     entries = [(pin, step) for step in (1, 2, 3, 4)]
     settings = {"action": "repeat", "on_mismatch": "stop", "on_selected": "exclude"}
     plans.save_plan(pin.project, "default", keeper, if_match=0, entries=entries, **settings)
-    page = squeeze(body(signed, "/pins/"))
+    page = collapse_spaces(body(signed, "/pins/"))
     assert re.findall(r'class="pick" name="pick" value="(\d)"', page) == ["0", "1", "2", "3"]
     form = saving(1, *((pin.pk, step) for step in (1, 2, 3, 4)), do="move", pick=["1", "2,3"], **settings)
     assert signed.post("/pins/plan/", form).headers["Location"] == "/pins/?project=math"
@@ -115,7 +117,7 @@ def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper
 
 def test_enter_in_a_field_only_updates_the_preview(signed: Client, pin: Pin) -> None:
     """A browser presses the first button of the form."""
-    page = squeeze(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
+    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
     form = page[page.index('id="plan-form"') :]
     first = re.search(r"<button([^>]*)>", form)
     assert first and 'value="look"' in first[1]
@@ -130,14 +132,14 @@ def test_after_the_run_each_line_shows_its_outcome(
     bindings.bind_run(again)
     outcomes.record_replay_outcome(again, "a", 2, "hit", rows=2, seconds=0.01)
     outcomes.record_replay_outcome(again, "a", 4, "refused", reason="its prompts <b>differ</b>")
-    page = squeeze(body(signed, "/pins/?project=math"))
+    page = collapse_spaces(body(signed, "/pins/?project=math"))
     assert "outcome in again" in page and page.count("was: unknown: depends on the prompts") == 2
     assert re.search(r"again</a> ?uses this plan and is at step \d+: ?<b>1 replayed, 1 refused, 0 generated</b>", page)
     assert (
         re.search(r'value="again" selected>again \(uses this plan\)', page)
         and "Settings that differ from again" in page
     )
-    page_without = squeeze(body(signed, "/pins/?project=math&run=none"))
+    page_without = collapse_spaces(body(signed, "/pins/?project=math&run=none"))
     assert "is at step" in page_without and "Settings that differ from again" not in page_without
     assert re.search(r'outcome-replayed">replayed</span>', page)
     assert re.search(r'outcome-refused">refused</span><span class="muted">its prompts &lt;b&gt;differ', page)
@@ -154,9 +156,9 @@ def test_neighbours_that_say_the_same_fold_to_one_line(signed: Client, run: Run,
         remote_artifact(run, step)
     made = [pins.pin_step(run, step, keeper)[0] for step in range(3, 9)]
     query = "&".join(f"pin={chosen.pk}&target={step}" for step, chosen in enumerate(made, 11))
-    page = squeeze(body(signed, f"/pins/?base=0&action=cache&{query}"))
+    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&{query}"))
     assert "11–16" in page and "step 3–8" in page and page.count('class="member"') == 6
-    page = squeeze(body(signed, f"/pins/?base=0&action=cache&{query.replace('target=13', 'target=30')}"))
+    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&{query.replace('target=13', 'target=30')}"))
     assert "11–16" not in page and 'class="member"' not in page
 
 
@@ -180,7 +182,7 @@ def test_who_saves_second_is_told_and_loses_nothing(signed: Client, pin: Pin, ru
     assert re.search(r'value="save"[^>]*disabled', page)
     last = plans.find_current_revision(pin.project)
     assert last is not None and last.number == 1
-    on_top = re.search(r'href="([^"]*)">Rebase my draft on revision 1', squeeze(page))
+    on_top = re.search(r'href="([^"]*)">Rebase my draft on revision 1', collapse_spaces(page))
     assert on_top
     mine = parse_qs(urlsplit(on_top.group(1).replace("&amp;", "&")).query)
     assert mine["base"] == ["1"] and mine["target"] == ["3"]
@@ -276,7 +278,7 @@ def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pi
 def test_differences_to_the_chosen_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
     builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
-    assert "Settings that differ from next" in squeeze(page)
+    assert "Settings that differ from next" in collapse_spaces(page)
     table = page[page.index('aria-label="Differences"') :]
     assert table.index("rows") < table.index("model")
     assert table.count("INCOMPATIBLE</span>") == 1
@@ -293,7 +295,7 @@ def test_what_the_pin_or_the_run_does_not_tell_takes_one_line(
     known |= {"rollout_correction": False, unknown: None}
     pin.artifacts.update(facts=known)
     builders.run(project, "next", uid="next", facts=known)
-    page = squeeze(body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3"))
+    page = collapse_spaces(body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3"))
     assert f'does not report it:<span class="mono">{unknown}</span>' in page
     assert "WARN" not in page and 'aria-label="Differences"' not in page
     assert "No setting that both know differs between the pinned steps and next." in page
@@ -321,8 +323,10 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     signed: Client, project: Project, keeper: User
 ) -> None:
     run = builders.run(project, "source")
-    artifact = ready(run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4})
-    worked(run)
+    artifact = create_ready_artifact(
+        run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4}
+    )
+    index_waiting_dumps(run)
     pin = pins.pin_step(run, artifact.step, keeper)[0]
     request_data = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
     link = f"/pins/?run={request_data.uid}&base=0&action=cache&pin={pin.pk}&target=1"

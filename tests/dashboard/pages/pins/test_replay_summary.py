@@ -13,9 +13,9 @@ from rollouts.models import Pin, Project, Run, Sample
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.pages.pins.support import panel
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pin, project: Project) -> None:
@@ -34,7 +34,7 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
 def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: Project) -> None:
     later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
-        indexed(later, lines(generation(step=step)), step)
+        index_file(later, lines(generation(step=step)), step)
         outcomes.record_replay_outcome(
             later, "files", step, outcome, pin=pin.pk, reason="rows differ" if step == 3 else ""
         )
@@ -59,12 +59,12 @@ def test_many_replayed_steps_take_as_many_queries_as_one(signed: Client, pin: Pi
 def test_a_sample_of_a_replayed_step_says_where_it_came_from(signed: Client, pin: Pin, project: Project) -> None:
     later = builders.run(project, "later", uid="later")
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
-        indexed(later, lines(generation(step=step)), step)
+        index_file(later, lines(generation(step=step)), step)
         outcomes.record_replay_outcome(later, "files", step, outcome, pin=pin.pk)
     of = [Sample.objects.get(step__run=later, step__step=step).pk for step in (1, 2, 3)]
     first, second, third = (panel(signed, f"/samples/{pk}/", "sample") for pk in of)
     link = r'<a class="tag reused clip" href="/runs/grpo/steps/2/\?attempt=files"[^>]*>↺ grpo step 2</a>'
-    assert re.search(link, squeeze(first))
+    assert re.search(link, collapse_spaces(first))
     assert "tag reused" not in second and "tag reused" not in third
     ahead = signed.get("/samples/", {"of": ",".join(of)}).json()
     assert ["tag reused" in ahead[pk] for pk in of] == [True, False, False]

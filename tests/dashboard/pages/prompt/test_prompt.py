@@ -11,9 +11,9 @@ from django.test import Client
 
 from rollouts.models import Project, Run, Sample
 from tests.rollouts.prompts.test_history import index_responses
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
     reader.post(f"/runs/{run.uid}/flags/", {"samples": read.pk, "text": "a guess"})
     rendered = body(reader, run, f"?sel={read.pk}")
     marked = r'data-id="%s".*?tag flag.*?</header>.*?data-key="f" data-flag-here="/runs/%s/flags/"'
-    assert re.search(marked % (read.pk, run.uid), squeeze(rendered), re.S)
+    assert re.search(marked % (read.pk, run.uid), collapse_spaces(rendered), re.S)
     assert rendered.count('data-key="f"') == rendered.count('data-key="u"') == rendered.count('id="flag-here"') == 1
     project.reasons = [{"key": "odd", "name": "odd one"}]
     project.save()
@@ -105,14 +105,14 @@ def test_links_of_an_evaluated_prompt_stay_in_its_split(reader: Client, run: Run
     other = builders.run(run.project, "other", uid="other")
     evaluated = {"prompt": "evaluated", "response": "x"}
     for owner, split in ((run, "eval"), (other, "eval"), (other, "train")):
-        indexed(owner, lines(evaluated), step=7, format="native", split=split, source=f"{split}/7")
+        index_file(owner, lines(evaluated), step=7, format="native", split=split, source=f"{split}/7")
     prompt = Sample.objects.filter(step__step=7)[0].prompt_key
     rendered, steps = reader.get(f"/runs/{run.uid}/prompts/{prompt}/").content.decode(), f"/runs/{run.uid}/steps"
     for link in (f"{steps}/7/?split=eval", f"{steps}/all/?split=eval"):
         assert f'href="{link}"' in rendered
     assert f'href="/runs/other/prompts/{prompt}/?split=eval&amp;at=7"' in rendered
     again = lines({"prompt": "another", "response": "x"})
-    indexed(run, again, step=7, format="native", split="eval", attempt="again", source="again/7")
+    index_file(run, again, step=7, format="native", split="eval", attempt="again", source="again/7")
     rendered = reader.get(f"/runs/{run.uid}/prompts/{prompt}/").content.decode()
     link = f"{steps}/all/?split=eval&amp;q=prompt:{prompt}&amp;attempt=all"
     assert f'<a href="{link}">all attempts</a>' in rendered
@@ -149,7 +149,7 @@ def test_what_is_not_there_is_not_found(reader: Client, run: Run, query: str) ->
 
 
 def test_an_answer_to_another_prompt_is_not_put_beside(reader: Client, run: Run) -> None:
-    indexed(run, lines({"prompt": "another", "response": "x"}), step=9, format="native")
+    index_file(run, lines({"prompt": "another", "response": "x"}), step=9, format="native")
     other = Sample.objects.get(tail="x")
     assert reader.get(f"/runs/{run.uid}/prompts/{key()}/?vs={other.pk}").status_code == 404
 
@@ -169,7 +169,7 @@ def test_what_a_model_wrote_is_text(reader: Client, project: Project) -> None:
     run = builders.run(project, "hostile")
     trap: dict[str, Any] = {"prompt": "<script>p</script>", "response": "<img src=x>\u202e", "ground_truth": "<b>"}
     for step in (1, 2):
-        indexed(run, lines(trap), step=step, format="native")
+        index_file(run, lines(trap), step=step, format="native")
     rendered = reader.get(f"/runs/{run.uid}/prompts/{Sample.objects.all()[0].prompt_key}/?view=diff").content.decode()
     assert "<img" not in rendered and "<script>p" not in rendered and 'data-code="U+202E"' in rendered
 
@@ -177,7 +177,7 @@ def test_what_a_model_wrote_is_text(reader: Client, project: Project) -> None:
 def test_a_prompt_of_steps_that_were_all_done_again_says_so(reader: Client, run: Run) -> None:
     other = [{"prompt": "another", "response": "x"}]
     for step in (1, 2, 3):
-        indexed(run, lines(*other), step=step, attempt="again", format="native")
+        index_file(run, lines(*other), step=step, attempt="again", format="native")
     old = Sample.objects.filter(tail__contains="{}")[0].prompt_key
     response = reader.get(f"/runs/{run.uid}/prompts/{old}/")
     assert response.status_code == 200 and "contains this prompt any more" in response.content.decode()

@@ -13,7 +13,7 @@ from django.test import Client
 from rollouts.models import Label, Pin, Project, Run, Sample
 from rollouts.review import quick_lists, viewed
 from tests.dashboard.support.review import find_sample, listed, open_, page, samples
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -22,7 +22,9 @@ def run(project: Project) -> Run:
     """Seven steps of four samples; the first of each is empty."""
     run = builders.run(project)
     for step in range(1, 8):
-        indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step)
+        index_file(
+            run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step
+        )
     return run
 
 
@@ -166,7 +168,7 @@ def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Proj
 
 def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
     right = builders.run(project, "other")
-    indexed(right, lines(generation("a", "b")), 1)
+    index_file(right, lines(generation("a", "b")), 1)
     assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(right)[0]}").status_code == 404
 
 
@@ -222,6 +224,6 @@ def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client)
 def test_what_arrives_does_not_move_the_queue_of_a_query(run: Run, reader: Client) -> None:
     address = reader.get("/review/", {"run": run.uid, "q": "score<0.6 or is:empty"})["Location"]
     before = listed(page(reader, address))
-    indexed(run, lines(generation("ask", "low", -1, 8)), 8)
+    index_file(run, lines(generation("ask", "low", -1, 8)), 8)
     assert listed(page(reader, address)) == before
     assert len(listed(open_(reader, run, "&q=score<0.6"))) == len(before) + 1

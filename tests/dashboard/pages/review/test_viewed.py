@@ -14,9 +14,9 @@ from rollouts.models import Label, Project, Run, Sample, ViewedSample
 from rollouts.review import viewed
 from tests.dashboard.support.api_client import ApiClient
 from tests.dashboard.support.review import listed, open_, page, samples
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ def run(project: Project) -> Run:
     """Seven steps of four samples; the first of each is empty."""
     run = builders.run(project)
     for step in range(1, 8):
-        indexed(run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step)
+        index_file(
+            run, lines(*(generation(f"ask {n}", f"{n} at {step}" * bool(n), n / 4, step) for n in range(4))), step
+        )
     return run
 
 
@@ -38,7 +40,7 @@ def test_what_was_open_is_marked_in_the_table_and_leaves_the_unseen(run: Run, re
     html = page(reader, f"/runs/{run.uid}/steps/7/")
     assert f'data-id="{first}" data-viewed="viewed"' in html
     assert f'data-id="{second}">' in html
-    assert "Not viewed<b>3</b>" in squeeze(html)
+    assert "Not viewed<b>3</b>" in collapse_spaces(html)
     assert first not in listed(page(reader, f"/runs/{run.uid}/steps/7/?q=is:unseen"))
 
 
@@ -148,7 +150,7 @@ def test_an_address_comes_to_say_which_samples_are_meant(run: Run, reader: Clien
     assert response.status_code == 302
     assert response["Location"] == f"/review/?run={run.uid}&upto=7&batch=1"
     before = listed(page(reader, response["Location"]))
-    indexed(run, lines(generation("late", "late", -9.0, 8)), 8)
+    index_file(run, lines(generation("late", "late", -9.0, 8)), 8)
     html = page(reader, response["Location"])
     assert listed(html) == before
     assert "newer steps, up to 8" in html

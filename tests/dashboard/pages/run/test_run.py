@@ -16,9 +16,9 @@ from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
 from rollouts.prompts import heatmap
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed, lines, push
+from tests.rollouts.support.push import index_file, lines, push
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def logged(project: Project, name: str, rate: float) -> Run:
@@ -167,7 +167,7 @@ def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:
 def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Client) -> None:
     run = builders.run(project)
     for step in (1, 2):
-        indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
+        index_file(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
     result = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
     assert [result[name][0]["values"] for name in chart_layout.SCORE_FAN_METRICS] == [[1, 2], [5, 10], [9, 18]]
 
@@ -176,15 +176,15 @@ def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Proj
     run = builders.run(project)
     assert at.get(f"/runs/{run.uid}/nearest/5/").headers["Location"] == f"/runs/{run.uid}/"
     for step in (10, 20):
-        indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
-    indexed(run, lines({"prompt": "p", "response": "e", "score": 1}), 12, split="eval", source="eval/12")
+        index_file(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
+    index_file(run, lines({"prompt": "p", "response": "e", "score": 1}), 12, split="eval", source="eval/12")
     run.refresh_from_db()
     for requested, result in (("1", "10"), ("14", "10"), ("16", "20"), ("99", "20"), ("%00", "10"), ("9" * 40, "10")):
         assert (
             at.get(f"/runs/{run.uid}/nearest/{requested}/").headers["Location"] == f"/runs/{run.uid}/steps/{result}/"
         ), requested
     for step in (-9, -3):
-        indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
+        index_file(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
     assert at.get(f"/runs/{run.uid}/nearest/-8/").headers["Location"] == f"/runs/{run.uid}/steps/-9/"
     evaluated = at.get(f"/runs/{run.uid}/nearest/99/?split=eval").headers["Location"]
     assert evaluated == f"/runs/{run.uid}/steps/12/?split=eval"
@@ -203,7 +203,7 @@ def validated(project: Project) -> Run:
             {"prompt": ASKED.format(n), "response": f"{step}", "score": float(n < step), "acc": int(n < step)}
             for n in range(3)
         ]  # fmt: skip
-        indexed(run, lines(*rows), step, split="eval", source=f"eval/{step}", format="native")
+        index_file(run, lines(*rows), step, split="eval", source=f"eval/{step}", format="native")
     run.refresh_from_db()
     return run
 
@@ -253,7 +253,7 @@ def test_the_map_of_many_steps_says_how_many_of_them_it_shows(
     monkeypatch.setattr(heatmap, "MAX_HEATMAP_STEPS", 2)
     run = validated(project)
     row = {"prompt": ASKED.format(0), "response": "3", "score": 1.0}
-    indexed(run, lines(row), 3, split="eval", source="eval/3", format="native")
+    index_file(run, lines(row), 3, split="eval", source="eval/3", format="native")
     page = at.get(f"/runs/{run.uid}/?show=prompts")
     assert page.status_code == 200
     assert "2 of 3 steps" in page.content.decode()
@@ -287,7 +287,7 @@ def test_guidance_is_shown_for_each_step_with_its_version_and_counts(project: Pr
         series.append_points(run, builders.attempt(run, "guided"), points)
     Run.objects.filter(pk=run.pk).update(version=run.version + 1)
     html = at.get(f"/runs/{run.uid}/").content.decode()
-    text = " ".join(squeeze(html[html.index("guidance-steps") :]).split())
+    text = " ".join(collapse_spaces(html[html.index("guidance-steps") :]).split())
     assert "version 2 · 3 samples affected · in 1 of 2 steps" in text
     assert "/settings/math/guidance/?version=1" in html and "1,200" in text
     assert "<code>bad</code>3" in text and "<code>skip" not in text

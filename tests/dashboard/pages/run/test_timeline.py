@@ -17,9 +17,9 @@ from rollouts.metrics import compact_metric_rows, series
 from rollouts.models import Pin, Project, Replay, Run, Sample, Step
 from rollouts.runs import timeline
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def run(project: Project) -> Run:
         run, builders.attempt(run), [MetricPoint(step, {"loss": 1.0}, "global_step", 1.0) for step in range(1, 11)]
     )
     for step in (2, 6):
-        indexed(run, lines(generation(step=step)), step)
+        index_file(run, lines(generation(step=step)), step)
     return run
 
 
@@ -61,14 +61,16 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
         Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome=outcome)
     client.force_login(mate)
     rendered = page(client, run)
-    listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', squeeze(rendered))
+    listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', collapse_spaces(rendered))
     assert listed == [
         (f"/runs/{run.uid}/nearest/8/", "step 8: replayed"),
         (f"/runs/{run.uid}/nearest/6/", "step 6: pinned"),
         (f"/runs/{run.uid}/steps/2/?q=is:flagged", "step 2: 1 flag"),
     ]
     for link, message in listed:
-        assert (f'<a href="{link}" tabindex="-1"><title>{message}</title>' in squeeze(rendered)) == ("8" not in message)
+        assert (f'<a href="{link}" tabindex="-1"><title>{message}</title>' in collapse_spaces(rendered)) == (
+            "8" not in message
+        )
         assert client.get(link, follow=True).status_code == 200
     assert 'data-ticks="flagged@2 pinned@6 "' in rendered
 
@@ -85,7 +87,7 @@ def test_a_step_has_one_place_in_all_strips_and_a_replay_is_drawn_once(run: Run,
     for step in (2, 6, 14):
         Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome="hit")
     client.force_login(mate)
-    rendered = squeeze(page(client, run))
+    rendered = collapse_spaces(page(client, run))
 
     def center(x: str, width: str) -> float:
         return round(float(x) + float(width) / 2, 1)
@@ -132,7 +134,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
         and len(rendered["rows"]) == row.MAX_TIMELINE_EVENTS
         and rendered["more"]
     )
-    text = squeeze(render_to_string("run/timeline.html", {"timeline": rendered}))
+    text = collapse_spaces(render_to_string("run/timeline.html", {"timeline": rendered}))
     assert f"Showing the latest {row.MAX_TIMELINE_EVENTS}." in text
     assert rendered["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert rendered["marks"][0].link.endswith("/nearest/6/")
@@ -141,7 +143,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
 
 
 def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
-    indexed(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
+    index_file(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
     for split in ("train", "eval"):
         builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
@@ -164,7 +166,7 @@ def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
 
 
 def test_flags_of_validation_open_its_steps(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(generation(step=3)), 3, split="eval", source="val/3.jsonl")
+    index_file(run, lines(generation(step=3)), 3, split="eval", source="val/3.jsonl")
     flag(run, 3, mate)
     client.force_login(mate)
     assert f'href="/runs/{run.uid}/steps/3/?split=eval&q=is:flagged"' in page(client, run)

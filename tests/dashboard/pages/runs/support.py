@@ -12,7 +12,7 @@ from rollouts.metrics import series
 from rollouts.models import Project, Run, Step
 from rollouts.samples.record import MetricPoint
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 LR = "config:actor.optim.lr"
 SCORE = "last:critic/score/mean"
@@ -45,7 +45,7 @@ def many(project: Project, count: int) -> list[Run]:
 
 def names(page: str) -> list[str]:
     """The listed runs, in order."""
-    return re.findall(r'class="run-name"[^>]*><b>([^<]*)</b>', squeeze(page))
+    return re.findall(r'class="run-name"[^>]*><b>([^<]*)</b>', collapse_spaces(page))
 
 
 def body(client: Client, url: str, status: int = 200) -> str:

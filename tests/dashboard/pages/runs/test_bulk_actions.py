@@ -16,7 +16,7 @@ from rollouts.runs import actions
 from tests.dashboard.pages.runs.support import body, names
 from tests.dashboard.support.api_client import ApiClient
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def test_archiving_is_undone_from_its_message(runs: list[Run], at: Client) -> None:
@@ -75,7 +75,7 @@ def test_an_archived_run_leaves_the_list_and_comes_back(runs: list[Run], at: Cli
 def test_deleting_says_what_goes_and_the_bin_gives_it_back(runs: list[Run], at: Client) -> None:
     page = act(at, "delete", runs[:2])
     assert "Delete 2 runs?" in page
-    assert '<td class="num">3</td><td class="num">12</td>' in squeeze(page)
+    assert '<td class="num">3</td><td class="num">12</td>' in collapse_spaces(page)
     assert Run.objects.filter(deleted_at=None).count() == 6
     response = at.post("/tidy/delete/", {"run": [run.uid for run in runs[:2]]}, follow=True)
     assert "2 runs moved to Trash" in response.content.decode()

@@ -10,14 +10,14 @@ from django.test import Client
 from rollouts.models import Project, Run, Step
 from tests.dashboard.pages.runs.support import LR, body, many, names
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def test_groups_put_runs_of_one_value_together_with_their_mean_score(runs: list[Run], at: Client) -> None:
     page = body(at, f"/?group={LR}&sort=name")
     assert names(page) == ["run-000", "run-002", "run-004", "run-001", "run-003", "run-005"]
-    assert "<b>1.0e-06</b>" in squeeze(page)
-    assert '<b>0.23</b><span class="muted">± 0.20</span>' in squeeze(page)
+    assert "<b>1.0e-06</b>" in collapse_spaces(page)
+    assert '<b>0.23</b><span class="muted">± 0.20</span>' in collapse_spaces(page)
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_group(project: Project, at: Client) -> None:
@@ -33,7 +33,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(project: Project, at: C
         scores = {"score_mean": n / 2, "truncated": n}
         Step.objects.create(run=run, attempt=builders.attempt(run), split="train", step=1 + n, samples=4, **scores)
     builders.run(project, "without-config")
-    page = squeeze(body(at, "/?sort=name"))
+    page = collapse_spaces(body(at, "/?sort=name"))
     assert re.findall(r'<tr id="group-.*?<b>(.*?)</b>', page) == ["sweep-lr0", "sweep-lr1"]
     assert names(page) == ["sweep-lr0-s0", "sweep-lr0-s1", "sweep-lr1-s0", "sweep-lr1-s1", "without-config"]
     assert "<b>1.25</b>" in page and "± 0.35" in page, "mean and standard deviation (n - 1) of 1 and 1.5"
@@ -58,13 +58,13 @@ def test_groups_are_nested(project: Project, at: Client) -> None:
     for n in range(4):
         config = {"model": ["qwen", "llama"][n // 2], "algorithm": ["grpo", "gspo"][n % 2], "seed": n}
         builders.run(project, f"run-{n}", config=config)
-    page = squeeze(body(at, "/?group=model,algorithm&sort=name"))
+    page = collapse_spaces(body(at, "/?group=model,algorithm&sort=name"))
     assert re.findall(r'data-level="(\d)"', page) == ["0", "1", "2", "1", "2"] * 2
     assert re.findall(r'<tr id="group-.*?<b>(.*?)</b>', page) == ["llama", "grpo", "gspo", "qwen", "grpo", "gspo"]
 
 
 def test_the_box_of_a_group_selects_its_runs(runs: list[Run], at: Client) -> None:
-    page = squeeze(body(at, "/?sort=name"))
+    page = collapse_spaces(body(at, "/?sort=name"))
     value = re.search(r'name="run" value="([^"]*,[^"]*)"', page)
     assert value and value[1].count(",") == 2
     answer = at.post("/tidy/", {"do": "tag", "tag": "grouped", "run": value[1]}, follow=True).content.decode()

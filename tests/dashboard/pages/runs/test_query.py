@@ -13,7 +13,7 @@ from django.test import Client
 from rollouts.models import Membership, Run
 from tests.dashboard.pages.runs.support import body, names
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,9 @@ def test_a_mistake_in_a_query_is_explained(runs: list[Run], at: Client, words: s
 def test_a_query_without_matches_says_which_word_excludes_all(runs: list[Run], at: Client) -> None:
     page = unescape(body(at, "/?q=tag:odd status:silent"))
     assert "No runs match this query." in page
-    assert squeeze('<a class="chip" href="?q=status:silent">without tag:odd <b>3</b></a>') in squeeze(page)
+    assert collapse_spaces('<a class="chip" href="?q=status:silent">without tag:odd <b>3</b></a>') in collapse_spaces(
+        page
+    )
     assert "no run matches this word" in page
 
 

@@ -15,7 +15,7 @@ from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOUR_COUNT
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
@@ -36,7 +36,7 @@ def logged(project: Project, name: str) -> Run:
     points = [MetricPoint(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
     series.append_points(run, builders.attempt(run, "files"), points)
     for step in (1, 2):
-        indexed(run, lines(generation(step=step)), step)
+        index_file(run, lines(generation(step=step)), step)
     return run
 
 

@@ -12,7 +12,7 @@ from dashboard.pages.runs import views
 from rollouts.models import Project, Run
 from tests.dashboard.pages.runs.support import LR, SCORE, body, many, names
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def test_two_hundred_runs_with_columns_of_config_and_metrics_take_as_few_queries_as_two(
@@ -26,7 +26,7 @@ def test_two_hundred_runs_with_columns_of_config_and_metrics_take_as_few_queries
 
 def test_a_long_list_comes_in_pages(runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "PAGE_ROWS", 2)
-    first, middle, last = (squeeze(body(at, f"/?group=none&sort=name&start={start}")) for start in (0, 2, 4))
+    first, middle, last = (collapse_spaces(body(at, f"/?group=none&sort=name&start={start}")) for start in (0, 2, 4))
     assert [names(page) for page in (first, last)] == [["run-000", "run-001"], ["run-004", "run-005"]]
     assert [">previous<" in page for page in (first, middle, last)] == [False, True, True]
     assert [">next<" in page for page in (first, middle, last)] == [True, True, False]
@@ -35,7 +35,7 @@ def test_a_long_list_comes_in_pages(runs: list[Run], at: Client, monkeypatch: py
 
 def test_a_silent_run_is_shown_with_no_heartbeat(runs: list[Run], at: Client) -> None:
     """The filter and the API call it `silent`."""
-    page = squeeze(body(at, "/?name=status:silent&group=status"))
+    page = collapse_spaces(body(at, "/?name=status:silent&group=status"))
     assert page.count('<span class="dot silent"></span><span>no heartbeat</span>') == len(names(page)) == 3
     assert "<b>no heartbeat</b>" in page and ">silent<" not in page
 

@@ -14,7 +14,7 @@ from rollouts.findings import findings
 from rollouts.maintenance.sweep import delete_run_permanently
 from rollouts.models import Project, Run, Sample
 from rollouts.storage import get_image_prefix, list_files
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 from tests.support.images import IMAGES, PNG, SVG, data_url
 
@@ -36,7 +36,9 @@ def row(index: int, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
 def run(project: Project) -> Run:
     run = builders.run(project)
     own = {"screenshot": data_url(IMAGES["gif"], "image/gif")}
-    indexed(run, lines(row(0), row(1, **own), row(2, {"type": "image", "image": "/srv/secret.png"})), format="native")
+    index_file(
+        run, lines(row(0), row(1, **own), row(2, {"type": "image", "image": "/srv/secret.png"})), format="native"
+    )
     return run
 
 
@@ -82,7 +84,7 @@ def test_an_unknown_image_is_not_found(run: Run, reader: Client, digest: str) ->
 
 def test_a_sample_of_another_run_does_not_serve_the_image(run: Run, reader: Client, project: Project) -> None:
     other = builders.run(project, "other")
-    indexed(other, lines({"prompt": "a", "response": "b", "index": 0}), format="native")
+    index_file(other, lines({"prompt": "a", "response": "b", "index": 0}), format="native")
     ((url, _),) = IMAGE.findall(read(reader, f"/samples/{sample_of(run, 0).pk}/"))
     assert reader.get(url.replace(sample_of(run, 0).pk, sample_of(other, 0).pk)).status_code == 404
 
@@ -120,7 +122,7 @@ def test_a_group_shows_shared_images_once_and_others_at_their_response(run: Run,
 
 def test_a_comparison_shows_the_images_of_its_prompt(run: Run, reader: Client, project: Project) -> None:
     other = builders.run(project, "other")
-    indexed(other, lines(row(0)), format="native")
+    index_file(other, lines(row(0)), format="native")
     page = read(reader, f"/compare/?of={run.uid}@1,{other.uid}@1&sel={sample_of(run, 0).prompt_key}")
     prompt = page[page.index('id="pair"') :].split('class="board-columns"')[0]
     assert len(IMAGE.findall(prompt)) == 1
@@ -151,6 +153,6 @@ def test_a_finding_has_copies_that_survive_the_run(
 def test_a_drawing_with_scripts_is_never_an_image(project: Project, reader: Client) -> None:
     run = builders.run(project)
     parts = {"type": "image", "image": data_url(SVG, "image/svg+xml")}
-    indexed(run, lines({"prompt": build_question(parts), "response": "b", "index": 0}), format="native")
+    index_file(run, lines({"prompt": build_question(parts), "response": "b", "index": 0}), format="native")
     page = read(reader, f"/samples/{sample_of(run, 0).pk}/")
     assert "not shown: only PNG, JPEG, GIF and WebP" in page and "<img" not in page

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample, Segment
-from tests.rollouts.support.push import generation, indexed, lines, rows
+from tests.rollouts.support.push import generation, index_file, lines, list_samples
 from tests.support import builders
 from tests.support.stored import body_path
 
@@ -21,7 +21,7 @@ SAID = "are missing on disk. Re-index the run to restore them."
 def run(project: Project) -> Run:
     """One step of two responses to a prompt, their bodies deleted."""
     run = builders.run(project)
-    indexed(run, lines(*(generation("ask", f"{n} apples", n / 4, 1) for n in range(2))), 1)
+    index_file(run, lines(*(generation("ask", f"{n} apples", n / 4, 1) for n in range(2))), 1)
     for segment in Segment.objects.all():
         body_path(segment.path).unlink()
     return run
@@ -50,7 +50,7 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
 def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:
     run = builders.run(project)
     for step in (1, 2):
-        indexed(run, lines(generation("ask", f"apples {step}", step / 4, step)), step)
+        index_file(run, lines(generation("ask", f"apples {step}", step / 4, step)), step)
     lost = Sample.objects.get(step__step=1)
     segment = lost.dump.segment
     assert segment is not None
@@ -74,7 +74,7 @@ def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
     project: Project, reader: Client, path: str, status: int
 ) -> None:
     run = builders.run(project)
-    indexed(run, lines(generation("ask", "apples", 1.0, 1)), 1)
+    index_file(run, lines(generation("ask", "apples", 1.0, 1)), 1)
     Sample.objects.update(ordinal=7)
     row = Sample.objects.get()
     answer = reader.get(path.format(pk=row.pk, run=run.uid, prompt=row.prompt_key))
@@ -85,8 +85,8 @@ def test_pages_of_a_response_without_text_and_tokens_do_not_ask_for_a_tokenizer(
     """tinker-cookbook lists all rollouts of a step, and writes the texts of some."""
     folder = Path(__file__).parents[3] / "data/tinker/iteration_000000"
     for path in (folder / "train_logtree.json", folder / "train_rollout_summaries.jsonl"):
-        indexed(run, path.read_bytes(), 0, source=path.name)
-    samples = rows(run, step__step=0)
+        index_file(run, path.read_bytes(), 0, source=path.name)
+    samples = list_samples(run, step__step=0)
     silent = next(sample for sample in samples if not sample.tail)
     group, prompt = (
         f"/runs/{run.uid}/{path}/" for path in (f"groups/0/{silent.group}", f"prompts/{silent.prompt_key}")

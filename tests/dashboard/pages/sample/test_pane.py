@@ -15,9 +15,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.sample import fields_view, token_view
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 pytestmark = pytest.mark.one_database
 
@@ -33,9 +33,9 @@ def row(step: int, index: int, score: float, **more: Any) -> dict[str, Any]:
 def run(project: Project) -> Run:
     run = builders.run(project)
     for step in (1, 2):
-        indexed(run, lines(*[row(step, n, n / 3) for n in range(4)]), step, format="native")
+        index_file(run, lines(*[row(step, n, n / 3) for n in range(4)]), step, format="native")
     other = builders.run(project, "other")
-    indexed(other, lines(row(1, 0, 1.0)), 1, format="native")
+    index_file(other, lines(row(1, 0, 1.0)), 1, format="native")
     return run
 
 
@@ -50,11 +50,11 @@ def page_of(client: Client, sample: Sample, query: str = "") -> str:
 
 
 def test_a_large_group_says_its_size_and_shows_the_sample(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*[row(3, n, 0.0) for n in range(70)]), 3, format="native")
+    index_file(run, lines(*[row(3, n, 0.0) for n in range(70)]), 3, format="native")
     client.force_login(mate)
     last = sample_at(run, 3, 69)
     page = page_of(client, last)
-    assert "65 of 70 responses" in squeeze(page)
+    assert "65 of 70 responses" in collapse_spaces(page)
     assert re.search(rf'data-sample="{last.pk}"[^>]*\s+aria-current="true"', page)
 
 
@@ -91,16 +91,16 @@ def test_a_run_with_many_later_responses_is_compared_at_the_nearest_step(run: Ru
     """And hides no older run."""
     sample, other = sample_at(run, 2, 1), Run.objects.get(name="other")
     older = builders.run(run.project, "older")
-    indexed(older, lines(row(4, 0, 1.0)), 4, format="native")
+    index_file(older, lines(row(4, 0, 1.0)), 4, format="native")
     Run.objects.filter(pk=older.pk).update(created_at=run.created_at)
-    indexed(other, lines(*(row(3, n, 1.0) for n in range(520))), 3, format="native")
+    index_file(other, lines(*(row(3, n, 1.0) for n in range(520))), 3, format="native")
     assert "data-there>Step 1, number 0." in page_of(reader, sample, f"?view=diff&vs={other.uid}")
     assert "data-there>Step 4, number 0." in page_of(reader, sample, f"?view=diff&vs={older.uid}")
 
 
 def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Client, mate: User) -> None:
     unseen = builders.run(builders.project("secret"), "nobody-may-see")
-    indexed(unseen, lines(row(1, 0, 1.0)), 1, format="native")
+    index_file(unseen, lines(row(1, 0, 1.0)), 1, format="native")
     client.force_login(mate)
     page = page_of(client, sample_at(run, 2, 1), f"?view=diff&vs={unseen.uid}")
     assert "nobody-may-see step" not in page
@@ -109,7 +109,7 @@ def test_a_run_of_another_project_is_never_compared_with(run: Run, client: Clien
 
 def test_a_response_without_any_other_says_so(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project)
-    indexed(run, lines(row(1, 0, 1.0)), 1, format="native")
+    index_file(run, lines(row(1, 0, 1.0)), 1, format="native")
     client.force_login(mate)
     assert "Nothing to compare with: this prompt has only one response" in page_of(
         client, sample_at(run, 1, 0), "?view=diff"
@@ -141,7 +141,7 @@ def tokens(project: Project) -> Sample:
         "<i>own": [0.5] * COUNT,
         "short": [1.0, 2.0],
     }
-    indexed(run, lines(row(1, 0, 1.0, **more)), 1, format="native")
+    index_file(run, lines(row(1, 0, 1.0, **more)), 1, format="native")
     return sample_at(run, 1, 0)
 
 
@@ -160,8 +160,8 @@ def test_every_list_with_a_value_per_token_is_a_figure(tokens: Sample, client: C
     client.force_login(mate)
     page = page_of(client, tokens, "?view=tokens&by=mismatch")
     for label in ("log-prob", "entropy", "advantage", "mask", "rollout − train", "&lt;i&gt;own"):
-        assert f">{label}</a>" in squeeze(page)
-    assert ">short</a>" not in squeeze(page)
+        assert f">{label}</a>" in collapse_spaces(page)
+    assert ">short</a>" not in collapse_spaces(page)
     assert '<b class="h2">0</b>' in page  # 0.25 apart
     assert "&quot;rollout − train&quot;:[-0.25," in page.replace("\\u2212", "−")
 
@@ -254,18 +254,18 @@ def test_the_page_of_all_keys_shows_the_beginning_of_long_ones(tokens: Sample, c
 
 
 def test_a_sample_says_what_it_answered_beside_what_was_expected(run: Run, reader: Client) -> None:
-    indexed(run, lines(row(3, 0, 0.0, ground_truth="2", group="b")), 3, format="native")
+    index_file(run, lines(row(3, 0, 0.0, ground_truth="2", group="b")), 3, format="native")
     head = page_of(reader, sample_at(run, 3, 0)).split('class="expected">')[1].split("</span>")[0]
-    assert squeeze(head).strip() == 'got<b class="mono">0</b>expected<b class="mono">2</b>'
+    assert collapse_spaces(head).strip() == 'got<b class="mono">0</b>expected<b class="mono">2</b>'
     silent = {**row(4, 0, 0.0, ground_truth="2", group="b"), "response": "I do not know"}
-    indexed(run, lines(silent), 4, format="native")
-    assert '"expected">expected<b' in squeeze(page_of(reader, sample_at(run, 4, 0)))
+    index_file(run, lines(silent), 4, format="native")
+    assert '"expected">expected<b' in collapse_spaces(page_of(reader, sample_at(run, 4, 0)))
 
 
 def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: Client, mate: User) -> None:
     """AReaL tells which part of a completion the model wrote, prime-rl which tools it had."""
     more = {"segments": [{"role": "context", "len": 3}], "tools": [{"name": "calculator_of_primes"}]}
-    indexed(run, lines(row(3, 0, 0.5, **more)), 3, format="native")
+    index_file(run, lines(row(3, 0, 0.5, **more)), 3, format="native")
     client.force_login(mate)
     page = page_of(client, sample_at(run, 3, 0))
     rendered = page[page.index("Other recorded fields") :]
@@ -274,7 +274,7 @@ def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: 
 
 
 def test_the_steps_beside_an_evaluated_sample_are_those_of_its_split(run: Run, reader: Client) -> None:
-    indexed(run, lines(row(3, 0, 1.0)), 3, format="native", split="eval", source="eval/3")
+    index_file(run, lines(row(3, 0, 1.0)), 3, format="native", split="eval", source="eval/3")
     page = page_of(reader, sample_at(run, 3, 0))
     for step in ("3", "all"):
         assert f'href="/runs/{run.uid}/steps/{step}/?split=eval"' in page
@@ -282,7 +282,7 @@ def test_the_steps_beside_an_evaluated_sample_are_those_of_its_split(run: Run, r
 
 def test_a_superseded_sample_leads_back_to_its_attempt(run: Run, reader: Client) -> None:
     superseded = sample_at(run, 2, 1)
-    indexed(run, lines(row(2, 0, 1.0)), 2, format="native", attempt="again")
+    index_file(run, lines(row(2, 0, 1.0)), 2, format="native", attempt="again")
     link = f"/runs/{run.uid}/steps/2/?sel={superseded.pk}&amp;attempt=files"
     assert f'href="{link}"' in page_of(reader, superseded)
     assert "of 4 recorded samples" in reader.get(link.replace("&amp;", "&")).content.decode()

@@ -11,15 +11,15 @@ from django.test import Client
 
 from dashboard.pages.sample import prefetch, prompt_history
 from rollouts.models import Project, Run, Sample
-from tests.dashboard.support.api_client import filled, one_sample
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.dashboard.support.api_client import create_filled_run, get_first_sample
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 from tests.support.stored import body_path
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 def ids(run: Run) -> list[str]:
@@ -60,7 +60,7 @@ def test_more_panes_cost_no_more_queries(
 
 
 def test_what_a_person_may_not_see_is_left_out(run: Run, client: Client, mate: User, db: None) -> None:
-    hidden = one_sample(filled(builders.project("secret"), "other")).pk
+    hidden = get_first_sample(create_filled_run(builders.project("secret"), "other")).pk
     client.force_login(mate)
     seen = ids(run)[0]
     assert list(panes(client, hidden, seen, "nothing", "\x00", "")) == [seen]
@@ -72,7 +72,7 @@ def test_a_text_that_the_others_would_wait_for_is_left_out(
     project: Project, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = builders.run(project, "long")
-    indexed(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
+    index_file(run, lines(generation("1+1?", "2" * 5_000, 0.0), generation("1+2?", "3", 1.0)), 1)
     monkeypatch.setattr(prefetch, "MAX_PREFETCHED_CHARS", 4_000)
     client.force_login(mate)
     assert len(panes(client, *ids(run))) == 1
@@ -95,7 +95,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     monkeypatch.setattr(prompt_history, "SEARCH_DISTANCES", (2, 6))
     run = builders.run(project, "many")
     for number in range(1, 16):
-        indexed(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)
+        index_file(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)
     read = Sample.objects.get(step__run=run, step__step=step)
     (pane,) = panes(reader, read.pk).values()
     bars = re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-len(shown) :]
@@ -106,7 +106,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
 def test_the_steps_of_an_evaluated_prompt_lead_to_its_split(project: Project, reader: Client) -> None:
     run = builders.run(project, "evaluated")
     for step in (1, 2):
-        indexed(run, lines(generation("1+1?", f"{step}", 1.0)), step, split="eval")
+        index_file(run, lines(generation("1+1?", f"{step}", 1.0)), step, split="eval")
     (pane,) = panes(reader, Sample.objects.get(step__run=run, step__step=2).pk).values()
     urls = [f"/runs/{run.uid}/steps/{step}/?split=eval" for step in (1, 1, 2)]  # of the key [ and of two bars
     assert re.findall(r'data-step="([^"]*)"', pane) == urls
@@ -117,13 +117,13 @@ def test_steps_of_another_kind_are_not_in_the_history_of_a_prompt(project: Proje
     run = builders.run(project, "async")
     for kind, step in (("global_step", 1), ("global_step", 2), ("feed_index", 1), ("feed_index", 3)):
         response = generation("1+1?", f"{kind} {step}", 1.0)
-        indexed(run, lines(response), step, step_kind=kind, source=f"{kind}/{step}")
+        index_file(run, lines(response), step, step_kind=kind, source=f"{kind}/{step}")
     (pane,) = panes(reader, Sample.objects.get(step__run=run, step__step=2).pk).values()
     assert re.findall(r"<title>step (\d): mean 1.00, responses: (\d)</title>", pane) == [("1", "1"), ("2", "1")]
 
 
 def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(generation("late", "late")), 9)
+    index_file(run, lines(generation("late", "late")), 9)
     client.force_login(mate)
     gone = run.dumps.select_related("segment").get(step=9).segment
     assert gone

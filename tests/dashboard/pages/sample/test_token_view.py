@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Run, Sample
-from tests.rollouts.support.push import DUMPS, indexed, rows
-from tests.rollouts.support.verl_batches import ASYNC, V0, V1, ready, tokenizer, worked
-from tests.support.html import squeeze
+from tests.rollouts.support.push import DUMPS, index_file, list_samples
+from tests.rollouts.support.verl_batches import ASYNC, V0, V1, add_tokenizer, create_ready_artifact, index_waiting_dumps
+from tests.support.html import collapse_spaces
 
 pytestmark = pytest.mark.django_db
 
@@ -41,10 +41,10 @@ def page(client: Client, path: str) -> str:
 
 def joined(run: Run) -> Sample:
     """A sample of a step that a JSONL file and a batch tell of."""
-    indexed(run, (DUMPS / "v1/rollout/1.jsonl").read_bytes())
-    ready(run, V1, role="rollout_tq")
-    worked(run)
-    return rows(run)[0]
+    index_file(run, (DUMPS / "v1/rollout/1.jsonl").read_bytes())
+    create_ready_artifact(run, V1, role="rollout_tq")
+    index_waiting_dumps(run)
+    return list_samples(run)[0]
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def another(tmp_path: Path) -> Path:
 
 def alone(run: Run) -> Sample:
     """A sample of which only the batch tells."""
-    ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
-    worked(run)
-    return rows(run)[0]
+    create_ready_artifact(run, ASYNC, role="async_rollout", step_kind="feed_index")
+    index_waiting_dumps(run)
+    return list_samples(run)[0]
 
 
 def test_the_api_gives_the_tokens_of_a_batch_a_window_at_a_time(run: Run, signed_in: Client) -> None:
@@ -85,7 +85,7 @@ def test_a_prompt_longer_than_one_answer_is_read_in_windows(
 
 def test_each_token_has_its_text_where_the_tokenizer_is_known(run: Run, signed_in: Client) -> None:
     sample = joined(run)
-    tokenizer(run)
+    add_tokenizer(run)
     result = get_page(signed_in, f"samples/{sample.pk}/tokens/")
     full = get_page(signed_in, f"samples/{sample.pk}/")
     assert len(result["texts"]) == result["total"]
@@ -96,23 +96,23 @@ def test_the_token_view_shows_mask_log_probs_and_text(run: Run, signed_in: Clien
     sample = joined(run)
     rendered = page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
     assert all(f">{name}</th>" in rendered for name in ("id", "log-prob", "mask")) and ">text</th>" not in rendered
-    tokenizer(run)
+    add_tokenizer(run)
     assert ">text</th>" in page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
 
 
 def test_a_step_says_how_many_of_its_samples_have_tokens(run: Run, signed_in: Client) -> None:
     joined(run)
     rendered = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>32</b><span class="muted">of 32</span>' in squeeze(rendered)
+    assert '<b>32</b><span class="muted">of 32</span>' in collapse_spaces(rendered)
     assert COMMAND not in rendered
 
 
 def test_a_step_whose_batch_cannot_join_says_what_it_needs(run: Run, signed_in: Client) -> None:
-    indexed(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes())
-    ready(run, V0)
-    worked(run)
+    index_file(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes())
+    create_ready_artifact(run, V0)
+    index_waiting_dumps(run)
     rendered = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>0</b><span class="muted">of 32</span>' in squeeze(rendered) and COMMAND in rendered
+    assert '<b>0</b><span class="muted">of 32</span>' in collapse_spaces(rendered) and COMMAND in rendered
 
 
 def test_a_response_without_text_says_which_command_brings_it(run: Run, signed_in: Client) -> None:
@@ -135,11 +135,11 @@ def test_messages_of_a_prompt_are_followed_by_the_response_in_turns(run: Run, si
 def test_batches_kept_by_prompt_do_not_mix_with_the_steps_of_the_trainer(
     run: Run, signed_in: Client, another: Path
 ) -> None:
-    indexed(run, (DUMPS / "v0/rollout/2.jsonl").read_bytes(), 1)
-    indexed(run, (DUMPS / "v0/rollout/3.jsonl").read_bytes(), 3)
-    ready(run, ASYNC, step=1, role="async_rollout", step_kind="feed_index")
-    ready(run, another, step=7, role="async_rollout", step_kind="feed_index")
-    worked(run)
+    index_file(run, (DUMPS / "v0/rollout/2.jsonl").read_bytes(), 1)
+    index_file(run, (DUMPS / "v0/rollout/3.jsonl").read_bytes(), 3)
+    create_ready_artifact(run, ASYNC, step=1, role="async_rollout", step_kind="feed_index")
+    create_ready_artifact(run, another, step=7, role="async_rollout", step_kind="feed_index")
+    index_waiting_dumps(run)
     assert 'data-total="32"' in page(signed_in, f"/runs/{run.uid}/steps/1/")
     assert 'data-step="3"' in page(signed_in, f"/runs/{run.uid}/steps/latest/")
     assert 'data-total="64"' in page(signed_in, f"/runs/{run.uid}/steps/all/")

@@ -10,7 +10,7 @@ from django.test import Client
 from dashboard.pages.sample import chat_roles, turns_view
 from rollouts.models import Project, Sample
 from rollouts.samples.record import Record
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 PROMPT = "system\nBe brief.\nuser\nWhat is the root of 16?\nassistant\n"
@@ -47,7 +47,7 @@ def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
 
 def test_only_the_answer_of_the_model_is_framed(project: Project, reader: Client) -> None:
     prompt = "system\nEnd with:\nAnswer: <value>\nuser\nWhat is 1+1?\nAnswer: 3 is wrong.\nassistant\n"
-    indexed(builders.run(project), lines({"prompt": prompt, "response": "Answer: 2", "index": 0}), format="native")
+    index_file(builders.run(project), lines({"prompt": prompt, "response": "Answer: 2", "index": 0}), format="native")
     page = reader.get(f"/samples/{Sample.objects.get().pk}/?view=turns").content.decode()
     turns = page[page.index('class="turns"') :]
     assert "Answer: &lt;value&gt;" in turns and turns.count('<mark class="answer">') == 1

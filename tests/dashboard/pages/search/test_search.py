@@ -17,14 +17,14 @@ from rollouts.models import Project, Run, Sample, SavedView
 from rollouts.query.completion import projects as project_completion
 from rollouts.runs import search_runs
 from tests.dashboard.support.api_client import ApiClient
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 
 def fill(project: Project, name: str, *responses: str) -> Run:
     run = builders.run(project, name)
     rows = [{"prompt": "p", "response": text, "score": n} for n, text in enumerate(responses)]
-    indexed(run, lines(*rows), 1)
+    index_file(run, lines(*rows), 1)
     return run
 
 
@@ -53,7 +53,7 @@ def test_all_runs_are_searched_the_newest_first_with_counts(runs: list[Run], cli
 def test_matches_of_both_splits_are_counted_and_linked_apart(project: Project, client: Client, mate: User) -> None:
     run = fill(project, "both", "a quokka", "two quokkas")
     row = {"prompt": "p", "response": "a quokka of the evaluation", "score": 1}
-    indexed(run, lines(row), 1, split="eval", source="eval/1")
+    index_file(run, lines(row), 1, split="eval", source="eval/1")
     client.force_login(mate)
     page, link = get(client, "/search/?project=math&q=quokka"), f"/runs/{run.uid}/steps/all/?q=quokka"
     links = re.findall(r'<a class="muted" href="([^"]*)">(train \d|eval \d)</a>', page)
@@ -101,7 +101,7 @@ def test_the_completion_knows_the_newest_runs_of_the_project(
     monkeypatch.setattr(project_completion, "MAX_SECONDS", 60)
     for n, source in enumerate(("gsm8k", "gsm8k", "aime")):
         rows = [{"prompt": "p", "response": "r", "score": n, "data_source": source}]
-        indexed(builders.run(project, f"run-{n}"), lines(*rows), 1)
+        index_file(builders.run(project, f"run-{n}"), lines(*rows), 1)
     client.force_login(mate)
     page = get(client, "/search/?project=math")
     (url,) = re.findall(r'data-choices="([^"]*)"', page)

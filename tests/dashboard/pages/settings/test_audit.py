@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from rollouts.models import AuditEntry, Project, Run
 from rollouts.projects import record_audit_entry
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def at(client: Client, owner: User) -> Client:
 def open_page(at: Client, query: str = "") -> str:
     response = at.get(f"/audit/?project=math{query}")
     assert response.status_code == 200
-    return squeeze(response.content.decode())
+    return collapse_spaces(response.content.decode())
 
 
 def test_flags_are_in_the_log(project: Project, run: Run, at: Client, mate: User) -> None:
-    indexed(run, lines(generation()), 1)
+    index_file(run, lines(generation()), 1)
     builders.flag(run.steps.get().rows.get().pk, mate, reason="reward-hack")
     page = open_page(at)
     assert "flagged samples" in page and "reward: reward-hack" not in page and "reason: reward-hack" in page

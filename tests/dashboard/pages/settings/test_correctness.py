@@ -11,9 +11,9 @@ from django.test import Client
 
 from rollouts.indexing import correctness
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import ApiClient, filled
+from tests.dashboard.support.api_client import ApiClient, create_filled_run
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 from workers.celery import app
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(project)
+    return create_filled_run(project)
 
 
 @pytest.fixture(autouse=True)
@@ -87,20 +87,20 @@ def test_the_panel_that_says_how_far_it_is_answers_by_itself(client: Client, own
     saved(client, "score>=0.5")
     client.get("/settings/math/")  # takes the message away
     panel = client.get("/settings/math/", headers={"HX-Request": "true", "HX-Target": "judging"}).content.decode()
-    assert squeeze(panel).startswith("<p") and "0 of 2 steps" in panel
+    assert collapse_spaces(panel).startswith("<p") and "0 of 2 steps" in panel
 
 
 def test_a_step_says_how_many_are_correct_and_by_which_rule(client: Client, owner: User, run: Run) -> None:
     client.force_login(owner)
     address = f"/runs/{run.uid}/steps/1/"
     page = client.get(address).content.decode()
-    assert '<b>3</b><span class="muted">of 4</span>' in squeeze(page)
+    assert '<b>3</b><span class="muted">of 4</span>' in collapse_spaces(page)
     assert "acc=1 if logged, else score&gt;0" in page
     saved(client, "score>=0.5")
     assert "re-evaluating" in client.get(address).content.decode()
     correctness.evaluate_due_steps(run.project_id)
     page = client.get(address).content.decode()
-    assert re.search(r"<summary[^>]*><b>2</b>", squeeze(page))
+    assert re.search(r"<summary[^>]*><b>2</b>", collapse_spaces(page))
     assert "<code>score&gt;=0.5</code>" in page and "re-evaluating" not in page
 
 
@@ -116,7 +116,7 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
     correctness.evaluate_due_steps(run.project_id)
     after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200
-    assert '<b>2</b><span class="muted">of 4 recorded samples' in squeeze(after.content.decode())
+    assert '<b>2</b><span class="muted">of 4 recorded samples' in collapse_spaces(after.content.decode())
 
 
 def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, run: Run) -> None:

@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts.maintenance import measure_due_runs
 from rollouts.models import Project, Run, RunDiskUsage
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def at(client: Client, project: Project) -> Client:
 
 
 def test_changed_runs_are_measured_again_later(run: Run) -> None:
-    indexed(run, lines(generation()), 1)
+    index_file(run, lines(generation()), 1)
     assert measure_due_runs() == 1
     assert measure_due_runs() == 0
     first = RunDiskUsage.objects.get(run=run)
     assert first.raw > 0 and first.bodies > 0 and first.index > 0
-    indexed(run, lines(generation("a", "b")), 2)
+    index_file(run, lines(generation("a", "b")), 2)
     assert measure_due_runs() == 0, "it was measured just now"
     RunDiskUsage.objects.update(measured_at=run.created_at.replace(year=2020))
     assert measure_due_runs() == 1
@@ -38,7 +38,7 @@ def test_projects_and_runs_are_listed_largest_first(project: Project, at: Client
     for name, size in (("small", 10), ("large", 749_000_000)):
         RunDiskUsage.objects.create(run=builders.run(project, name), raw=size)
     builders.run(project, "new")
-    page = squeeze(at.get("/disk/?project=math").content.decode())
+    page = collapse_spaces(at.get("/disk/?project=math").content.decode())
     assert "749 MB" in page and "1 run is not measured yet." in page
     assert page.index(">large<") < page.index(">small<")
 

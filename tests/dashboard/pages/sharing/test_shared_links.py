@@ -18,7 +18,7 @@ from rollouts.metrics import append_points
 from rollouts.models import AuditEntry, Finding, Membership, Project, Run, Sample, SharedLink
 from rollouts.samples.record import MetricPoint
 from rollouts.sharing import delete_expired_content
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 HOSTILE = '<script>alert(1)</script>\u202e"'
@@ -42,7 +42,7 @@ def run(project: Project) -> Run:
             }
             for n in range(20)
         ]
-        indexed(run, lines(*rows), step)
+        index_file(run, lines(*rows), step)
     builders.run(project, "other-run-name")
     run.refresh_from_db()
     return run
@@ -244,7 +244,7 @@ def test_a_comparison_of_two_projects_is_not_shared(run: Run, owner: User, clien
     second = builders.project("second")
     Membership.objects.create(project=second, user=owner, role="owner")
     other = builders.run(second, "elsewhere")
-    indexed(other, lines({"prompt": "p", "response": "x", "score": 1}), 1)
+    index_file(other, lines({"prompt": "p", "response": "x", "score": 1}), 1)
     client.force_login(owner)
     response = client.post("/share/", {"of": f"{run.uid}@1,{other.uid}@1", "split": "train"})
     assert response.status_code == 400 and "one project" in response.content.decode()
@@ -326,7 +326,7 @@ def test_guesses_are_limited_and_valid_links_still_open(finding: Finding, owner:
 
 
 def test_hostile_texts_stay_text(project: Project, run: Run, owner: User, client: Client) -> None:
-    indexed(run, lines({"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE}), 9)
+    index_file(run, lines({"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE}), 9)
     finding = create_finding(project, owner, title=HOSTILE, note=HOSTILE)
     add_sample_evidence(finding, Sample.objects.get(step__step=9), owner, words=HOSTILE)
     client.force_login(owner)

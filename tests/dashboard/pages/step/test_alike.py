@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.pages.sample import mismatches
 from rollouts.metrics import load_template_shares
 from rollouts.models import Run, Sample, Step
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ def hack(n: int, text: str = "") -> dict[str, Any]:
 def uid(run: Run) -> str:
     for step in (1, 2):
         honest = [hack(n, f"{chr(97 + n) * 9} is what I get.\n#### {n + 1}") for n in range(12, 12 + 6 * (3 - step))]
-        indexed(run, lines(*(hack(n) for n in range(6)), *honest), step, format="native", source=str(step))
+        index_file(run, lines(*(hack(n) for n in range(6)), *honest), step, format="native", source=str(step))
     return run.uid
 
 
@@ -45,7 +45,7 @@ def test_templates_have_their_counts_marks_and_links(uid: str, admin_client: Cli
 
 
 def test_a_step_without_templates_says_what_one_needs(run: Run, admin_client: Client) -> None:
-    indexed(run, lines(hack(1)), format="native")
+    index_file(run, lines(hack(1)), format="native")
     assert "a template needs 5 responses" in admin_client.get(f"/runs/{run.uid}/steps/1/?top=alike").content.decode()
 
 
@@ -70,7 +70,7 @@ def test_the_answers_of_a_long_response_are_counted_from_its_start_or_not_at_all
     run: Run, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     between = "".join(f"{n} and so on.\n" for n in range(2000))
-    indexed(run, lines({**hack(2, f"#### 4\n{between}#### 4\n#### 5"), "ground_truth": "4"}), format="native")
+    index_file(run, lines({**hack(2, f"#### 4\n{between}#### 4\n#### 5"), "ground_truth": "4"}), format="native")
     url = f"/samples/{Sample.objects.get().pk}/"
     assert "4 is answer 1 of 3 in the response." in admin_client.get(url).content.decode()
     monkeypatch.setattr(mismatches, "MIN_STREAMED_CHARS", 20)
@@ -119,7 +119,7 @@ def test_the_answer_that_the_grader_logged_is_labelled(
     run: Run, admin_client: Client, logged: str, labels: list[tuple[str, str]]
 ) -> None:
     text = "So.\n#### 2\n#### 4\n#### 2\n#### 5"
-    indexed(run, lines({**hack(2, text), "ground_truth": "4", "pred": logged}), format="native")
+    index_file(run, lines({**hack(2, text), "ground_truth": "4", "pred": logged}), format="native")
     assert read_labels(admin_client.get(f"/samples/{Sample.objects.get().pk}/").content.decode()) == labels
 
 

@@ -11,9 +11,9 @@ from rollouts.metrics import append_points
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.samples import MetricPoint
 from tests.dashboard.pages.step.test_step import panel, tiles
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 METRICS: dict[str, float | None] = {
     "guidance/version": 1, "guidance/samples": 2, "guidance/tokens": 1024, "guidance/rule/again": 1,
@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest, project: Project, owner: User) -> Run:
     rows = [{**row, "response": f"it is {n}", "score": n / 4, **marks.get(n, {})} for n in range(4)]
     if request.param == "metrics first":
         append_points(run, builders.attempt(run), [point])
-    indexed(run, lines(*rows), 2, format="native")
+    index_file(run, lines(*rows), 2, format="native")
     if request.param == "samples first":
         append_points(run, Step.objects.get().attempt, [point])
     return run
@@ -53,7 +53,7 @@ def test_the_page_of_a_step_has_the_version_the_counts_and_the_marks(run: Run, c
 def test_a_sample_has_the_rules_that_selected_it_and_what_they_did(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     first, second, third = Sample.objects.order_by("score")[:3]
-    page = squeeze(panel(client, f"/samples/{first.pk}/", "sample"))
+    page = collapse_spaces(panel(client, f"/samples/{first.pk}/", "sample"))
     for name, text in (("is:flagged", "rule again: masked"), ("score&lt;0.2", "rule half: weight 0.5")):
         title = f'href="/settings/math/guidance/?version=1" title="selected by a guidance rule in the training: {name}"'
         assert title in page and text in page

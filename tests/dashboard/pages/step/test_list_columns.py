@@ -12,7 +12,7 @@ from dashboard.pages.step import reward_parts
 from dashboard.pages.step.reward_parts import choose_parts
 from rollouts.models import Run
 from rollouts.query import find_samples
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ def row(n: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def show(run: Run, admin_client: Client) -> Any:
-    indexed(run, lines(*(row(n) for n in range(1, 8))), format="native")
+    index_file(run, lines(*(row(n) for n in range(1, 8))), format="native")
     return lambda q="": admin_client.get(f"/runs/{run.uid}/steps/1/?{q}").content.decode()
 
 
@@ -50,13 +50,13 @@ def test_parts_that_repeat_the_score_or_are_lengths_come_last_or_never() -> None
 
 def test_parts_are_found_behind_samples_without_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = [{"prompt": f"plain {n}", "response": "x", "score": 0.0} for n in range(4)]
-    indexed(run, lines(*plain, *(row(n) for n in range(1, 4))), format="native")
+    index_file(run, lines(*plain, *(row(n) for n in range(1, 4))), format="native")
     monkeypatch.setattr(reward_parts, "MAX_READ_SAMPLES", 2)
     assert "format" in reward_parts.find_reward_parts(find_samples(run, step=1).samples).names
 
 
 def test_a_list_is_sorted_by_a_part_with_unknown_values_last(show: Any, run: Run) -> None:
-    indexed(
+    index_file(
         run,
         lines(row(99, rewards={"acc": 1.0}), row(98, rewards={"format": float("nan")})),
         1,

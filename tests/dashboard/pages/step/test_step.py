@@ -14,15 +14,15 @@ from django.test import Client
 from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, Replay, Run, Sample
 from rollouts.samples import TEXT_PROPERTY_BITS
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
     run = builders.run(project)
-    indexed(run, lines(*generations(2)), 2)
+    index_file(run, lines(*generations(2)), 2)
     return run
 
 
@@ -42,7 +42,7 @@ def panel(client: Client, url: str, name: str = "result") -> str:
 
 def links(page: str, selector: str) -> list[tuple[str, str]]:
     """[(address, text)] of the links that a pattern of their surroundings finds."""
-    return [(html.unescape(link), text) for link, text in re.findall(selector, squeeze(page))]
+    return [(html.unescape(link), text) for link, text in re.findall(selector, collapse_spaces(page))]
 
 
 def read_lines(answer: Any) -> list[bytes]:
@@ -56,7 +56,7 @@ def read_lines(answer: Any) -> list[bytes]:
 
 def tiles(page: str) -> dict[str, str]:
     """The numbers above the table by name."""
-    found = re.findall(r'<dt class="label">(.*?)</dt><dd>(.*?)</dd>', squeeze(page))
+    found = re.findall(r'<dt class="label">(.*?)</dt><dd>(.*?)</dd>', collapse_spaces(page))
     return {name: " ".join(re.sub(r"<[^>]+>", " ", value).split()) for name, value in found}
 
 
@@ -68,7 +68,7 @@ def test_the_numbers_of_a_step_are_those_of_all_attempts_that_ran_at_the_same_ti
 ) -> None:
     for name, rows in (("a", generations(3, 2)), ("b", [row | {"score": 1.0} for row in generations(3, 4)])):
         builders.attempt(run, name)
-        indexed(run, lines(*rows), 3, attempt=name)
+        index_file(run, lines(*rows), 3, attempt=name)
     first = run.attempts.get(key="a")
     run.attempts.filter(key__in="ab").update(concurrent_with=first if is_concurrent else None)
     mark_superseded_steps(run)
@@ -94,7 +94,7 @@ def test_charts_counts_and_export_reflect_the_query(run: Run, client: Client, ma
     page = panel(client, f"/runs/{run.uid}/steps/2/?q=score<0.5")
     assert re.findall(r'class="count">(\d+)<', page) == ["0", "1", "3", "0", "0"]
     assert "Score and length of 4 samples" in page
-    assert re.search(r'<b>0\.214</b><span class="muted"[^>]*>\(all: 0\.500\)', squeeze(page))
+    assert re.search(r'<b>0\.214</b><span class="muted"[^>]*>\(all: 0\.500\)', collapse_spaces(page))
     address = html.unescape(re.findall(r'href="([^"]*/exports/samples/[^"]*)"', page)[0])
     assert len(read_lines(client.get(address))) == 4
 
@@ -142,7 +142,7 @@ def test_a_response_whose_text_was_not_recorded_has_no_length_in_the_scatter(run
 
 
 def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*generations(3, 2100)), 3)
+    index_file(run, lines(*generations(3, 2100)), 3)
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/3/")
     assert "Score and length of 2,100 samples" in page
@@ -153,7 +153,7 @@ def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client,
 
 def test_scores_beyond_one_are_shown_in_round_bins(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project, "points")
-    indexed(run, lines(*(generation(response="x" * n, score=float(n * 7)) for n in range(10))), 1)
+    index_file(run, lines(*(generation(response="x" * n, score=float(n * 7)) for n in range(10))), 1)
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/1/")
     assert re.findall(r'data-above="([^"]*)"', page)[:2] == ["score&gt;=0", "score&gt;=10"]
@@ -176,7 +176,7 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     monkeypatch.setattr("dashboard.pages.step.query_result.SEARCH_TIME_BUDGET", 0.0)
     monkeypatch.setattr("rollouts.query.body_scan.parts.MAX_FILES_AT_ONCE", 8)
     for step in range(3, 22):
-        indexed(run, lines(*generations(step, 1)), step)
+        index_file(run, lines(*generations(step, 1)), step)
     client.force_login(mate)
     url = f"/runs/{run.uid}/steps/all/?q=says"
     page = client.get(url).content.decode()
@@ -195,7 +195,7 @@ def test_charts_of_very_many_samples_are_of_the_newest_steps_and_say_so(
 ) -> None:
     monkeypatch.setattr("dashboard.pages.step.query_result.MAX_COUNTED_SAMPLES", most)
     for step in (3, 4):
-        indexed(run, lines(*generations(step)), step)
+        index_file(run, lines(*generations(step)), step)
     for q, total in (("", 24), ("score<=0", 3)):
         page = panel(reader, f"/runs/{run.uid}/steps/all/?q={q}")
         assert ("chips and charts: the newest" in page) == (newest < 3)
@@ -208,18 +208,18 @@ def test_charts_of_very_many_samples_are_of_the_newest_steps_and_say_so(
 def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/2/")
-    assert "sort: score, lowest first" in squeeze(page)
+    assert "sort: score, lowest first" in collapse_spaces(page)
     assert 'href="?sort=-len"' in page and 'class="quiet" href="?sort=len"' in page
     assert "newest first" not in page
-    assert "sort: length, longest first" in squeeze(panel(client, f"/runs/{run.uid}/steps/2/?sort=-len"))
+    assert "sort: length, longest first" in collapse_spaces(panel(client, f"/runs/{run.uid}/steps/2/?sort=-len"))
     Sample.objects.filter(step__run=run).update(tokens=3)
     page = panel(client, f"/runs/{run.uid}/steps/2/")
     assert 'class="quiet" href="?sort=tokens"' in page and 'class="quiet" href="?sort=len"' not in page
-    assert "sort: step, newest first" in squeeze(panel(client, f"/runs/{run.uid}/steps/all/"))
+    assert "sort: step, newest first" in collapse_spaces(panel(client, f"/runs/{run.uid}/steps/all/"))
 
 
 def test_the_strip_marks_the_steps_that_were_replayed(run: Run, client: Client, mate: User) -> None:
-    indexed(run, lines(*generations(3)), 3)
+    index_file(run, lines(*generations(3)), 3)
     step = run.steps.get(step=3)
     Replay.objects.create(run=run, attempt=step.attempt, step=3, outcome="hit")
     Replay.objects.create(run=run, attempt=step.attempt, step=2, outcome="miss")
@@ -244,7 +244,7 @@ def test_a_query_for_what_was_not_recorded_is_told_so(run: Run, reader: Client, 
 
 def test_what_the_trainers_filter_dropped_is_marked_and_can_be_asked_for(run: Run, reader: Client) -> None:
     rows = [{"prompt": "2+2?", "response": f"it is {n}", "score": n % 2, "group": "a"} for n in range(4)]
-    indexed(run, lines(*rows, {**rows[0], "response": "dropped", "filtered": True}), 3, format="native")
+    index_file(run, lines(*rows, {**rows[0], "response": "dropped", "filtered": True}), 3, format="native")
     page = panel(reader, f"/runs/{run.uid}/steps/3/")
     assert page.count(">FILTERED</span>") == 1
     chips = links(page, r'href="([^"]*is(?::|%3A)filtered[^"]*)"[^>]*>([^<]*<b>[^<]*)')
@@ -265,13 +265,13 @@ def test_staleness_and_time_are_columns_where_they_were_recorded(run: Run, clien
         }
         for n in range(2)
     ]
-    indexed(run, lines(*rows), 3, format="native")
-    page = squeeze(panel(client, f"/runs/{run.uid}/steps/3/?sort=-duration"))
+    index_file(run, lines(*rows), 3, format="native")
+    page = collapse_spaces(panel(client, f"/runs/{run.uid}/steps/3/?sort=-duration"))
     assert "c-stale" in page
     assert re.search(r"12 s.*2 s", page)
     assert 'sort=duration"' in page and "slowest first" in page
     body = client.get(f"/samples/{run.steps.get(step=3).rows.get(staleness=1).pk}/").content.decode()
-    assert "1 version stale" in squeeze(body) and "12 s" in body
+    assert "1 version stale" in collapse_spaces(body) and "12 s" in body
 
 
 def read_step(page: str) -> set[str]:
@@ -289,7 +289,7 @@ def read_step(page: str) -> set[str]:
 def test_panels_of_the_latest_step_stay_at_the_step_that_the_page_shows(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     url = f"/runs/{run.uid}/steps/latest/"
-    indexed(run, lines(*generations(3)), 3)
+    index_file(run, lines(*generations(3)), 3)
     for name in ("strip", "result", "pin", "table"):
         headers = {"HX-Request": "true", "HX-Target": name}
         assert read_step(client.get(url, headers=headers).content.decode()) == {"3"}, name
@@ -302,12 +302,12 @@ def test_panels_of_the_latest_step_stay_at_the_step_that_the_page_shows(run: Run
 def test_a_sample_in_the_address_decides_step_and_split_of_the_page(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     old = client.get(f"/runs/{run.uid}/steps/2/").context["sample"]
-    indexed(run, lines(*generations(3)), 3)
+    index_file(run, lines(*generations(3)), 3)
     page = client.get(f"/runs/{run.uid}/steps/latest/?sel={old.pk}").content.decode()
     assert read_step(page) == {"2"}
     answer = client.get(f"/runs/{run.uid}/steps/3/?q=says&sel={old.pk}")
     assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.uid}/steps/2/?q=says&sel={old.pk}")
-    indexed(run, lines(*generations(2, 4)), 2, split="eval", source="eval/2.jsonl")
+    index_file(run, lines(*generations(2, 4)), 2, split="eval", source="eval/2.jsonl")
     other = client.get(f"/runs/{run.uid}/steps/2/?split=eval").context["sample"]
     answer = client.get(f"/runs/{run.uid}/steps/2/?sel={other.pk}")
     assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.uid}/steps/2/?split=eval&sel={other.pk}")
@@ -323,6 +323,6 @@ def test_the_position_of_a_step_does_not_pretend_to_be_a_count(
 ) -> None:
     run = builders.run(project, "numbered")
     for step in steps:
-        indexed(run, lines(*generations(step, 1)), step)
+        index_file(run, lines(*generations(step, 1)), step)
     client.force_login(mate)
-    assert position in squeeze(panel(client, f"/runs/{run.uid}/steps/latest/", "strip"))
+    assert position in collapse_spaces(panel(client, f"/runs/{run.uid}/steps/latest/", "strip"))

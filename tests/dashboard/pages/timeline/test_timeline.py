@@ -12,9 +12,9 @@ from django.test import Client
 from rollouts.metrics import series
 from rollouts.models import Project, Run
 from rollouts.samples.record import MetricPoint
-from tests.rollouts.support.push import indexed, lines
+from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
-from tests.support.html import squeeze
+from tests.support.html import collapse_spaces
 
 
 def log_steps(run: Run, count: int, slow: int = 0, **more: float) -> None:
@@ -33,7 +33,7 @@ def log_steps(run: Run, count: int, slow: int = 0, **more: float) -> None:
 
 
 def log_samples(run: Run, step: int, rows: list[dict[str, Any]]) -> None:
-    indexed(run, lines(*({"prompt": "q", **row} for row in rows)), step, format="native", source=f"s{step}")
+    index_file(run, lines(*({"prompt": "q", **row} for row in rows)), step, format="native", source=f"s{step}")
     run.refresh_from_db()
 
 
@@ -51,7 +51,7 @@ def at(client: Client, mate: User) -> Client:
 def open_page(at: Client, run: Run, query: str = "") -> str:
     response = at.get(f"/runs/{run.uid}/timeline/{query}")
     assert response.status_code == 200
-    return squeeze(response.content.decode())
+    return collapse_spaces(response.content.decode())
 
 
 def test_a_sentence_says_what_took_most_of_the_step(run: Run, at: Client) -> None:

@@ -23,7 +23,7 @@ from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.support.patching import patch_everywhere
 
 Start = Callable[..., Run]
@@ -66,7 +66,7 @@ def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once
 ) -> None:
     run = start()
     bodies = logged(run, range(2))
-    until(lambda: len(at_receiver.dumps) == 2)
+    wait_until(lambda: len(at_receiver.dumps) == 2)
     if mode == "down":
         at_receiver.down()
     else:
@@ -79,7 +79,7 @@ def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once
     if mode == "down":
         at_receiver.up()
     at_receiver.mode = "ok"
-    until(lambda: not run._threads.spool.list_files())
+    wait_until(lambda: not run._threads.spool.list_files())
     assert sorted(at_receiver.bodies()) == sorted(bodies)
 
 
@@ -104,7 +104,7 @@ def test_a_refused_token_is_mentioned_once_with_the_reason(
     for step in range(3):
         logged(run, range(step, step + 1))
         time.sleep(0.1)
-    until(lambda: len(at_receiver.tokens) > 2)
+    wait_until(lambda: len(at_receiver.tokens) > 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1 and "stays in" in warnings[0]
 
@@ -145,7 +145,7 @@ def test_a_file_that_always_fails_holds_up_neither_the_others_nor_the_server(
     at_receiver.mode, at_receiver.only = mode, "step 0"
     run = start()
     bodies = logged(run, range(30))
-    until(lambda: at_receiver.bodies() == bodies[1:])
+    wait_until(lambda: at_receiver.bodies() == bodies[1:])
     assert len(at_receiver.tokens) < 2 * len(bodies)
 
 
@@ -159,7 +159,7 @@ def test_metrics_that_a_proxy_refuses_hold_up_none_that_travel_with_them(
         body = json.dumps({"attempt": "first", "points": [{"step": 1, "values": {name: 1}}]}).encode()
         own.write({**header, "kind": "metrics", "query": {}}, lambda body=body: [body])  # type: ignore[misc]
     sending, server = Dispatcher(OnceLogger(), own), ServerClient(at_receiver.url)
-    until(lambda: sending.send_next(server, [own.folder or spool_root]) and at_receiver.points())
+    wait_until(lambda: sending.send_next(server, [own.folder or spool_root]) and at_receiver.points())
     assert [point["values"] for point in at_receiver.points()] == [{"good": 1}]
 
 
@@ -186,7 +186,7 @@ def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_i
     monkeypatch.setattr(sender, "MAX_UNRESPONSIVE_SECONDS", 2.0)
     run = start()
     bodies = logged(run, range(1))
-    until(lambda: at_receiver.bodies() == bodies)
+    wait_until(lambda: at_receiver.bodies() == bodies)
     at_receiver.down()
     bodies += logged(run, range(1, 4))
     began = time.monotonic()
@@ -216,9 +216,9 @@ def test_a_renewed_token_file_is_used_without_a_restart(
     monkeypatch.setenv("ROLLOUTDECK_TOKEN_FILE", str(token))
     at_receiver.mode = "401"
     start()
-    until(lambda: "Bearer old" in at_receiver.tokens)
+    wait_until(lambda: "Bearer old" in at_receiver.tokens)
     token.write_text("new\n")
-    until(lambda: "Bearer new" in at_receiver.tokens)
+    wait_until(lambda: "Bearer new" in at_receiver.tokens)
 
 
 def test_a_server_that_is_too_old_is_named_once_and_nothing_is_rejected(
@@ -227,13 +227,13 @@ def test_a_server_that_is_too_old_is_named_once_and_nothing_is_rejected(
     at_receiver.mode = "426"
     run = start()
     bodies = logged(run, range(3))
-    until(lambda: len(at_receiver.tokens) > 5)  # it has tried several times
+    wait_until(lambda: len(at_receiver.tokens) > 5)  # it has tried several times
     folder = run._threads.spool.folder
     assert not (folder / spool.REJECTED_FOLDER).exists()
     warnings = [record.getMessage() for record in caplog.records if "because of a test" in record.getMessage()]
     assert warnings == [f"Data stays in {folder} until this is fixed: No, because of a test."]
     at_receiver.mode = "ok"
-    until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
+    wait_until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
 
 
 def test_a_server_of_a_newer_version_is_named_once_and_used(
@@ -241,7 +241,7 @@ def test_a_server_of_a_newer_version_is_named_once_and_used(
 ) -> None:
     at_receiver.version = str(wire.WIRE_VERSION + 1)
     bodies = logged(start(), range(3))
-    until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
+    wait_until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
     assert [record.getMessage() for record in caplog.records if "version" in record.getMessage()] == [
         f"The server {at_receiver.url} speaks version {wire.WIRE_VERSION + 1} of the protocol, this client version "
         f"{wire.WIRE_VERSION}. What is new in it is not available here. Upgrade the client: pip install --upgrade "
@@ -384,5 +384,5 @@ def test_a_launch_that_found_no_server_says_how_long_ago_it_began(
         run = start()
         run._threads.writer.flush(10)
     at_receiver.up()
-    (result,) = until(lambda: at_receiver.posted("/runs/"))
+    (result,) = wait_until(lambda: at_receiver.posted("/runs/"))
     assert 90 <= result["waited"] < 150

@@ -31,7 +31,7 @@ def build_command_runner(site: Site, secret: str, into: Path, trainer: str) -> R
     return run_command
 
 
-def arrived(run_command: RunCommand, folder: Path) -> None:
+def import_folder(run_command: RunCommand, folder: Path) -> None:
     """The files below a folder, imported; a worker judges and indexes what came."""
     assert run_command("import", folder, "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
@@ -40,11 +40,11 @@ def arrived(run_command: RunCommand, folder: Path) -> None:
         indexer.index_dump(dump.pk)
 
 
-def pinned(step: int, by: User, **more: Any) -> Pin:
+def pin_step(step: int, by: User, **more: Any) -> Pin:
     return pins.pin_step(Run.objects.get(name="old"), step, by, **more)[0]
 
 
-def flag(by: User, *samples: Sample) -> None:
+def flag_samples(by: User, *samples: Sample) -> None:
     for sample in samples:
         builders.flag_row(sample, by)
 

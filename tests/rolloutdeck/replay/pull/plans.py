@@ -13,8 +13,8 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Pin, Run
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
-from tests.rollouts.support.artifacts import brought, meta, registered
-from tests.rollouts.support.verl_batches import V0, files_of
+from tests.rollouts.support.artifacts import encode_meta, register_artifact, upload_files
+from tests.rollouts.support.verl_batches import V0, read_files
 
 FACTS = {"prompts": 8, "rows": 32, "samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
 CONFIG = {
@@ -29,9 +29,11 @@ RunCommand = Callable[..., int]
 def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout", **facts: Any) -> Pin:
     """A step whose files are those of `path`; its marker says the step, so that no two steps are one artifact."""
     kind = "feed_index" if role == "async_rollout" else "global_step"
-    files = {name: data if name.endswith(("dp", "pt")) else meta(step) for name, data in files_of(path).items()}
+    files = {
+        name: data if name.endswith(("dp", "pt")) else encode_meta(step) for name, data in read_files(path).items()
+    }
     values = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
-    artifact_check.check_artifact(brought(registered(run, step, files, **values), files).pk)
+    artifact_check.check_artifact(upload_files(register_artifact(run, step, files, **values), files).pk)
     return pins.pin_step(run, step, by, step_kind=kind)[0]
 
 
@@ -49,5 +51,5 @@ def hash_files(into: Path) -> dict[str, str]:
 
 def dumped(path: Path, *folders: str) -> dict[str, str]:
     """What lies in these folders when each has the files of step 1."""
-    files = {name: data if name.endswith(("dp", "pt")) else meta(1) for name, data in files_of(path).items()}
+    files = {name: data if name.endswith(("dp", "pt")) else encode_meta(1) for name, data in read_files(path).items()}
     return {f"{folder}/{name}": hashlib.sha256(data).hexdigest() for folder in folders for name, data in files.items()}

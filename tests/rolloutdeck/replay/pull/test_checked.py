@@ -16,8 +16,8 @@ from rolloutdeck.safe_pickle import SafePickleError
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, RunCommand, dumped, hash_files, pinned, plan
-from tests.rollouts.support.artifacts import brought, meta, registered
-from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
+from tests.rollouts.support.artifacts import encode_meta, register_artifact, upload_files
+from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, read_files
 from tests.support.stored import blob_path
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,7 +55,7 @@ def test_a_dump_that_cannot_be_mended_is_skipped(
 def test_bytes_that_are_elsewhere_are_said_to_be(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    registered(old, 1, files_of(V0), facts={"role": "rollout", **FACTS})
+    register_artifact(old, 1, read_files(V0), facts={"role": "rollout", **FACTS})
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "The files of step 1 of grpo-1 are not on the server yet (waiting)" in capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_an_unsafe_dump_is_not_given_to_a_trainer(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
-    artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
+    artifact = upload_files(register_artifact(old, 1, files, facts={"role": "rollout", **FACTS}), files)
     artifact_check.check_artifact(artifact.pk)
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
@@ -78,7 +78,7 @@ def test_what_the_server_calls_ready_is_judged_again_here(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
-    artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
+    artifact = upload_files(register_artifact(old, 1, files, facts={"role": "rollout", **FACTS}), files)
     Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.READY)
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
@@ -103,8 +103,10 @@ def test_bytes_that_rotted_on_the_server_are_not_put(
 def test_a_file_that_is_not_what_its_name_says_is_not_put(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
-    artifact_check.check_artifact(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
+    files = {"gen_batch.dp": read_files(V1)["0/tq_batch.pt"], "meta.json": encode_meta(1)}
+    artifact_check.check_artifact(
+        upload_files(register_artifact(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk
+    )
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
     assert "gen_batch.dp is not a gen_batch.dp file: its format is tq_batch." in capsys.readouterr().err

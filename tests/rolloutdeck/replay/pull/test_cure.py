@@ -14,7 +14,14 @@ from dashboard.pages.pins import run_commands
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.imported import (
+    RunCommand,
+    build_command_runner,
+    flag_samples,
+    import_folder,
+    pin_step,
+    sha256,
+)
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
@@ -31,12 +38,12 @@ def cure_plan(site: Site, secret: str, project: Project, tmp_path: Path) -> RunC
     (tmp_path / "out/step4/temp_data").mkdir(parents=True)
     for name in (BASE, CODE, CASE):
         shutil.copy(SOURCE / name, tmp_path / "out/step4/temp_data")
-    arrived(run_command, tmp_path / "out")
+    import_folder(run_command, tmp_path / "out")
     return run_command
 
 
 def steps(by: User, **more: Any) -> None:
-    plan(by, (pinned(4, by, step_kind="iteration"), 0), **more)
+    plan(by, (pin_step(4, by, step_kind="iteration"), 0), **more)
 
 
 def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
@@ -67,7 +74,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     program, test = rows[1], rows[6]
-    flag(owner, program, test)
+    flag_samples(owner, program, test)
     steps(owner, on_selected="exclude")
     capsys.readouterr()
     assert cure_plan("pull", *NEXT) == 0

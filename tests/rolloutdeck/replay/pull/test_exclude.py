@@ -13,7 +13,7 @@ from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer
 from rollouts.models import Label, Run, Sample
 from tests.rolloutdeck.replay.pull.plans import TREE, RunCommand, dumped, hash_files, pinned, plan
-from tests.rollouts.support.push import generation, indexed, line, rows
+from tests.rollouts.support.push import generation, index_file, line, list_samples
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 from tests.support import builders
 
@@ -38,10 +38,10 @@ def left(folder: Path) -> list[list[int]]:
 def test_flagged_rows_that_no_file_has_leave_the_pin_out(
     pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    indexed(old, line(generation(step=1)))
+    index_file(old, line(generation(step=1)))
     plan(owner, (pinned(old, 1, owner), 3), on_selected="exclude")
     assert pull() == 0
-    sample = rows(old)[0]
+    sample = list_samples(old)[0]
     builders.flag_row(sample, owner)
     assert pull() == 2
     message = "is skipped: 1 of its 1 flagged samples can't be found in its files, so they can't be excluded."

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Binding, Project, Run
 from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, RunCommand, dumped, hash_files, pinned, plan
-from tests.rollouts.support.push import generation, indexed, line
+from tests.rollouts.support.push import generation, index_file, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
 from tests.support import builders
 
@@ -138,7 +138,7 @@ def test_a_run_that_has_begun_keeps_its_revision(
     pin = pinned(old, 1, owner)
     plan(owner, (pin, 3))
     pull()
-    indexed(new, line(generation(step=1)))
+    index_file(new, line(generation(step=1)))
     plan(owner, (pin, 4))
     assert pull() == 0
     assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/3")

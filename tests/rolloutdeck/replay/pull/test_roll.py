@@ -14,7 +14,14 @@ from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.imported import (
+    RunCommand,
+    build_command_runner,
+    flag_samples,
+    import_folder,
+    pin_step,
+    sha256,
+)
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,7 +39,7 @@ def roll(site: Site, secret: str, project: Project, tmp_path: Path) -> RunComman
         shutil.copy(STEP, tmp_path / "out" / name)
     (tmp_path / "out/rows").mkdir()
     shutil.copy(DATA / "rlvr_jsonl/rollout_dump_data.step_1.jsonl", tmp_path / "out/rows")
-    arrived(run_command, tmp_path / "out")
+    import_folder(run_command, tmp_path / "out")
     return run_command
 
 
@@ -41,7 +48,7 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.split, row.state, row.facts["rows"]) == (1, "train", "ready", 32)
-    plan(owner, (pinned(1, owner), 0), action="repeat")
+    plan(owner, (pin_step(1, owner), 0), action="repeat")
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=3") == 0
     names = [f"train/step_{step:06d}.pkl" for step in range(3)]
@@ -71,8 +78,8 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
     roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(step__split="train", visible=True).order_by("ordinal")
-    flag(owner, rows[3], rows[9])
-    plan(owner, (pinned(1, owner), 0), on_selected="exclude")
+    flag_samples(owner, rows[3], rows[9])
+    plan(owner, (pin_step(1, owner), 0), on_selected="exclude")
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=1") == 0
     message = capsys.readouterr().err
@@ -89,7 +96,7 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
 def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
     roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(1, owner), 0))
+    plan(owner, (pin_step(1, owner), 0))
     capsys.readouterr()
     assert roll("pull", *SHAPE[:-1], "response_length=512") == 2
     assert "max_response_length: 256 pinned, 512 requested" in capsys.readouterr().err
@@ -98,7 +105,7 @@ def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(1, owner), 0), (pinned(1, owner), 2))
+    plan(owner, (pin_step(1, owner), 0), (pin_step(1, owner), 2))
     assert plans.find_current_revision(Project.objects.get()) is not None
     capsys.readouterr()
     assert roll("pull") == 0
@@ -110,7 +117,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
 def test_a_plan_without_a_file_for_the_first_step_is_refused_before_a_download(
     roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pinned(1, owner), 2))
+    plan(owner, (pin_step(1, owner), 2))
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=5") == 2
     assert "the plan has none for step 0. Pin that step too" in capsys.readouterr().err
@@ -120,7 +127,7 @@ def test_a_plan_without_a_file_for_the_first_step_is_refused_before_a_download(
 def test_the_command_on_the_plans_page_lays_it_out(
     roll: RunCommand, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(owner, (pinned(1, owner), 0))
+    plan(owner, (pin_step(1, owner), 0))
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
     _, command, *words = shlex.split(rendered.lines)
     monkeypatch.chdir(tmp_path)

@@ -16,8 +16,8 @@ from rolloutdeck.trainers import trl
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
-from tests.rollouts.support.artifacts import brought, registered
-from tests.rollouts.support.push import generation, indexed, line, rows
+from tests.rollouts.support.artifacts import register_artifact, upload_files
+from tests.rollouts.support.push import generation, index_file, line, list_samples
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,8 +41,8 @@ def build_step_files(step: int) -> dict[str, bytes]:
 
 
 def pinned(run: Run, step: int, by: User, **facts: Any) -> Pin:
-    row = registered(run, step, build_step_files(step), role="rollout", facts={**FACTS, **facts})
-    artifact_check.check_artifact(brought(row, build_step_files(step)).pk)
+    row = register_artifact(run, step, build_step_files(step), role="rollout", facts={**FACTS, **facts})
+    artifact_check.check_artifact(upload_files(row, build_step_files(step)).pk)
     return pins.pin_step(run, step, by)[0]
 
 
@@ -97,8 +97,8 @@ def test_the_last_step_goes_on_to_the_end_of_the_training(
 def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    indexed(old, line(generation(step=1)))
-    sample = rows(old)[0]
+    index_file(old, line(generation(step=1)))
+    sample = list_samples(old)[0]
     builders.flag_row(sample, owner)
     plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), on_selected="exclude")
     assert pull("--trainer", "trl", "--skip-conflicts") == 2
@@ -112,8 +112,8 @@ def test_selected_rows_get_a_mask_of_zeros_in_the_file(
     pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, action: str
 ) -> None:
     body = b"".join(line({"prompt": "p", "response": str(at), "group": "1", "index": at}) for at in (0, 1))
-    indexed(old, body, step=1, format="native")
-    builders.flag_row(rows(old)[1], owner)
+    index_file(old, body, step=1, format="native")
+    builders.flag_row(list_samples(old)[1], owner)
     plan(owner, (pinned(old, 1, owner), 1), on_selected=action)
     assert pull("--trainer", "trl") == 0
     stored = [json.loads((tmp_path / f"into/step_000001/rollout-{call}.json").read_bytes())["rows"] for call in (0, 1)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.rolloutdeck.support import fake_slime
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.plans import Planning
 from tests.rolloutdeck.support.programs import ROOT
 
@@ -59,7 +59,7 @@ def test_a_server_that_is_killed_before_the_pin_is_fetched(
     deck: Planning, alone: dict[str, Any], tmp_path: Path
 ) -> None:
     def kill() -> None:
-        until(lambda: (tmp_path / "asked").exists() and deck.dumps, 200)
+        wait_until(lambda: (tmp_path / "asked").exists() and deck.dumps, 200)
         deck.down()
         (tmp_path / "gone").touch()
 

@@ -25,10 +25,10 @@ from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import replay
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import arrived, build_command_runner, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import build_command_runner, flag_samples, import_folder, pin_step
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.support import fake_slime
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +42,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     (node / "dumps").mkdir()
     for name in ("0.pt", "2.pt"):
         shutil.copy(fake_slime.DATA / name, node / "dumps")
-    arrived(build_command_runner(site, secret, node, "slime"), node / "dumps")
+    import_folder(build_command_runner(site, secret, node, "slime"), node / "dumps")
     for name, module in fake_slime.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
@@ -87,12 +87,12 @@ def outcomes() -> list[tuple[int, str]]:
 
 
 def reason(step: int) -> str:
-    until(lambda: Replay.objects.filter(run__name="grpo", step=step))
+    wait_until(lambda: Replay.objects.filter(run__name="grpo", step=step))
     return Replay.objects.get(run__name="grpo", step=step).reason
 
 
 def pin(step: int, by: User) -> Any:
-    return pinned(step, by, step_kind="rollout_id")
+    return pin_step(step, by, step_kind="rollout_id")
 
 
 def test_a_pinned_rollout_is_served_and_takes_the_prompts_that_it_would_have_used(roll: Roll, owner: User) -> None:
@@ -101,7 +101,7 @@ def test_a_pinned_rollout_is_served_and_takes_the_prompts_that_it_would_have_use
     assert roll(1) == dumped("2.pt")
     assert roll(2) == 24  # the third eight prompts
     assert roll(1, evaluation=True) == "an eval"
-    until(outcomes)
+    wait_until(outcomes)
     assert outcomes() == [(1, "hit")]
 
 
@@ -127,7 +127,7 @@ def test_without_a_plan_that_was_asked_for_no_server_is(
 def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0), on_selected="exclude")
     own = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
-    flag(owner, *own)
+    flag_samples(owner, *own)
     result, pinned_rows = roll(0), dumped("0.pt")
     for position in (3, 17):
         pinned_rows[position]["remove_sample"] = True
@@ -137,7 +137,7 @@ def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: U
 
 def test_flagged_samples_train_where_the_plan_does_not_leave_them_out(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0))
-    flag(owner, Sample.objects.filter(step__run__name="old", step__step=0, visible=True)[0])
+    flag_samples(owner, Sample.objects.filter(step__run__name="old", step__step=0, visible=True)[0])
     assert roll(0) == dumped("0.pt")
 
 
@@ -157,7 +157,7 @@ def test_a_rollout_without_the_tokens_of_top_p_that_the_run_needs_is_generated(
     missing = "its samples have no rollout_top_p_token_ids, rollout_top_p_token_offsets, which --rollout-top-p 0.95"
     assert reason(0) == f"{missing} of this run needs"
     assert roll(1, rollout_top_p=1.0) == dumped("0.pt")
-    until(lambda: len(outcomes()) == 2)
+    wait_until(lambda: len(outcomes()) == 2)
     assert outcomes() == [(0, "refused"), (1, "hit")]
 
 
@@ -192,7 +192,7 @@ def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
     assert roll(1) == 16
     monkeypatch.setenv("ROLLOUTDECK_URL", address)
     assert roll(2) == dumped("2.pt")
-    until(lambda: len(outcomes()) == 3)
+    wait_until(lambda: len(outcomes()) == 3)
     assert outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
 
 

@@ -14,7 +14,7 @@ import pytest
 from rolloutdeck.protocol import EARLIER_EQUAL_KEY
 from rolloutdeck.trainers.trl.plugin import capture
 from rolloutdeck.trainers.trl.plugin.rows import RULES_KEY
-from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 
 pytest.importorskip("torch")
 
@@ -236,7 +236,7 @@ def test_the_end_of_a_training_waits_for_the_rows_that_are_still_made(
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, at_work = Trainer(), trl.module.CapturedGeneration.rows
-    slowly = lambda held, groups: until(lambda: held.rewards is not None, 1) and at_work(held, groups)  # noqa: E731
+    slowly = lambda held, groups: wait_until(lambda: held.rewards is not None, 1) and at_work(held, groups)  # noqa: E731
     monkeypatch.setattr(trl.module.CapturedGeneration, "rows", slowly)
     callback = joined(trl, trainer)
     for step in range(3):
@@ -315,7 +315,7 @@ def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tell
     for callback in two[1]:
         callback.on_train_begin(None, None, None)
     two[0][0].step(at=0)
-    until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
+    wait_until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
     two[0][1].step(at=0)
     two[1][1].on_train_end(None, None, None)
     ended(two[1][0])

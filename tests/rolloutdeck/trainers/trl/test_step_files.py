@@ -14,7 +14,7 @@ from rolloutdeck.client import start
 from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
-from tests.rolloutdeck.support.fake_server import until
+from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.step_files import bytes_of, on_disk, pinned, step
 from tests.support.patching import patch_everywhere
 
@@ -26,7 +26,7 @@ def test_log_artifact_names_the_files_and_copies_nothing(training: TrainersRun, 
     started = time.perf_counter()
     training.log_artifact(folder, step=7, role="rollout", manifest={"facts": {"model": "qwen"}})
     assert time.perf_counter() - started < 0.5
-    row = until(lambda: Artifact.objects.first())
+    row = wait_until(lambda: Artifact.objects.first())
     assert (row.step, row.role, row.state, row.attempt.key) == (7, "rollout", "waiting", "first")
     assert set(row.files) == {"gen_batch.dp", "meta.json"}
     assert row.facts["model"] == "qwen" and row.facts["rows"] == 32
@@ -36,9 +36,9 @@ def test_log_artifact_names_the_files_and_copies_nothing(training: TrainersRun, 
 def test_a_pinned_step_is_sent_by_the_training_process(training: TrainersRun, node: Path, owner: User) -> None:
     folder = step(node, 7)
     training.log_artifact(folder, step=7)
-    until(lambda: Artifact.objects.first())
+    wait_until(lambda: Artifact.objects.first())
     pinned(7, owner)
-    until(lambda: Artifact.objects.get().missing == 0)
+    wait_until(lambda: Artifact.objects.get().missing == 0)
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
 
 
@@ -54,7 +54,7 @@ def test_a_resumed_training_sends_what_its_earlier_process_told(
     pinned(7, owner)
     resumed = start.init()
     resumed.log_artifact(step(node, 8), step=8)
-    until(lambda: Artifact.objects.get(step=7).missing == 0)
+    wait_until(lambda: Artifact.objects.get(step=7).missing == 0)
     resumed.finish(timeout=0)
     start._runs.clear()
     assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)

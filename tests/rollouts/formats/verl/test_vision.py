@@ -14,7 +14,7 @@ from rollouts.models import Dump, Run, Sample
 from rollouts.pins import artifact_check, artifacts
 from rollouts.samples import Record, list_images, load_bodies
 from tests.conftest import DATA
-from tests.rollouts.support.artifacts import brought, meta, registered
+from tests.rollouts.support.artifacts import encode_meta, register_artifact, upload_files
 
 BATCH = DATA / "verl_vision/vision_demo/GBS4_N2_in8_out6/3/gen_batch.dp"
 V1_BATCH = DATA / "verl_vision/tq/GBS2_N2_in8_out6/3/0/tq_batch.pt"
@@ -53,8 +53,8 @@ def test_a_batch_of_v1_has_its_images_and_names_pillow_as_the_only_reason() -> N
 
 @pytest.mark.django_db
 def test_an_unsafe_dump_that_can_be_read_is_indexed_and_served_to_no_trainer(run: Run) -> None:
-    files = {"gen_batch.dp": BATCH.read_bytes(), "meta.json": meta(3)}
-    artifact = brought(registered(run, 3, files), files)
+    files = {"gen_batch.dp": BATCH.read_bytes(), "meta.json": encode_meta(3)}
+    artifact = upload_files(register_artifact(run, 3, files), files)
     for dump in artifact_check.check_artifact(artifact.pk):
         index_dump(dump)
     artifact.refresh_from_db()

@@ -283,11 +283,12 @@ def claim_waiting_dumps(dump: Dump) -> Iterator[Dump]:
     waiting = Dump.objects.filter(**get_step_position(dump), state=Dump.State.RECEIVED, tries=0, offset=None)
     small = waiting.filter(bytes__lte=SMALL_DUMP_BYTES, raw_dropped_at=None, samples_dropped_at=None)
     started, size = monotonic(), dump.bytes
-    for other in small.select_related("run__project", "attempt").order_by("received_at", "pk")[: BATCH_DUMPS - 1]:
+    for other in small.order_by("received_at", "pk")[: BATCH_DUMPS - 1]:
         size += other.bytes
         if size > BATCH_BYTES or monotonic() - started > BATCH_SECONDS:
             return
         if other.claim():
+            other.run, other.attempt = dump.run, dump.attempt  # the same rows, loaded already
             yield other
 
 

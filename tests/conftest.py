@@ -16,6 +16,8 @@ from django.db import connections
 from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import translation
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from whitenoise.base import WhiteNoise
 
 from dashboard.counters import counters
@@ -28,6 +30,11 @@ from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401
 DATA = Path(__file__).parent / "data"
 TRAINER_SIDE = Path(__file__).parent / "rolloutdeck"
 TEST_STORAGE = os.environ.get("TEST_STORAGE", "disk")
+# A busy machine is no reason to fail: by default an example may take 0.2 s.
+hypothesis_settings.register_profile(
+    "tests", hypothesis_settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

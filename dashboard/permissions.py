@@ -155,13 +155,13 @@ def trashed_runs(caller: Caller) -> RunQuerySet:
 
 
 def find_run(caller: Caller, uid: str) -> Run | None:
-    """The visible run with this uid or alias."""
+    """The visible run with this uid or alias. A page remembers its project as the last used one."""
     run = visible_runs(caller).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
-    note_used_project(caller, run.project if run else None)
+    remember_last_project(caller, run.project if run else None)
     return run
 
 
-def note_used_project(caller: Caller, project: Project | None) -> None:
+def remember_last_project(caller: Caller, project: Project | None) -> None:
     """For pages that open the last used project, see `LastProjectMiddleware`."""
     if project and isinstance(caller, HttpRequest):
         caller.META[LAST_PROJECT] = project.slug
@@ -234,7 +234,7 @@ def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:
         raise Http404(_("Choose a project first."))
     if project is None:
         raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
-    note_used_project(caller, project)
+    remember_last_project(caller, project)
     if role:
         require_role(caller, project, role)
     return project

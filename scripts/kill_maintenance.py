@@ -213,12 +213,12 @@ def create_database(number: int) -> None:
 def restore_here(destination: Path) -> None:
     from django.conf import settings
 
-    from rolloutdeck.up import mark_restore
+    from rolloutdeck.up import begin_restore
     from rollouts.backup import restore_backup
 
     if (settings.DATA_DIR / "raw").exists() and not (settings.DATA_DIR / "restore-incomplete").exists():
         return  # the last one has ended before its kill
-    mark_restore(settings.DATA_DIR)
+    begin_restore(settings.DATA_DIR)
     assert restore_backup(destination).damaged == []
 
 

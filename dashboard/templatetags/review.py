@@ -19,7 +19,7 @@ def progress(batch: ReviewBatch) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def look_at(context: template.Context, **changes: Any) -> str:
+def list_link(context: template.Context, **changes: Any) -> str:
     """`?…` of another sample of this list, or of another batch."""
     params = {name: str(value) for name, value in changes.items()}
     reset = {"sel": ""} if set(params) == {"sel"} else {"sel": "", "ids": ""}

@@ -35,7 +35,7 @@ def has_term(bar: Any, url_state: StepUrlState) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def beyond_link(context: template.Context) -> str:
+def next_part_link(context: template.Context) -> str:
     """The next part of a search of many steps."""
     link = context["url_state"].link(sel="")
     return f"{link}{'&' if link else '?'}beyond={context['result'].matches.cursor}"

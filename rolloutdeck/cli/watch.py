@@ -134,9 +134,9 @@ class RunOptions:
         return watch.UploadTarget(self.server, project, name, self.attempt, uid, tags=tags)
 
     def build_follower(
-        self, target: watch.UploadTarget, roots: Sequence[watch.WatchedFolder], base: Path, *, send_at_once: bool
+        self, target: watch.UploadTarget, roots: Sequence[watch.WatchedFolder], base: Path, *, is_tree_run: bool
     ) -> RunFollower:
-        return RunFollower(target, roots, base, self.scan, send_at_once, self.artifacts, self.prune)
+        return RunFollower(target, roots, base, self.scan, is_tree_run, self.artifacts, self.prune)
 
 
 def choose_attempt(args: argparse.Namespace, settings: Settings) -> str:
@@ -168,7 +168,7 @@ def main(args: argparse.Namespace) -> int:
             raise UsageError(f"There is no file or folder {', '.join(missing)}. {hint}")
         target = options.build_target(project, name, settings.run_id)
         folders, base = [watch.WatchedFolder(path) for path in paths], watch.find_base_folder(paths)
-        loop.run_followers[None] = options.build_follower(target, folders, base, send_at_once=True)
+        loop.run_followers[None] = options.build_follower(target, folders, base, is_tree_run=False)
 
     def discover() -> None:
         if pattern:
@@ -242,4 +242,4 @@ def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOpti
         is_ambiguous = names.count((identity.project, identity.run)) > 1
         name = f"{identity.user}-{identity.run}" if is_ambiguous else identity.run
         target = options.build_target(identity.project, name, uid, user=identity.user)
-        loop.run_followers[identity] = options.build_follower(target, roots, base, send_at_once=False)
+        loop.run_followers[identity] = options.build_follower(target, roots, base, is_tree_run=True)

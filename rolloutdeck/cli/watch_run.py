@@ -19,8 +19,8 @@ MAX_FAILED_FILES = 3  # in one turn; the other files are tried in the next ones
 class RunFollower:
     """Follows one run: its folders, its upload target, and the state of what was sent.
 
-    `send_at_once`: open the run on the server at the first turn, even if there are no files yet. A run of a tree is
-    opened only when a file is found.
+    `is_tree_run`: the run of a folder of a tree. It is opened on the server when a file is found, and its replayable
+    steps are searched in `base`. Other runs are opened at the first turn, and searched in `roots`.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class RunFollower:
         roots: Sequence[watch.WatchedFolder],
         base: Path,
         options: watch.ScanOptions,
-        send_at_once: bool = True,
+        is_tree_run: bool = False,
         artifact_options: watch.ArtifactOptions | None = None,
         prune: PruneMode = "never",
     ) -> None:
-        self.target, self.roots, self.base, self.send_at_once = target, list(roots), base, send_at_once
+        self.target, self.roots, self.base, self.is_tree_run = target, list(roots), base, is_tree_run
         self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
         self.state = watch.WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
         self.follower = watch.Follower(self.roots, base, self.state, options, print_message)
@@ -84,7 +84,7 @@ class RunFollower:
 
     def _send_parts(self) -> int:
         if not self.is_open:
-            if not self.send_at_once and not self.follower.find_changed() and not self.collector.find_new_steps():
+            if self.is_tree_run and not self.follower.find_changed() and not self.collector.find_new_steps():
                 return 0  # a folder without dumps is not a run
             self._open()
         sent: list[watch.FilePart] = []
@@ -149,12 +149,12 @@ class RunFollower:
     def pending_count(self) -> int:
         """The number of files and steps that may be complete soon, of requested files that can be read, and of files to
         be deleted."""
-        requested = max(0, self.collector.pending - len(self.unread_files))
-        return self.follower.pending + requested + (self.pruner.pending if self.pruner else 0)
+        requested = max(0, self.collector.pending_count - len(self.unread_files))
+        return self.follower.pending_count + requested + (self.pruner.pending_count if self.pruner else 0)
 
     def _step_folders(self) -> list[Path]:
         """Returns the folders that may contain replayable steps: the base of a tree's run, else the given folders."""
-        return [root.path for root in self.roots] if self.send_at_once else [self.base]
+        return [self.base] if self.is_tree_run else [root.path for root in self.roots]
 
     def _send_file(self, candidate: watch.ChangedFile, sent: list[watch.FilePart]) -> None:
         try:
@@ -174,7 +174,7 @@ class RunFollower:
             self.target.upload(part)
         except watch.UploadRejectedError as error:
             if error.changed:  # the file was changed during the upload; the next scan finds it again
-                self.follower.pending += 1
+                self.follower.pending_count += 1
                 return False
             print_message(f"{part.file.path} was refused: {error}")
             self.follower.mark_sent(part, is_rejected=True)

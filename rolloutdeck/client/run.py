@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from rolloutdeck.client import artifact, launch, process_identity, serialize
 from rolloutdeck.client.arguments import check_choice, check_columns, check_values, guard_call, parse_step
 from rolloutdeck.client.guidance import Guidance
-from rolloutdeck.client.queue_items import FileItem, MetricsItem, NoteItem, SamplesItem
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
 from rolloutdeck.client.threads import connect_server
+from rolloutdeck.client.writer_items import FileItem, MetricsItem, NoteItem, SamplesItem
 from rolloutdeck.lib import log_or_print
 from rolloutdeck.protocol import (
     ARTIFACT_ROLES,

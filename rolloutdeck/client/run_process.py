@@ -15,9 +15,9 @@ from typing import Any, Final
 from rolloutdeck.client import launch, process_identity, running_attempts, spool, writer
 from rolloutdeck.client.arguments import check_choice, choose_seconds, guard_call
 from rolloutdeck.client.guidance import Guidance
-from rolloutdeck.client.queue_items import NoteItem, QueueItem
 from rolloutdeck.client.status import MAX_PROBLEMS, RunStatus, build_status, report_status
 from rolloutdeck.client.threads import RunThreads, connect_server
+from rolloutdeck.client.writer_items import NoteItem, WriterItem
 from rolloutdeck.errors import CallError
 from rolloutdeck.lib import OnceLogger, RunClient, Settings, log_or_print, logger
 from rolloutdeck.protocol import WIRE_VERSION, SpoolHeader
@@ -125,7 +125,7 @@ class RunProcess:
             self._threads.writer.flush(seconds)
         return self._build_status(max(1.0, end - time.monotonic()))
 
-    def _enqueue(self, item: QueueItem) -> None:
+    def _enqueue(self, item: WriterItem) -> None:
         if self.finished:
             raise CallError("the run is finished in this process")
         self._threads.writer.enqueue(item)

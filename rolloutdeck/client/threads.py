@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.client import redaction, writer
-from rolloutdeck.client.queue_items import NoteItem
 from rolloutdeck.client.spool import Spool
 from rolloutdeck.client.upload import Heartbeat, Sender
+from rolloutdeck.client.writer_items import NoteItem
 from rolloutdeck.lib import OnceLogger, ServerClient, Settings, logger
 from rolloutdeck.protocol import SpoolHeader
 

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from rolloutdeck.client import spool
-from rolloutdeck.client.queue_items import (
+from rolloutdeck.client.redaction import Redactor, UnredactableError
+from rolloutdeck.client.writer_items import (
     MetricsItem,
-    QueueItem,
     SamplesItem,
     SourceChangedError,
     UnwritableItemError,
+    WriterItem,
 )
-from rolloutdeck.client.redaction import Redactor, UnredactableError
 from rolloutdeck.lib import OnceLogger, logger
 from rolloutdeck.protocol import SpoolHeader
 
@@ -39,7 +39,7 @@ class SpoolWriter:
         self.own, self.header, self.limit = own, header, limit
         self._once_logger, self._on_written = once_logger, on_written
         self.redactor: Redactor | None = None  # of all texts of samples
-        self._items: deque[QueueItem] = deque()
+        self._items: deque[WriterItem] = deque()
         self._waiting_bytes = 0
         self._busy = self._closed = False
         self._change = threading.Condition()
@@ -52,7 +52,7 @@ class SpoolWriter:
             thread.start()
             self._thread = thread
 
-    def enqueue(self, item: QueueItem) -> None:
+    def enqueue(self, item: WriterItem) -> None:
         """Enqueues the item and returns. Drops it if too many bytes wait already."""
         with self._change:
             is_full = bool(self._items) and self._waiting_bytes + item.size > self.limit
@@ -88,7 +88,7 @@ class SpoolWriter:
                 self._busy = False
                 self._change.notify_all()
 
-    def _pop_batch(self, waits: bool) -> QueueItem | None:
+    def _pop_batch(self, waits: bool) -> WriterItem | None:
         with self._change:
             if waits:
                 self._change.wait_for(lambda: self._items or self._closed)
@@ -110,14 +110,14 @@ class SpoolWriter:
             self._pop()
             item.points.extend(next_item.points)
 
-    def _pop(self) -> QueueItem:
+    def _pop(self) -> WriterItem:
         item = self._items.popleft()
         self._waiting_bytes -= item.size
         return item
 
-    def _write(self, item: QueueItem) -> None:
+    def _write(self, item: WriterItem) -> None:
         if isinstance(item, SamplesItem):
-            item.find_columns()
+            item.detect_format()
         header: SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
         try:
             self.own.write(header, self._build_body(item))
@@ -141,7 +141,7 @@ class SpoolWriter:
                 self._drop(item, "a text was removed, because ROLLOUTDECK_REDACT failed", self.redactor.failed_count)
             self._on_written()
 
-    def _build_body(self, item: QueueItem) -> Callable[[], Iterable[bytes]]:
+    def _build_body(self, item: WriterItem) -> Callable[[], Iterable[bytes]]:
         """Returns the body of the item, with redacted texts. Raises UnwritableItemError."""
         redactor = self.redactor
         if redactor is None or item.kind not in ("dump", "artifact"):
@@ -163,7 +163,7 @@ class SpoolWriter:
             )
             self._once_logger.log_once(f"rows {problem.reason}", message, *values)
 
-    def _drop(self, item: QueueItem, reason: str, count: int = 0) -> None:
+    def _drop(self, item: WriterItem, reason: str, count: int = 0) -> None:
         """Counts the dropped data. The next header and heartbeat report the count."""
         self.own.count_dropped(f"{item.label}: {reason}", count or item.count)
         message = "The training continues, but some %s are not recorded: %s. The run shows how many. Spool: %s"

@@ -6,11 +6,13 @@ Invariant: a trainer is data (a frozen dataclass with defaults). Its code is imp
 
 from rolloutdeck.trainer_api.registry import (
     TRAINERS,
-    ends_without_file,
     find_loader,
     find_steps,
     find_writer,
-    first_step,
+    format_ends_without_file,
+    format_has_only_trained,
+    format_replays_own_prompts,
+    get_first_step,
     list_hidden_folders,
     list_kinds,
     list_others,
@@ -18,9 +20,7 @@ from rolloutdeck.trainer_api.registry import (
     list_timings,
     load_step_readers,
     load_trainer,
-    only_trained,
     read_step,
-    replays_own_prompts,
     resolve_selected_action,
 )
 from rolloutdeck.trainer_api.timing import PHASES, TimingMetrics, map_phases
@@ -41,10 +41,10 @@ from rolloutdeck.trainer_api.types import (
 )
 
 __all__ = [
-    "FileHead", "FileKind", "FunctionReference", "LoadableStep", "PHASES", "SettingsIssue", "StepLocation",
-    "TRAINERS", "TimingMetrics", "Trainer", "TrainerFiles", "TrainerSettings", "assume_split",
-    "build_undetermined_issue", "ends_without_file", "find_loader", "find_steps", "find_writer", "first_step",
-    "list_hidden_folders", "list_kinds", "list_others", "list_selected_actions", "list_timings",
-    "load_step_readers", "load_trainer", "map_phases", "match_step", "only_trained", "parse_row_step", "read_step",
-    "replays_own_prompts", "resolve_selected_action",
+    "PHASES", "TRAINERS", "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue",
+    "StepLocation", "TimingMetrics", "Trainer", "TrainerFiles", "TrainerSettings", "assume_split",
+    "build_undetermined_issue", "find_loader", "find_steps", "find_writer", "format_ends_without_file",
+    "format_has_only_trained", "format_replays_own_prompts", "get_first_step", "list_hidden_folders",
+    "list_kinds", "list_others", "list_selected_actions", "list_timings", "load_step_readers", "load_trainer",
+    "map_phases", "match_step", "parse_row_step", "read_step", "resolve_selected_action",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The registry of trainers and other programs whose files are read, by name and by file format."""
+"""The registry of trainers and other programs, by name and by file format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, 
 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
-# Programs of which only files are read: modules with a constant FILES.
-FILES_ONLY = (
+# Programs without settings check and replay: modules with a constant FILES. Some of them also record live.
+WITHOUT_REPLAY = (
     "art", "nemo_rl", "nemo_gym", "verifiers", "rllm", "areal", "open_instruct", "swift", "tinker", "evals",
     "metric_files", "skyrl", "openrlhf", "tables",
 )  # fmt: skip
@@ -31,7 +31,7 @@ def load_all_trainers() -> list[Trainer]:
 def iter_files() -> Iterator[TrainerFiles]:
     """Yields the file descriptions of all trainers and other programs."""
     yield from load_all_trainers()
-    for name in FILES_ONLY:
+    for name in WITHOUT_REPLAY:
         yield importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
 
 
@@ -44,12 +44,12 @@ def find_loader(format: str) -> Trainer | None:
     return next((trainer for trainer in load_all_trainers() if format and format in trainer.loads), None)
 
 
-def first_step(format: str) -> int:
+def get_first_step(format: str) -> int:
     """Returns the number of the first step (0 or 1) of the trainer that loads this format."""
     return loader.first_step if (loader := find_loader(format)) else 1
 
 
-def ends_without_file(format: str) -> bool:
+def format_ends_without_file(format: str) -> bool:
     """Returns whether a run that replays files of this format ends at a step without a file."""
     return bool((loader := find_loader(format)) and loader.ends_without_file)
 
@@ -67,12 +67,12 @@ def resolve_selected_action(action: str, format: str, role: str = "") -> str:
     return next(iter(list_selected_actions(format, role)), "drop")
 
 
-def replays_own_prompts(format: str) -> bool:
+def format_replays_own_prompts(format: str) -> bool:
     """Returns whether steps of this format are replayed with their own prompts, so that no prompts are compared."""
     return format in loader.replays_own_prompts if (loader := find_loader(format)) else False
 
 
-def only_trained(format: str) -> bool:
+def format_has_only_trained(format: str) -> bool:
     """Returns whether a step of this format contains only samples that were trained on, without filtered ones."""
     return loader.only_trained if (loader := find_loader(format)) else False
 

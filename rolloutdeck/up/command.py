@@ -30,7 +30,7 @@ from rolloutdeck.up.paths import (
     read_dotenv,
 )
 from rolloutdeck.up.processes import build_demo_program, build_product_programs, build_watch_program
-from rolloutdeck.up.restore_marker import check_restore_finished
+from rolloutdeck.up.restore_checks import check_restore_finished
 from rolloutdeck.up.supervisor import Supervisor, describe_log_tail
 
 HOST = "127.0.0.1"

@@ -18,7 +18,7 @@ from rolloutdeck.up.paths import (
     read_dotenv,
 )
 from rolloutdeck.up.processes import PROCESS_ENVIRONMENT, build_web_command, build_worker_command
-from rolloutdeck.up.restore_marker import check_restore_finished, mark_restore
+from rolloutdeck.up.restore_checks import begin_restore, check_restore_finished
 
 
 def run_server_command(name: str, words: list[str], data: Path | None) -> NoReturn:
@@ -26,7 +26,7 @@ def run_server_command(name: str, words: list[str], data: Path | None) -> NoRetu
     prepare_process()
     folder = choose_data_folder(data)
     if name == "restore":
-        mark_restore(folder)
+        begin_restore(folder)
     else:
         check_restore_finished(folder)
         if not folder.is_dir():

@@ -50,7 +50,7 @@ class ArtifactOptions:
 class ArtifactCollector:
     """Registers and uploads the steps below the folders that `get_folders` returns.
 
-    `pending` counts the incomplete steps and the requested files.
+    `pending_count` counts the incomplete steps and the requested files.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ArtifactCollector:
         self._next_scan_at = self._next_poll_at = 0.0
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         return self.incomplete_count + self.upload_queue.pending_count
 
     def find_new_steps(self) -> list[tuple[StepLocation, Stamps]]:

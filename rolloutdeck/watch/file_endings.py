@@ -164,7 +164,7 @@ def skip_long_line(file: BinaryIO, offset: int) -> int:
     return offset
 
 
-def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
+def digest_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
     """Returns the digests of the first bytes and of the last bytes before `offset`."""
     file.seek(0)
     head = file.read(min(HASHED_END_BYTES, offset))
@@ -176,4 +176,4 @@ def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
 def is_continuation(file: BinaryIO, sent: SentFile) -> bool:
     """Whether the file still starts with the sent bytes. rsync creates a new inode at each update."""
     size = os.fstat(file.fileno()).st_size
-    return size >= sent.offset and hash_file_ends(file, sent.offset) == (sent.head, sent.tail)
+    return size >= sent.offset and digest_file_ends(file, sent.offset) == (sent.head, sent.tail)

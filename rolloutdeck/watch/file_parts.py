@@ -19,7 +19,7 @@ class FilePart:
     """Bytes of a file to send: the full file, or complete lines from `offset` on.
 
     Without `body` the file is streamed. `ends` are the digests of a growing file up to the end of these lines, see
-    `hash_file_ends`.
+    `digest_file_ends`.
     """
 
     file: DumpFile

@@ -75,16 +75,16 @@ class Follower:
         self._unreadable_folders: set[str] = set()  # folders that were reported because they can't be read
         self._files_without_step: set[Path] = set()  # files that were reported because they need a step
         self.known_hashes: dict[tuple[str, Stamp], str] = {}  # of complete files, while a recovery is repeated
-        self.pending = 0  # files that may soon be complete, at the last scan; not those that stay truncated
+        self.pending_count = 0  # files that may soon be complete, at the last scan; not those that stay truncated
         self.signature = 0  # changes whenever any file does
 
     def find_changed(self) -> list[ChangedFile]:
         """Returns the files that changed since they were sent and can be read now, in the order of their writing."""
         entries = self._list_candidates()
-        closed_files = _find_closed_files(entries)
+        closed_files = _select_closed_files(entries)
         paths = {path for path, *_ in entries}
         self.signature = hash(tuple((entry[0], entry[1]) for entry in entries))
-        self.pending, changed = 0, []
+        self.pending_count, changed = 0, []
         for path, stamp, kind in entries:
             source = build_source(path, self.base)
             sent = self.state.files.get(source)
@@ -95,7 +95,7 @@ class Follower:
                 continue
             is_stable, is_closed = self._is_unchanged(source, stamp), path in closed_files
             if not kind.grows and not self._is_ready(source, stamp, is_closed, is_stable):
-                self.pending += self._truncated.get(source) != stamp or is_closed
+                self.pending_count += self._truncated.get(source) != stamp or is_closed
                 continue
             dump_file = self._build_dump_file(path, source, kind)
             changed.append(ChangedFile(dump_file, stamp, is_closed and is_stable))
@@ -222,7 +222,7 @@ class Follower:
         """
         with candidate.file.path.open("rb") as opened:
             if os.fstat(opened.fileno()).st_ino != candidate.stamp[2]:  # replaced, maybe by a link that was not checked
-                self.pending += 1
+                self.pending_count += 1
             elif candidate.file.kind.grows:
                 yield from self._read_new_lines(opened, candidate.file)
             else:
@@ -233,12 +233,12 @@ class Follower:
         if not candidate.closed and not file_endings.is_complete_file(opened, stamp[0], file.path.suffix):
             if file.source not in self._truncated:
                 self.on_message(f"{file.path} {file_endings.describe_truncation(file.path)}; waiting for the rest.")
-            self.pending += 1
+            self.pending_count += 1
             self._truncated[file.source] = stamp
             return
         sha256, body = file_endings.hash_open_file(opened)
         if build_file_stamp(os.fstat(opened.fileno())) != stamp or build_file_stamp(file.path.stat()) != stamp:
-            self.pending += 1
+            self.pending_count += 1
             return
         sent = self.state.files.get(file.source)
         if sent and sent.sha256 == sha256:  # same bytes, new modification time
@@ -283,7 +283,7 @@ class Follower:
             is_new_file = False
             last_step = file.kind.line_step(lines[:-1].rpartition(b"\n")[2])
             sha256 = hashlib.sha256(lines).hexdigest()
-            ends = file_endings.hash_file_ends(opened, offset + len(lines))
+            ends = file_endings.digest_file_ends(opened, offset + len(lines))
             attempt, size = self.state.attempt, len(lines)
             yield FilePart(file, attempt, sha256, size, stamp, lines, offset, generation, last_step, ends)
             offset += size
@@ -297,7 +297,7 @@ class Follower:
         sent = self.state.files.get(file.source)
         if sent and not is_new_file:
             sent.offset = end
-            sent.head, sent.tail = file_endings.hash_file_ends(opened, end)
+            sent.head, sent.tail = file_endings.digest_file_ends(opened, end)
 
     def _remember_stamp(self, file: DumpFile, stamp: Stamp, offset: int, is_new_file: bool) -> None:
         """Stores the stamp of a growing file without a new complete line, so that it is not read until it changes."""
@@ -346,10 +346,10 @@ def find_closed_files(files: Sequence[tuple[Path, FileKind]]) -> set[Path]:
     for path, kind in files:
         with suppress(OSError):
             entries.append((path, build_file_stamp(path.stat()), kind))
-    return _find_closed_files(entries)
+    return _select_closed_files(entries)
 
 
-def _find_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
+def _select_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
     """Returns all complete files of each folder but the last written one.
 
     Trainers write one file after the other. A higher step number alone means nothing: after a resume there are later

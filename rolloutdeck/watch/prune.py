@@ -27,38 +27,38 @@ MAX_REQUESTED_FILES = 50  # of one round, so that new files need not wait
 
 @dataclass
 class SourcePruner:
-    """Deletes the files of one run. With `is_dry_run` it only prints them. `pending` counts the files that the server
-    has not indexed yet, at the last round."""
+    """Deletes the files of one run. With `is_dry_run` it only prints them. `pending_count` counts the files that the
+    server has not indexed yet, at the last round."""
 
     follower: Follower
     target: UploadTarget
     get_folders: Callable[[], Sequence[Path]]
     on_message: Callable[[str], None]
     is_dry_run: bool = False
-    pending: int = 0
-    kept: dict[str, Stamp] = field(default_factory=dict)  # files that are not checked again until they change
+    pending_count: int = 0
+    skipped_stamps: dict[str, Stamp] = field(default_factory=dict)  # files that are not checked again until they change
     next_round_at: float = 0.0
 
     def prune(self) -> int:
         """Deletes the files that are due. Returns their number. Raises RetryLaterError or ActionRequiredError."""
         if time.monotonic() < self.next_round_at:
             return 0
-        self.pending, deleted, freed, requested = 0, 0, 0, 0
+        self.pending_count, deleted, freed, requested = 0, 0, 0, 0
         for part in self.find_candidates():
             if requested >= MAX_REQUESTED_FILES:
-                self.pending += 1
+                self.pending_count += 1
                 continue
             requested += 1
-            if not self.confirm(part):
+            if not self.check_indexed(part):
                 continue
             if self.is_dry_run:
                 self.on_message(f"{part.file.path} would be deleted.")
-                self.kept[part.file.source] = part.stamp
+                self.skipped_stamps[part.file.source] = part.stamp
             elif delete_unchanged_file(part, [root.path for root in self.follower.roots]):
                 deleted += 1
                 freed += part.size
             else:
-                self.kept[part.file.source] = part.stamp
+                self.skipped_stamps[part.file.source] = part.stamp
         self.next_round_at = time.monotonic() + PRUNE_SECONDS  # a round that failed is repeated in the next turn
         if deleted:
             files = "1 file" if deleted == 1 else f"{deleted:,} files"
@@ -79,7 +79,7 @@ class SourcePruner:
             except OSError:
                 continue
             is_old = time.time() - stamp[1] / 1e9 >= MIN_AGE_SECONDS
-            if stamp == tuple(sent.stamp) and is_old and self.kept.get(file.source) != stamp:
+            if stamp == tuple(sent.stamp) and is_old and self.skipped_stamps.get(file.source) != stamp:
                 yield FilePart(file, sent.attempt, sent.sha256, stamp[0], stamp)
 
     def find_needed_files(self) -> set[Path]:
@@ -92,19 +92,20 @@ class SourcePruner:
                 needed.add(location.path)
         return needed
 
-    def confirm(self, part: FilePart) -> bool:
-        """Whether the server has this file and has indexed all of its rows.
+    def check_indexed(self, part: FilePart) -> bool:
+        """Returns whether the server has this file and has indexed all of its rows.
 
-        A file that it could not index completely stays, and is not asked for again.
+        Counts the file as pending if it will be indexed later. If it never will, prints that it stays, and skips it
+        from then on.
         """
         if not self.target.has_part(part):
             return False
         summary = self.target.summarize_source(part.file.source)
         if summary["waiting"]:
-            self.pending += 1
+            self.pending_count += 1
             return False
         if summary["failed"] or summary["rejected"] or not summary["rows"]:
-            self.kept[part.file.source] = part.stamp
+            self.skipped_stamps[part.file.source] = part.stamp
             self.on_message(f"{part.file.path} stays: the server could not index all of its rows.")
             return False
         return True

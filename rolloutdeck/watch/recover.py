@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from rolloutdeck.watch.file_endings import hash_file_ends, hash_open_file
+from rolloutdeck.watch.file_endings import digest_file_ends, hash_open_file
 from rolloutdeck.watch.file_parts import FilePart, build_file_stamp
 from rolloutdeck.watch.follower import Follower, build_step_axis
 from rolloutdeck.watch.state import SentFile
@@ -110,7 +110,7 @@ def _match_chunks(
         part = FilePart(file, chunk.attempt, chunk.sha256, chunk.size, stamp, offset=offset)
         for generation in reversed(range(min(len(chunks), MAX_PROBED_GENERATIONS))):  # the newest of equal ones
             if target.has_part(replace(part, generation=generation)):
-                ends = hash_file_ends(opened, end)
+                ends = digest_file_ends(opened, end)
                 opened.seek(offset)
                 last_line = opened.read(chunk.size)[:-1].rpartition(b"\n")[2]
                 return SentFile(stamp, chunk.attempt, chunk.sha256, file.step, end, generation, *ends), last_line

@@ -27,7 +27,7 @@ def reviews_blind_queue(user: User | AnonymousUser, project: Project) -> bool:
     return bool(queues) and Queue.objects.filter(pk__in=queues, project=project).exists()
 
 
-def show_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
+def serialize_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
     """Returns the content of the item. If `is_blind`, rates, counts and curves of labels and re-scores are
     `{"hidden": true}` with their run and step, and samples have no flags."""
     snapshot = row.shown

@@ -18,7 +18,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FactDifference, compare_facts
-from rolloutdeck.trainer_api import find_loader, list_selected_actions, only_trained, resolve_selected_action
+from rolloutdeck.trainer_api import find_loader, format_has_only_trained, list_selected_actions, resolve_selected_action
 from rollouts.errors import StorageUnavailableError
 from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Pin, Sample
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
@@ -101,7 +101,9 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
         pin: {sample: rules for step in own for sample, rules in selected.get(step, {}).items()}
         for pin, own in steps.items()
     }
-    only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
+    only_trained_pins = [
+        pin for pin, own in artifacts.items() if all(format_has_only_trained(get_format(row)) for row in own)
+    ]
     filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
     exclusions = {}
     outdated = find_outdated_pins(artifacts, steps) if selected else set()

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, SELECTED_ACTIONS, SELECTION_SOURCES
-from rolloutdeck.trainer_api import find_loader, first_step, list_selected_actions, resolve_selected_action
+from rolloutdeck.trainer_api import find_loader, get_first_step, list_selected_actions, resolve_selected_action
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.live import notify_topics
@@ -196,7 +196,7 @@ def check_entry_count(count: int) -> None:
 def find_first_steps(ids: Collection[int]) -> dict[int, int]:
     """Returns the first step, 0 or 1, of the trainer that loads each pin, as far as it is known."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
-    return {pin: first_step(format_name) for pin, format_name in formats if isinstance(format_name, str)}
+    return {pin: get_first_step(format_name) for pin, format_name in formats if isinstance(format_name, str)}
 
 
 def list_supported_actions(ids: Collection[int]) -> list[str]:

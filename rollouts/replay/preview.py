@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rolloutdeck.protocol import REFUSE_FACTS, resolve_target
-from rolloutdeck.trainer_api import find_loader, replays_own_prompts
+from rolloutdeck.trainer_api import find_loader, format_replays_own_prompts
 from rollouts.models import Artifact, Binding, Project, Replay, Run
 from rollouts.replay import exclusion, prompts
 from rollouts.replay.compatibility import EntryCompatibility
@@ -129,7 +129,7 @@ def preview_entries(
             state = "will_generate"
         else:
             state, reason = preview_prompts(entry, context.run, compared.get(target))
-        needs_prompts = not replays_own_prompts(get_format(entry))
+        needs_prompts = not format_replays_own_prompts(get_format(entry))
         previews[target] = EntryPreview(state, reason, needs_prompts, (outcomes or {}).get(target))
     return previews
 
@@ -190,7 +190,7 @@ def load_comparisons(entries: Sequence[EntryCompatibility], run: Run | None) -> 
 def preview_prompts(entry: EntryCompatibility, run: Run | None, compared: Comparisons | None) -> tuple[str, str]:
     """Returns state and reason of an entry that the known facts allow. `compared`: None if it is beyond the limit."""
     pin, target = entry.entry.pin, entry.entry.target_step
-    if replays_own_prompts(get_format(entry)):
+    if format_replays_own_prompts(get_format(entry)):
         return preview_own_prompts(entry, run)
     if run is None:
         if pin.step == target:

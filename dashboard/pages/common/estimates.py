@@ -38,29 +38,31 @@ def render_estimate_scale(estimate: Estimate, *, graded: bool = True) -> SafeStr
     with the usual lines, and a colour for the part of the scale."""
     if estimate.value is None:
         return SafeString("")
-    places = [(place(at),) for at in USUAL_LINES if graded]
+    places = [(locate_on_scale(at),) for at in USUAL_LINES if graded]
     lines = format_html_join("", '<line class="usual" x1="{0}" x2="{0}" y1="1" y2="17"/>', places)
     span = SafeString("")
     if estimate.low is not None and estimate.high is not None:
-        span = format_html('<line x1="{}" x2="{}" y1="9" y2="9"/>', place(estimate.low), place(estimate.high))
+        span = format_html(
+            '<line x1="{}" x2="{}" y1="9" y2="9"/>', locate_on_scale(estimate.low), locate_on_scale(estimate.high)
+        )
     return format_html(
         '<svg class="estimate-scale {}" width="{}" height="18" role="img" aria-label="{}">'
         '<line class="axis" x1="{}" x2="{}" y1="9" y2="9"/>{}{}<circle cx="{}" cy="9" r="3.5"/></svg>',
-        grade(estimate.value) if graded else "", SCALE_WIDTH, describe(estimate), MARGIN, SCALE_WIDTH - MARGIN,
-        lines, span, place(estimate.value),
+        grade_estimate(estimate.value) if graded else "", SCALE_WIDTH, format_interval(estimate), MARGIN,
+        SCALE_WIDTH - MARGIN, lines, span, locate_on_scale(estimate.value),
     )  # fmt: skip
 
 
-def place(value: float) -> float:
+def locate_on_scale(value: float) -> float:
     """The pixel of a value."""
     return round(MARGIN + min(1.0, max(0.0, value)) * (SCALE_WIDTH - 2 * MARGIN), 1)
 
 
-def grade(value: float) -> str:
+def grade_estimate(value: float) -> str:
     return "bad" if value < USUAL_LINES[0] else "partial" if value < USUAL_LINES[1] else "good"
 
 
-def describe(estimate: Estimate) -> str:
+def format_interval(estimate: Estimate) -> str:
     """`0.74 [0.61, 0.85]`."""
     interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]" if estimate.has_interval else ""
     return f"{estimate.value:.2f}{interval}"

@@ -229,12 +229,12 @@ def render_highlighted_text(text: str, words: Iterable[str] = (), answers: bool 
     if len(text) > MAX_MARKED_CHARS:
         patterns = []
     if not needs_blocks(text):
-        return render_marks(text, patterns)
-    blocks = (f'<span class="block">{render_marks(block, patterns)}</span>' for block in split_into_blocks(text))
+        return highlight_matches(text, patterns)
+    blocks = (f'<span class="block">{highlight_matches(block, patterns)}</span>' for block in split_into_blocks(text))
     return mark_safe("".join(blocks))
 
 
-def render_marks(text: str, patterns: list[str]) -> SafeString:
+def highlight_matches(text: str, patterns: list[str]) -> SafeString:
     parts: list[str] = []
     at = 0
     for match in re.finditer("|".join(patterns), text, re.IGNORECASE) if patterns else ():

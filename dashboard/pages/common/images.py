@@ -23,7 +23,7 @@ class ShownImage:
         return f"{image.origin} · {image.kind.upper()} · {image.width:,} × {image.height:,} · {size}"
 
 
-def show_images(images: Iterable[SampleImage], sample_id: str) -> list[ShownImage]:
+def build_shown_images(images: Iterable[SampleImage], sample_id: str) -> list[ShownImage]:
     """The images of a sample, with the addresses under which its users may load them."""
     return [
         ShownImage(image, reverse("sample-image", args=[sample_id, image.sha256]) if image.sha256 else "")

@@ -103,14 +103,14 @@ def render_expected_cell(row: SampleRow) -> str:
 
 
 def render_sample_marks(row: SampleRow) -> SafeString:
-    return render_marks(row.marks())
+    return render_tags(row.marks())
 
 
 def render_fitting_marks(row: SampleRow) -> SafeString:
     """As many marks as the column has room for. "+2" stands for the others and names them."""
     marks = row.marks()
     if sum(map(estimate_mark_width, marks)) <= MARKS_WIDTH:
-        return render_marks(marks)
+        return render_tags(marks)
     left, shown = float(MARKS_WIDTH - MORE_WIDTH), 0
     for mark in marks:
         left -= estimate_mark_width(mark)
@@ -119,7 +119,7 @@ def render_fitting_marks(row: SampleRow) -> SafeString:
         shown += 1
     hidden = marks[shown:]
     more = ("plain", ", ".join(text for _kind, _title, text in hidden), f"+{len(hidden)}")
-    return render_marks([*marks[:shown], more])
+    return render_tags([*marks[:shown], more])
 
 
 def estimate_mark_width(mark: tuple[str, str, str]) -> float:
@@ -127,7 +127,7 @@ def estimate_mark_width(mark: tuple[str, str, str]) -> float:
     return 12 + sum(6.6 if character < "\u2000" else 11 for character in mark[2])
 
 
-def render_marks(marks: Iterable[tuple[str, str, str]]) -> SafeString:
+def render_tags(marks: Iterable[tuple[str, str, str]]) -> SafeString:
     """The marks have a text as well as a colour."""
     tag = '<span class="tag {}" title="{}">{}</span>'
     return mark_safe(" ".join(tag.format(kind, escape(title), escape(text)) for kind, title, text in marks))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dashboard.pages.common import SampleRow, ShownImage, build_sample_rows, show_images
+from dashboard.pages.common import SampleRow, ShownImage, build_sample_rows, build_shown_images
 from rollouts.compare import ComparedPrompt, ComparisonRow, ComparisonTarget
 from rollouts.models import BlindQueues, Sample
 from rollouts.samples import SampleBody, SampleImage, list_images, load_bodies, split_shared_images
@@ -87,7 +87,7 @@ def build_prompt_detail(
 
     prompt = next((bodies[pk].prompt for pk in ids if pk in bodies and bodies[pk].prompt), "")
     links = (link_row(at - 1), link_row(at + 1), link_response(nth - 1), link_response(nth + 1))
-    prompt_images = show_images(shared, next(iter(bodies), ""))
+    prompt_images = build_shown_images(shared, next(iter(bodies), ""))
     return PromptDetail(get_row_key(row), at + 1, prompt, columns, nth, count, *links, prompt_images)
 
 
@@ -107,4 +107,4 @@ def build_answer_column(
 ) -> AnswerColumn:
     at = prompt.ids.index(head.sample.pk) + 1 if prompt and head else 0
     text = None if body is None or body.textless else body.response
-    return AnswerColumn(target, prompt, head, text, at, show_images(images, head.sample.pk) if head else [])
+    return AnswerColumn(target, prompt, head, text, at, build_shown_images(images, head.sample.pk) if head else [])

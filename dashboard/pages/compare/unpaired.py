@@ -147,7 +147,7 @@ def build_measure_rows(unpaired: UnpairedComparison, view: str) -> list[MeasureL
     for row in unpaired.rows:
         means = (row.mix if view == compare.SAME_MIX else row.all) or row.all
         formatted = [table.format_statistic(row.name, mean) for mean in means]
-        drawings = render_intervals(means[1:])
+        drawings = build_interval_drawings(means[1:])
         cells = [
             SideCell(compare.TARGET_LETTERS[at], shown, drawing)
             for at, (shown, drawing) in enumerate(zip(formatted[1:], drawings, strict=True), 1)
@@ -171,14 +171,14 @@ def name_measure(name: str, unpaired: UnpairedComparison) -> str:
     return names.get(name, name)
 
 
-def render_intervals(means: Sequence[ComparedMean]) -> list[IntervalDrawing | None]:
-    """One scale for all sides of a row."""
+def build_interval_drawings(means: Sequence[ComparedMean]) -> list[IntervalDrawing | None]:
+    """Returns a drawing for each side, None for a side without an interval. All sides of a row have one scale."""
     ends = [abs(end) for mean in means for end in (*(mean.interval or ()), mean.change or 0)]
     scale = max(ends, default=0) * 1.1
-    return [render_interval(mean, scale) for mean in means]
+    return [build_interval_drawing(mean, scale) for mean in means]
 
 
-def render_interval(mean: ComparedMean, scale: float) -> IntervalDrawing | None:
+def build_interval_drawing(mean: ComparedMean, scale: float) -> IntervalDrawing | None:
     if mean.change is None or mean.interval is None or not scale:
         return None
     places = [round(DRAWING_WIDTH / 2 * (1 + value / scale), 1) for value in (0.0, mean.change, *mean.interval)]

@@ -77,14 +77,16 @@ def build_group(name: str, rows: Sequence[ConfigRow], *, folds: bool) -> ConfigG
 
 
 def build_row(key: ConfigKey) -> ConfigRow:
-    changes = [(change.attempt, show_value(change.before), show_value(change.after)) for change in key.changes]
-    return ConfigRow(key, show_value(key.value), show_value(key.other), changes)
+    changes = [
+        (change.attempt, build_shown_value(change.before), build_shown_value(change.after)) for change in key.changes
+    ]
+    return ConfigRow(key, build_shown_value(key.value), build_shown_value(key.other), changes)
 
 
 def format_value(value: Any) -> str:
     return "" if value is MISSING else format_config_value(value)
 
 
-def show_value(value: Any) -> ShownValue:
+def build_shown_value(value: Any) -> ShownValue:
     text = format_value(value)
     return ShownValue(text[:MAX_VALUE_CHARS], text[MAX_VALUE_CHARS:], value is MISSING)

@@ -25,7 +25,7 @@ from dashboard.pages.common import (
 from dashboard.pages.findings import svg_chart
 from dashboard.pages.findings.rates import PresentedRates, build_rates_query, present_rates
 from rolloutdeck.protocol import encode_data_url
-from rollouts.findings import QUERY_PREFIX, show_evidence
+from rollouts.findings import QUERY_PREFIX, serialize_evidence
 from rollouts.models import EvidenceItem, Finding
 from rollouts.samples import SampleImage
 from rollouts.storage import read_image
@@ -200,7 +200,7 @@ def describe_chart(name: str) -> str:
 def build_evidence_items(finding: Finding, *, embedded: bool = False, is_blind: bool = False) -> list[PresentedItem]:
     rows = list(finding.exhibits.select_related("run", "user", "finding__project"))
     last = len(rows) - 1
-    shown = [(row, show_evidence(row, is_blind=is_blind)) for row in rows]
+    shown = [(row, serialize_evidence(row, is_blind=is_blind)) for row in rows]
     left_out = find_large_images(snapshot for _row, snapshot in shown)
     return [
         PresentedItem(row, snapshot, build_source_path(row, snapshot), at == 0, at == last, embedded, left_out[at])

@@ -11,7 +11,7 @@ COLOURS = 8
 
 
 @dataclass(slots=True)
-class ChartLine:
+class SvgLine:
     """`paths`: the points of each section without a gap; `dots`: sections of one point; `last`: the last value;
     `bands`: the outlines of the ranges of a group of runs."""
 
@@ -27,7 +27,7 @@ class ChartLine:
 class SvgChart:
     """`steps` and `values` are the ends of the axes: (pixels, label)."""
 
-    lines: list[ChartLine]
+    lines: list[SvgLine]
     steps: list[tuple[float, int]]
     values: list[tuple[float, float]]
     width: int = WIDTH
@@ -52,10 +52,10 @@ def build_svg_chart(
     low, high = min(values, default=0.0), max(values, default=1.0)
     get_x, get_y = scale_axis(first, last, LEFT, WIDTH - RIGHT), scale_axis(low, high, HEIGHT - BOTTOM, TOP, log=log)
     colours: dict[str, int] = {}
-    lines: list[ChartLine] = []
+    lines: list[SvgLine] = []
     for curve in curves:
         name = curve["run"]["name"]
-        line = ChartLine(name, colours.setdefault(name, curve["run"].get("colour") or len(colours) % COLOURS + 1))
+        line = SvgLine(name, colours.setdefault(name, curve["run"].get("colour") or len(colours) % COLOURS + 1))
         for section in split_at_gaps(curve):
             points = [(round(get_x(step), 1), round(get_y(value), 1)) for step, value in section]
             if len(points) == 1:

@@ -110,7 +110,7 @@ def build_group_context(request: HttpRequest, run: Run, requested_step: str, nam
         "reasons": run.project.reasons, "expanded": expanded, "best": best[:SHORT_ID_CHARS],
         "back": url_state.link(sel=group.responses[0].sample.pk), "words": words,
         "matrices": build_unit_test_matrices(view.responses), **neighbours,
-        "prompt_images": common.show_images(group.prompt_images, group.responses[0].sample.pk),
+        "prompt_images": common.build_shown_images(group.prompt_images, group.responses[0].sample.pk),
         "base_link": neighbours["base_link"] + (f"only={only}&" if view is not group else ""),
     }  # fmt: skip
 
@@ -167,7 +167,7 @@ def build_response_column(
         "key": key,
         "id_prefix": response.sample.pk[:SHORT_ID_CHARS],
         "prefix": text[:cut],
-        "images": common.show_images(response.images, response.sample.pk),
+        "images": common.build_shown_images(response.images, response.sample.pk),
         "text": text[cut:],
     }
 

@@ -123,7 +123,7 @@ def guidance_page(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, _("The rules are version {number}.").format(number=saved.number))
             return redirect("guidance", slug)
     except InvalidInputError as error:
-        message = place_error(rows, error)
+        message = assign_error_to_row(rows, error)
     context = build_context(request, project, edited, rows)
     context |= {"error": message, "base": request.POST.get("base", ""), "is_preview": bool(edited.rules)}
     has_errors = bool(message) or any(row.error for row in rows)
@@ -141,7 +141,7 @@ def read_rows(form: QueryDict) -> list[EditedRule]:
     return rows
 
 
-def place_error(rows: list[EditedRule], error: InvalidInputError) -> str:
+def assign_error_to_row(rows: list[EditedRule], error: InvalidInputError) -> str:
     """Puts the error at its field. Returns its message if it belongs to none."""
     name, _dot, rest = error.field.partition(".")
     number, _dot, field = rest.partition(".")

@@ -102,7 +102,7 @@ def rubric_page(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, _("The rubric is version {number}.").format(number=saved.number))
             return redirect("rubric", slug)
     except InvalidInputError as error:
-        message = place_error(rows, error)
+        message = assign_error_to_row(rows, error)
     context = build_context(request, project, current, rows, guidelines)
     context |= {"preview": preview, "error": message, "base": request.POST.get("base", "")}
     has_errors = bool(message) or any(row.error for row in rows)
@@ -126,7 +126,7 @@ def read_rows(form: QueryDict) -> list[EditedQuestion]:
     return [row for _position, _at, row in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def place_error(rows: list[EditedQuestion], error: InvalidInputError) -> str:
+def assign_error_to_row(rows: list[EditedQuestion], error: InvalidInputError) -> str:
     """Puts the error at its field. Returns its message if it belongs to none."""
     name, _dot, rest = error.field.partition(".")
     number, _dot, field = rest.partition(".")

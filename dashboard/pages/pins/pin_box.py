@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.pins import pin_list
-from rolloutdeck.trainer_api import first_step
+from rolloutdeck.trainer_api import get_first_step
 from rollouts import pins
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Pin, Run, Step
@@ -46,7 +46,7 @@ def build_pin_form(run: Run, step: Step) -> dict[str, Any]:
     artifacts, prompts = pins.find_replayable_artifacts(run, step.attempt, step.split, step.step_kind, step.step)
     if not artifacts:
         return {"unpinnable_reason": pins.explain_nothing_to_pin(run, step.step, prompts)}
-    first = min(first_step(str(artifact.facts.get("format") or "")) for artifact in artifacts)
+    first = min(get_first_step(str(artifact.facts.get("format") or "")) for artifact in artifacts)
     if step.split != "train" or step.step < first:
         return {}
     taken = find_plan_entry(run.project, step.step)

@@ -44,7 +44,7 @@ class ActionChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptRow:
+class SelectedPromptRow:
     """A prompt of the table: `effect` with the step that replays it, and the link to its responses."""
 
     target: int
@@ -132,10 +132,10 @@ def list_choices(draft: PlanDraft, supported: Sequence[str]) -> list[ActionChoic
     return [ActionChoice(key, _(ACTION_WORDS[key]), key == "exclude" or key in supported) for key in keys]
 
 
-def build_prompt_rows(effects: Mapping[int, replay.EntryEffect], pins: Mapping[int, Pin]) -> list[PromptRow]:
+def build_prompt_rows(effects: Mapping[int, replay.EntryEffect], pins: Mapping[int, Pin]) -> list[SelectedPromptRow]:
     """A pin that is replayed at several steps is listed at the first one."""
     links: dict[int, GroupLinks] = {}
-    rows: list[PromptRow] = []
+    rows: list[SelectedPromptRow] = []
     listed: set[int] = set()
     for target, effect in effects.items():
         pin = pins[target]
@@ -145,5 +145,5 @@ def build_prompt_rows(effects: Mapping[int, replay.EntryEffect], pins: Mapping[i
         run_links = links.setdefault(pin.run_id, GroupLinks(pin.run, StepUrlState()))
         for prompt in effect.prompts:
             link = run_links.build_link(prompt.step, prompt.group) or reverse("sample", args=[prompt.samples[0].id])
-            rows.append(PromptRow(target, prompt, link))
+            rows.append(SelectedPromptRow(target, prompt, link))
     return rows

@@ -81,11 +81,11 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     run = find_compared_run(page, newest_user)
     users = load_plan_users(page)
     outcome_run = run if run and run.pk in users else newest_user
-    entries = check_draft_entries(page, run)
+    entries = compare_draft_entries(page, run)
     previews = preview_draft(page, entries, run, outcome_run)
     differences = plan_preview.group_differences(entries) if run else []
     preview = build_preview_context(page, pins, names, previews, run, outcome_run)
-    step_count = preview["steps"] + 1 - preview["first"]
+    step_count = preview["last"] + 1 - preview["first"]
     problems = draft.problems
     message = page.message
     is_cut = len(problems) > MAX_DRAFT_ENTRIES
@@ -177,7 +177,7 @@ def load_offered_runs(page: PlanPageState, compared: Run | None, users: set[int]
     return sorted(((run, run.pk in users) for run in runs), key=lambda choice: not choice[1])
 
 
-def check_draft_entries(page: PlanPageState, run: Run | None) -> list[replay.EntryCompatibility]:
+def compare_draft_entries(page: PlanPageState, run: Run | None) -> list[replay.EntryCompatibility]:
     """The entries with a valid target, compared with the facts of the run, in the order of their targets."""
     targets = dict(sorted((step, pin) for pin, step in reversed(page.draft.pin_targets)))
     related = Pin.objects.select_related("run__project", "attempt").prefetch_related("artifacts__run")
@@ -224,7 +224,7 @@ def build_preview_context(
     """What a run of the draft would do, and what a run did. `pins` and `names` by pin id."""
     listed = [entry.pin for entry in page.draft.entries if entry.pin in names] or list(names)
     first = min(replay.find_first_steps(listed).values(), default=1)
-    reached = [count_steps(shown) for shown in (run, outcome_run) if shown]
+    reached = [find_last_training_step(shown) for shown in (run, outcome_run) if shown]
     last = plan_preview.choose_last_step(page.steps, page.draft, max(reached, default=0))
     trainer = load_trainer(name) if (name := replay.find_loading_trainer(listed)) else None
     replays_only = bool(trainer and trainer.ends_without_file)
@@ -241,7 +241,7 @@ def build_preview_context(
     restarts = outcome.restarts if outcome else ()
     return {
         "first": first,
-        "steps": last,
+        "last": last,
         "preview": preview,
         "drawing": build_plan_drawing(preview.segments, outcome.segments if outcome else {}, flags, restarts),
         "outcome": outcome,
@@ -253,8 +253,8 @@ def build_preview_context(
     }
 
 
-def count_steps(run: Run) -> int:
-    """The last training step of the run."""
+def find_last_training_step(run: Run) -> int:
+    """Returns 0 if the run has none."""
     steps = run.steps.current().filter(split="train")
     return steps.filter(step_kind=steps.find_kind()).aggregate(last=Max("step"))["last"] or 0
 

@@ -12,7 +12,7 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
 from dashboard.pages.queues.agreement_orders import build_orders_context
-from dashboard.pages.queues.agreement_table import choose_row, list_gold, show_confusion, show_questions
+from dashboard.pages.queues.agreement_table import build_confusion_table, build_question_rows, choose_row, list_gold
 from dashboard.pages.queues.disagreements import build_list
 from dashboard.pages.queues.views import LEAD_ROLE
 from rollouts import queues
@@ -38,14 +38,14 @@ def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
         "tab": "review",
         "queue": queue,
         "measured": measured,
-        "rows": show_questions(measured, queue, name),
+        "rows": build_question_rows(measured, queue, name),
         "chosen": choose_row(measured, name),
         "question": name,
         "show": show,
         "gold": list_gold(measured),
     }
     if (row := context["chosen"]) is not None:
-        context |= {"confusion": show_confusion(row), "pairs": row.agreement.pairs[:MAX_PAIRS]}
+        context |= {"confusion": build_confusion_table(row), "pairs": row.agreement.pairs[:MAX_PAIRS]}
     context |= build_list(request, queue, measured, name, show)
     return render(request, "queues/agreement.html", context)
 

@@ -17,7 +17,7 @@ FLIPPED = {"left": "<", "right": ">", "equal": "=", "skip": "?"}
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureLine:
+class OrderMeasureLine:
     title: str
     note: str
     estimate: Estimate
@@ -42,8 +42,8 @@ def build_orders_context(queue: Queue, measured: queues.QueueAgreement, orders: 
     tau = _("from −1, the opposite, over 0, chance, to 1")
     same = _("share of pairs, each group counts the same")
     lines = [
-        MeasureLine(_("Same answer about two responses"), same, orders.percent),
-        MeasureLine(_("Kendall’s tau-b"), tau, orders.tau),
+        OrderMeasureLine(_("Same answer about two responses"), same, orders.percent),
+        OrderMeasureLine(_("Kendall’s tau-b"), tau, orders.tau),
     ]
     different = [(pk, compared) for pk, compared in orders.by_item.items() if compared.same < 1]
     shown = [(measured.groups[int(str(pk))], compared) for pk, compared in different[:MAX_LISTED]]
@@ -55,7 +55,7 @@ def build_orders_context(queue: Queue, measured: queues.QueueAgreement, orders: 
         "lines": lines,
         "people_pairs": orders.pairs[:MAX_PEOPLE_PAIRS],
         "groups": [
-            GroupLine(samples.get(entry.item.sample), build_link(entry), compared, describe(entry))
+            GroupLine(samples.get(entry.item.sample), build_link(entry), compared, describe_group_answers(entry))
             for entry, compared in shown
         ],
         "more": len(different) - len(shown),
@@ -68,7 +68,7 @@ def build_link(entry: queues.GroupAnswers) -> str:
     return address if item.step.split == "train" else f"{address}?split={item.step.split}"
 
 
-def describe(entry: queues.GroupAnswers) -> list[tuple[str, str]]:
+def describe_group_answers(entry: queues.GroupAnswers) -> list[tuple[str, str]]:
     numbers = {sample: number for number, sample in enumerate(entry.samples, 1)}
     said = []
     for person in entry.people:

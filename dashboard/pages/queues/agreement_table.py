@@ -17,7 +17,7 @@ LIST_ID = "to-decide"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownQuestion:
+class QuestionRow:
     """A line of the table. `link` opens its details and filters the list."""
 
     row: queues.QuestionAgreement
@@ -48,7 +48,7 @@ def build_link(queue: Queue, **params: Any) -> str:
     return reverse("queue-agreement", args=[queue.pk]) + (f"?{query}" if query else "") + anchor
 
 
-def show_questions(measured: queues.QueueAgreement, queue: Queue, name: str) -> list[ShownQuestion]:
+def build_question_rows(measured: queues.QueueAgreement, queue: Queue, name: str) -> list[QuestionRow]:
     rows = []
     for row in measured.questions:
         question = row.question
@@ -58,7 +58,7 @@ def show_questions(measured: queues.QueueAgreement, queue: Queue, name: str) -> 
         title = options[row.option] if row.option else question.shown_title
         kind = _("of “{title}”").format(title=question.shown_title) if row.option else name_kind(question)
         is_chosen = name == question.key and not row.option
-        rows.append(ShownQuestion(row, title, kind, name_level(row.agreement.level), link, is_chosen, note))
+        rows.append(QuestionRow(row, title, kind, name_level(row.agreement.level), link, is_chosen, note))
     return rows
 
 
@@ -86,7 +86,7 @@ def choose_row(measured: queues.QueueAgreement, name: str) -> queues.QuestionAgr
     return next((row for row in rows if row.question.key == name), rows[0] if rows else None)
 
 
-def show_confusion(row: queues.QuestionAgreement) -> dict[str, Any]:
+def build_confusion_table(row: queues.QuestionAgreement) -> dict[str, Any]:
     """Names of the values and, for each row, its cells; empty if there are too many values for a table."""
     confusion = row.agreement.confusion
     if confusion is None or len(confusion.values) > MAX_CONFUSION:

@@ -65,7 +65,7 @@ def new_queue_page(request: HttpRequest) -> HttpResponse:
     permissions.require_role(request, project, LEAD_ROLE)
     if request.method != "POST":
         if common.get_requested_panel(request) == "queue-preview":
-            return render(request, "queues/preview.html", preview(request, project, form, run))
+            return render(request, "queues/preview.html", preview_draw(request, project, form, run))
         return render_form(request, project, form, run)
     if form.get("do") == "preview":
         shown = form.copy()
@@ -122,7 +122,7 @@ def render_form(
         "blind": bool(form.get("is_blind")),
     }
     if error is None and form.get("do") == "preview":
-        context |= preview(request, project, form, run)
+        context |= preview_draw(request, project, form, run)
     elif error is None:
         context["preview_url"] = request.get_full_path()
     return render(request, "queues/new.html", context, status=status)
@@ -152,7 +152,7 @@ def name_choice(value: str) -> str:
     return names[value]
 
 
-def preview(request: HttpRequest, project: Project, form: QueryDict, run: Run | None) -> dict[str, Any]:
+def preview_draw(request: HttpRequest, project: Project, form: QueryDict, run: Run | None) -> dict[str, Any]:
     """What the queue would draw, or why nothing can be drawn; nothing if the project has no runs."""
     offered = list_offered_runs(request, project)
     if not offered:

@@ -51,7 +51,7 @@ class ComparedQuestion:
     differs: bool
     decided: str = ""
     decision: ItemDecision | None = None
-    form: item_view.ShownQuestion | None = None
+    form: item_view.AnswerField | None = None
 
 
 def build_list(
@@ -121,7 +121,7 @@ def build_item(
         response = content.responses[0].response or ""
         context |= {
             "prompt": item_view.render_text(content.prompt, "p"),
-            "images": item_view.show_images(item, content.images),
+            "images": item_view.build_item_images(item, content.images),
             "response": item_view.render_text(response, "r"),
             "truth": content.context.get("ground_truth"),
         }
@@ -170,5 +170,5 @@ def compare_question(
         question.key in differing,
         format_value(question, decision.value) if decision else "",
         decision,
-        item_view.show_question(question, 0, given) if question.key in differing else None,
+        item_view.build_answer_field(question, 0, given) if question.key in differing else None,
     )

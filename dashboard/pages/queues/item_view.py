@@ -34,7 +34,7 @@ class ShownOption:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownQuestion:
+class AnswerField:
     """A question with the entered answer. `options` is empty for texts and numbers, whose answer is `value`."""
 
     question: Question
@@ -103,24 +103,24 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
             render_text(row.response, f"r{row.number}-"),
             row,
             places.get(row.number),
-            show_images(item, row.images),
+            build_item_images(item, row.images),
         )
         for row in content.responses
     ]
     return context | {
         "content": content,
         "prompt": render_text(content.prompt, "p"),
-        "images": show_images(item, content.images),
+        "images": build_item_images(item, content.images),
         "responses": responses,
-        "pairs": show_pairs(content.pairs, entered),
-        "questions": [] if context["is_group"] else show_questions(queue, entered),
+        "pairs": build_pair_choices(content.pairs, entered),
+        "questions": [] if context["is_group"] else build_answer_fields(queue, entered),
         "correction": entered.get(CORRECTION_QUESTION.key, {}).get("value", ""),
         "cannot_judge": entered.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE,
         "cannot_judge_reason": entered.get(REVIEW_QUESTION.key, {}).get("rationale", ""),
     }
 
 
-def show_images(item: QueueItem, images: Iterable[SampleImage]) -> list[common.ShownImage]:
+def build_item_images(item: QueueItem, images: Iterable[SampleImage]) -> list[common.ShownImage]:
     """With addresses below that of the queue: that of a sample would name it."""
     return [
         common.ShownImage(
@@ -139,14 +139,14 @@ def render_text(text: str | None, id_prefix: str) -> SafeString:
     return build_text_view(text or "", mark_answers=False, id_prefix=id_prefix).html
 
 
-def show_questions(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[ShownQuestion]:
+def build_answer_fields(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[AnswerField]:
     return [
-        show_question(question, number, entered.get(question.key, {}))
+        build_answer_field(question, number, entered.get(question.key, {}))
         for number, question in enumerate(queues.list_questions(queue), 1)
     ]
 
 
-def show_question(question: Question, number: int, answer: Mapping[str, Any]) -> ShownQuestion:
+def build_answer_field(question: Question, number: int, answer: Mapping[str, Any]) -> AnswerField:
     value = answer.get("value")
     chosen = {format_value(one) for one in (value if isinstance(value, list) else [value]) if one is not None}
     options = [
@@ -155,7 +155,7 @@ def show_question(question: Question, number: int, answer: Mapping[str, Any]) ->
     ]
     text = "" if options or value is None else str(value)
     details = {name: answer.get(name) for name in ("start", "end")}
-    return ShownQuestion(question, number, options, text, answer.get("rationale") or "", **details)
+    return AnswerField(question, number, options, text, answer.get("rationale") or "", **details)
 
 
 def format_value(value: Any) -> str:
@@ -231,7 +231,7 @@ def parse_value(question: Question, values: list[str]) -> Any:
             return values[0]
 
 
-def show_pairs(pairs: list[tuple[int, int]], entered: Mapping[str, Mapping[str, Any]]) -> list[ShownPair]:
+def build_pair_choices(pairs: list[tuple[int, int]], entered: Mapping[str, Mapping[str, Any]]) -> list[ShownPair]:
     given = entered.get(queues.PAIRS_KEY, {}).get("value") or {}
     titles = {
         "left": ("1", _("left is better")), "right": ("2", _("right is better")), "equal": ("=", _("equal")),

@@ -34,14 +34,14 @@ SEED_END: Final = re.compile(r"(?:[-_. ]+(?:s|seed|run|r)?[-_. ]*\d*)$", re.IGNO
 
 
 @dataclass
-class RunGroup:
+class RunRowGroup:
     """Runs with one value. `children` are groups or rows. `key` names the group in the URL."""
 
     key: str
     label: str
     title: str
     rows: list[RunRow]
-    children: list[RunGroup | RunRow] = field(default_factory=list)
+    children: list[RunRowGroup | RunRow] = field(default_factory=list)
     level: int = 0
     points: str = ""
 
@@ -64,7 +64,7 @@ def parse_group_keys(text: str) -> tuple[str, ...]:
 
 def build_groups(
     rows: Sequence[RunRow], keys: Sequence[str], order: RunColumn, *, descending: bool, level: int = 0, path: str = ""
-) -> list[RunGroup | RunRow]:
+) -> list[RunRowGroup | RunRow]:
     """The sorted rows in groups. A group with the same configuration has two runs at least; others are single rows."""
     if not keys or keys[0] == NO_GROUPS:
         return list(rows)
@@ -72,20 +72,20 @@ def build_groups(
     members: dict[Any, list[RunRow]] = {}
     for row in rows:
         members.setdefault(find_config_group(row) if column is None else (column.value(row),), []).append(row)
-    entries: list[RunGroup | RunRow] = []
+    entries: list[RunRowGroup | RunRow] = []
     for value, own in members.items():
         if column is None and len(own) < 2:
             entries += own
             continue
         key = blake2s(f"{path}|{keys[0]}|{value!r}".encode("utf-8", "replace"), digest_size=5).hexdigest()
-        group = RunGroup(key, column.label if column else "", "", own, level=level)
+        group = RunRowGroup(key, column.label if column else "", "", own, level=level)
         group.title = format_group_title(value[0], column) if column else ""
         group.children = build_groups(
             own, keys[1:], order, descending=descending, level=level + 1, path=f"{path}|{key}"
         )
         entries.append(group)
     if column is None:
-        name_config_groups([entry for entry in entries if isinstance(entry, RunGroup)])
+        name_config_groups([entry for entry in entries if isinstance(entry, RunRowGroup)])
     return sort_entries(entries, order, descending=descending)
 
 
@@ -103,9 +103,9 @@ def format_group_title(value: Any, by: RunColumn) -> str:
     return format_number(value, 4) if isinstance(value, float) else str(value)
 
 
-def name_config_groups(groups: Sequence[RunGroup]) -> None:
+def name_config_groups(groups: Sequence[RunRowGroup]) -> None:
     """The common start of the runs' names. If several groups have the same, also the settings in which they differ."""
-    by_name: dict[str, list[RunGroup]] = {}
+    by_name: dict[str, list[RunRowGroup]] = {}
     for group in groups:
         name = SEED_END.sub("", commonprefix([row.run.name for row in group.rows]))
         by_name.setdefault(name if len(name) >= MIN_TITLE_CHARS else "", []).append(group)
@@ -117,10 +117,12 @@ def name_config_groups(groups: Sequence[RunGroup]) -> None:
             group.title = ", ".join(filter(None, [name, *values])) or group.rows[0].run.name
 
 
-def sort_entries(entries: list[RunGroup | RunRow], order: RunColumn, *, descending: bool) -> list[RunGroup | RunRow]:
+def sort_entries(
+    entries: list[RunRowGroup | RunRow], order: RunColumn, *, descending: bool
+) -> list[RunRowGroup | RunRow]:
     """Groups are sorted by the mean of numbers, else by their first run in the order of the list."""
 
-    def get_value(entry: RunGroup | RunRow) -> Any:
+    def get_value(entry: RunRowGroup | RunRow) -> Any:
         if isinstance(entry, RunRow):
             return order.value(entry)
         if order is run_columns.NAME_COLUMN:
@@ -137,14 +139,14 @@ def sort_entries(entries: list[RunGroup | RunRow], order: RunColumn, *, descendi
     return [entry for _, entry in known] + [entry for key, entry in keyed if key is None]
 
 
-def iter_visible_lines(entries: Sequence[RunGroup | RunRow], is_open: Any) -> Iterator[RunGroup | RunRow]:
+def iter_visible_lines(entries: Sequence[RunRowGroup | RunRow], is_open: Any) -> Iterator[RunRowGroup | RunRow]:
     """Yields groups, and what is in the open ones."""
     for entry in entries:
         yield entry
-        if isinstance(entry, RunGroup) and is_open(entry):
+        if isinstance(entry, RunRowGroup) and is_open(entry):
             yield from iter_visible_lines(entry.children, is_open)
 
 
-def count_groups(entries: Sequence[RunGroup | RunRow]) -> int:
+def count_groups(entries: Sequence[RunRowGroup | RunRow]) -> int:
     """The number of outer groups."""
-    return sum(isinstance(entry, RunGroup) for entry in entries)
+    return sum(isinstance(entry, RunRowGroup) for entry in entries)

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from dashboard.pages.common import build_scaled_points
 from dashboard.pages.runs.columns import RunRow
-from dashboard.pages.runs.groups import RunGroup
+from dashboard.pages.runs.groups import RunRowGroup
 from rollouts.lib import CacheSize, NewestCache
 from rollouts.metrics import load_sparklines
 from rollouts.models import Run
@@ -29,25 +29,25 @@ def load_run_scores(runs: Sequence[Run]) -> dict[int, list[float]]:
     return {pk: scores for (pk, _), scores in cache.load_many(map_versions(runs), load).items()}
 
 
-def add_sparklines(lines: Sequence[RunGroup | RunRow]) -> list[RunGroup | RunRow]:
+def add_sparklines(lines: Sequence[RunRowGroup | RunRow]) -> list[RunRowGroup | RunRow]:
     """The lines with the points of their sparklines: of a group, the mean of its runs."""
-    groups = [line for line in lines if isinstance(line, RunGroup)]
+    groups = [line for line in lines if isinstance(line, RunRowGroup)]
     share = max(1, MAX_GROUP_RUNS // max(1, len(groups)))
     members = {group.key: group.rows[:share] for group in groups}
     rows = [line for line in lines if isinstance(line, RunRow)]
     runs = {row.run.pk: row.run for row in [*rows, *(row for own in members.values() for row in own)]}
     scores = load_run_scores(list(runs.values()))
     curves = [
-        average_curves([scores[row.run.pk] for row in members[line.key]]) if isinstance(line, RunGroup)
+        average_curves([scores[row.run.pk] for row in members[line.key]]) if isinstance(line, RunRowGroup)
         else scores[line.run.pk]
         for line in lines
     ]  # fmt: skip
     values = [value for curve in curves for value in curve]
     low, high = min(0.0, *values) if values else 0.0, max(values, default=0.0)
-    shown: list[RunGroup | RunRow] = []
+    shown: list[RunRowGroup | RunRow] = []
     for line, curve in zip(lines, curves, strict=True):
         points = build_scaled_points(curve, low, max(high, 0.0))
-        if isinstance(line, RunGroup):
+        if isinstance(line, RunRowGroup):
             line.points = points
             shown.append(line)
         else:

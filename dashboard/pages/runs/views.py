@@ -25,7 +25,7 @@ from dashboard.pages.runs.columns import (
     find_header,
 )
 from dashboard.pages.runs.default_columns import find_default_columns
-from dashboard.pages.runs.groups import RunGroup
+from dashboard.pages.runs.groups import RunRowGroup
 from dashboard.pages.runs.sparklines import add_sparklines
 from dashboard.pages.runs.table_export import render_csv
 from dashboard.pages.runs.url_state import COLUMNS_COOKIE, RunsUrlState, parse_columns_cookie, serialize_columns_cookie
@@ -101,7 +101,7 @@ def search_runs(
     if url_state.project:
         runs = runs.filter(project__slug=url_state.project)
         used = next((project for project in projects.values() if project.slug == url_state.project), None)
-        permissions.note_used_project(request, used)
+        permissions.remember_last_project(request, used)
     archived = None if in_trash else url_state.show == "archived"
     reader = common.get_signed_in_user(request).pk
     try:
@@ -133,7 +133,7 @@ def build_runs_context(
     entries = run_groups.build_groups(rows, url_state.group_keys, url_state.order, descending=url_state.descending)
     usually_open = len(rows) <= MAX_OPEN_RUNS
 
-    def is_open(group: RunGroup) -> bool:
+    def is_open(group: RunRowGroup) -> bool:
         return group.key not in url_state.shut if usually_open else group.key in url_state.open
 
     lines = list(run_groups.iter_visible_lines(entries, is_open))
@@ -199,7 +199,7 @@ def list_groupings(url_state: RunsUrlState, columns: Sequence[RunColumn]) -> lis
 
 
 def build_lines(
-    lines: Sequence[RunGroup | RunRow],
+    lines: Sequence[RunRowGroup | RunRow],
     columns: Sequence[RunColumn],
     url_state: RunsUrlState,
     is_open: Any,
@@ -209,10 +209,10 @@ def build_lines(
     """What the template shows of each line: a run, or a group with the values of its runs summed up. A cell is (CSS
     classes, label on narrow screens, content)."""
     result: list[dict[str, Any]] = []
-    levels: list[RunGroup] = []
+    levels: list[RunRowGroup] = []
     heads = [(column, find_cell_style(column), common.render_text(find_header(column, columns))) for column in columns]
     for line in lines:
-        if isinstance(line, RunGroup):
+        if isinstance(line, RunRowGroup):
             levels = [*levels[: line.level], line]
             opened = is_open(line)
             cells = [(style, label, summarize_column(column, line)) for column, style, label in heads]
@@ -230,7 +230,7 @@ def find_cell_style(column: RunColumn) -> str:
     return f"{column.style} k-{column.key}" if column.key in BUILT_IN_COLUMNS else column.style
 
 
-def summarize_column(column: RunColumn, group: RunGroup) -> SafeString | str:
+def summarize_column(column: RunColumn, group: RunRowGroup) -> SafeString | str:
     if column.key == "curve":
         return run_columns.render_sparkline(group.points)
     return column.summarize([column.value(row) for row in group.rows])

@@ -14,7 +14,7 @@ MIN_PASSES = 4
 Codes = npt.NDArray[np.uint32]
 
 
-def find_loops(line: str) -> Iterator[tuple[int, int, int]]:
+def iter_line_loops(line: str) -> Iterator[tuple[int, int, int]]:
     """Yields (first, period, passes), in order: `line[first:first + period]` occurs `passes` times in a row.
 
     A probe that occurs again within `MAX_LOOP_CHARS` gives the period; comparing the line with itself, shifted by the

@@ -11,10 +11,10 @@ from dashboard.pages.common import (
     HighlightedTerms,
     SampleRow,
     StepUrlState,
+    build_shown_images,
     find_query_words,
     load_blind_queues,
     role_allows,
-    show_images,
 )
 from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
 from dashboard.pages.sample.prompt_history import MAX_PROMPT_STEPS
@@ -65,30 +65,30 @@ def build_loaded_pane_context(
         "history_is_part": len(history) >= MAX_PROMPT_STEPS,
         "earlier_step": earlier,
         "later_step": history[here + 1] if here + 1 < len(history) else None,
-        "images": show_images(list_images(body), sample.pk),
+        "images": build_shown_images(list_images(body), sample.pk),
         "prompt": text_view.build_text_view(body.prompt, words, mark_answers=False, id_prefix="p"),
         "other_fields": build_other_fields(body),
         "unit_tests": parse_unit_tests(body.extras),
         "words": words,
         "mismatch": mismatch,
         "shared_edge": data.shared_edge,
-        "rescores": show_rescores(request, sample),
+        "rescores": build_rescore_rows(request, sample),
         **build_flags_context(request, sample, data.labels, role),
         **view_modes.build_view_context(body, state.view, view_input),
     }
 
 
-def show_rescores(request: HttpRequest, sample: Sample) -> list[tuple[Rescore, RescoreResult, dict[str, str]]]:
+def build_rescore_rows(request: HttpRequest, sample: Sample) -> list[tuple[Rescore, RescoreResult, dict[str, str]]]:
     """The results of re-scores with their parts as text. A reviewer of a blind queue sees none."""
     if sample.step.rescores is None or load_blind_queues(request).queues:
         return []
     return [
-        (rescore, result, {name: show_part(value) for name, value in result.parts.items()})
+        (rescore, result, {name: format_reward_part(value) for name, value in result.parts.items()})
         for rescore, result in load_sample_results(sample)
     ]
 
 
-def show_part(value: Any) -> str:
+def format_reward_part(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 

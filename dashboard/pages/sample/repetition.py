@@ -44,7 +44,7 @@ def find_repetitions(text: str) -> list[Repetition]:
     left = MAX_SPLIT_CHARS
     for start, end in find_uncovered_pieces(repetitions, lengths):
         left -= end - start
-        repetitions += find_repetitions_in_line(text, start, end) if left >= 0 else find_loops(text, start, end)
+        repetitions += find_repetitions_in_line(text, start, end) if left >= 0 else find_text_loops(text, start, end)
     repetitions.sort(key=lambda repetition: repetition.start)
     shortened = [shorten_repetition(repetition, len(text)) for repetition in repetitions]
     return [repetition for repetition in shortened if repetition.end - repetition.start >= MIN_COLLAPSED_CHARS]
@@ -69,14 +69,14 @@ def find_repetitions_in_line(text: str, start: int, end: int) -> list[Repetition
     for first, last in find_uncovered_pieces(repetitions, lengths, start):
         words = WORD.findall(text, first, last)
         found = find_repeated_pieces(words, get_lengths(words), first)
-        repetitions += found or find_loops(text, first, last)
+        repetitions += found or find_text_loops(text, first, last)
     return repetitions
 
 
-def find_loops(text: str, start: int, end: int) -> list[Repetition]:
+def find_text_loops(text: str, start: int, end: int) -> list[Repetition]:
     return [
         Repetition(start + first + period, start + first + period * passes, passes)
-        for first, period, passes in loops.find_loops(text[start:end])
+        for first, period, passes in loops.iter_line_loops(text[start:end])
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.pages.common import ShownImage, show_images
+from dashboard.pages.common import ShownImage, build_shown_images
 from dashboard.pages.sample import chat_roles
 from rollouts.samples import IMAGE_PART_TYPES, SampleImage, continues_answer, list_part_images
 
@@ -87,7 +87,7 @@ def build_turns_from_messages(messages: Iterable[dict[str, Any]], sample_id: str
     for message in messages:
         role = str(message.get("role", ""))
         content, images = split_message_content(message.get("content"), role)
-        image_parts = [TurnPart("images", "", images=show_images(images, sample_id))] if images else []
+        image_parts = [TurnPart("images", "", images=build_shown_images(images, sample_id))] if images else []
         if role == "tool":
             yield Turn(role, [TurnPart("result", content, key=str(message.get("tool_call_id") or "")), *image_parts])
             continue

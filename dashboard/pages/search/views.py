@@ -104,7 +104,7 @@ def build_part_context(request: HttpRequest, state: SearchState, project: Projec
     goes_on = bool(parts) and done < total
     return {
         "refused": refused,
-        "problem": "" if goes_on or found or why is None else find_problem(runs.filter(pk=why), state.q, reader),
+        "problem": "" if goes_on or found or why is None else search_for_problem(runs.filter(pk=why), state.q, reader),
         "state": state,
         "matches": [(part, build_rows(part, state.q), count_by_split(part, state.q)) for part in parts if part.total],
         "done": min(done, total),
@@ -115,7 +115,7 @@ def build_part_context(request: HttpRequest, state: SearchState, project: Projec
     }
 
 
-def find_problem(runs: QuerySet[Run], q: str, reader: int) -> str:
+def search_for_problem(runs: QuerySet[Run], q: str, reader: int) -> str:
     """What the run does not have. A later part of the results knows only which run it is."""
     return next((part.problem for part in search_runs(runs, q, reader=reader)), "")
 

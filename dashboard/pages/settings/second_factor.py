@@ -36,7 +36,7 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
         return render_page(request, user, error=_("Too many codes. Try again in ten minutes."), status=429)
     do, code = request.POST.get("do", ""), request.POST.get("code", "")
     if do == "enable" and not second_factor.has_second_factor(user):
-        return enable(request, user, code)
+        return enable_from_form(request, user, code)
     if do in ("codes", "remove"):
         if not second_factor.verify_code(user, code):
             return render_page(request, user, error=get_wrong_code_text(), status=400)
@@ -49,7 +49,7 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
     return redirect("second-factor")
 
 
-def enable(request: HttpRequest, user: User, code: str) -> HttpResponse:
+def enable_from_form(request: HttpRequest, user: User, code: str) -> HttpResponse:
     setup = request.POST.get("setup", "")
     device = second_factor.load_setup(user, setup)
     if device is None:

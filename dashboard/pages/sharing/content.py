@@ -58,15 +58,15 @@ class SharedObject:
 def find_shared_object(request: HttpRequest, params: QueryDict) -> SharedObject:
     """Raises Http404 if the user may not see it, InvalidInputError if it cannot be shared."""
     if params.get("finding"):
-        return describe_finding(request, params)
+        return find_shared_finding(request, params)
     if params.get("of"):
-        return describe_comparison(request, params)
+        return find_shared_comparison(request, params)
     if params.get("run"):
-        return describe_charts(request, params)
+        return find_shared_charts(request, params)
     raise InvalidInputError(_("Choose what to share: a finding, a comparison or a chart."), "finding")
 
 
-def describe_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
+def find_shared_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
     pk = parse_integer(params.get("finding"), "finding") or 0
     rows = Finding.objects.active().filter(project__in=permissions.visible_projects(request))
     finding: Finding | None = rows.select_related("project").filter(pk=pk).first() if 0 < pk < 2**63 else None
@@ -82,7 +82,7 @@ def describe_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
     return SharedObject(Kind.FINDING, finding.project, finding.title, identity, back, "sharing/finding.html", context)
 
 
-def describe_comparison(request: HttpRequest, params: QueryDict) -> SharedObject:
+def find_shared_comparison(request: HttpRequest, params: QueryDict) -> SharedObject:
     targets, context, query = build_shareable_context(request, params)
     projects = {target.run.project for target in targets}
     if len(projects) > 1:
@@ -93,7 +93,7 @@ def describe_comparison(request: HttpRequest, params: QueryDict) -> SharedObject
     return SharedObject(Kind.COMPARISON, projects.pop(), title, identity, back, "sharing/comparison.html", context)
 
 
-def describe_charts(request: HttpRequest, params: QueryDict) -> SharedObject:
+def find_shared_charts(request: HttpRequest, params: QueryDict) -> SharedObject:
     """`metric` is the name of a chart, once for each; `runs` and `groups` are drawn too. `log=1` and `zoom=10..40`."""
     run = permissions.run_or_404(request, params.get("run", ""))
     names, back = list(dict.fromkeys(filter(None, params.getlist("metric")))), reverse("run", args=[run.uid])

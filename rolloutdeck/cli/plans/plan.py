@@ -24,7 +24,7 @@ from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_targets
 from rolloutdeck.replay import DEFAULT_PLAN, PlanEntry, PlanRevision, parse_plan
-from rolloutdeck.trainer_api import ends_without_file, first_step
+from rolloutdeck.trainer_api import format_ends_without_file, get_first_step
 
 PIN_FIRST = "Pin a step on its page and give it a target step in the plan."  # what to do with an empty plan
 MAX_PREVIEW_STEPS = 10_000
@@ -141,7 +141,7 @@ def print_timeline(plan: PlanRevision, steps: int) -> None:
     to fit the run is not replayed."""
     # The first step of a run is 0 or 1, as counted by the trainer that loads these pins.
     formats = {str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts}
-    first = min(map(first_step, formats), default=1)
+    first = min(map(get_first_step, formats), default=1)
     last = first + steps - 1 if steps else max(plan.targets) + STEPS_AFTER_LAST_TARGET
     if last - first >= MAX_PREVIEW_STEPS:
         print(f"steps after {first + MAX_PREVIEW_STEPS - 1:,} are not shown")
@@ -154,7 +154,7 @@ def print_timeline(plan: PlanRevision, steps: int) -> None:
         print(f"step {stopping} stops the run")
         resolved = [(step, target) for step, target in resolved if step < stopping]
     end = next((step for step, target in resolved if target is None), None)
-    if end is not None and any(map(ends_without_file, formats)):
+    if end is not None and any(map(format_ends_without_file, formats)):
         print(f"step {end} has no file to load: the run ends there, since its trainer generates nothing")
         resolved = [(step, target) for step, target in resolved if step < end]
     replayed: dict[int, list[int]] = {}

@@ -54,31 +54,31 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class PlainConnection(http.client.HTTPConnection):
+class ReportingConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         with report_unreachable(self):
             super().connect()
 
 
-class EncryptedConnection(http.client.HTTPSConnection):
+class ReportingTlsConnection(http.client.HTTPSConnection):
     def connect(self) -> None:
         with report_unreachable(self):
             super().connect()
 
 
-class PlainHandler(urllib.request.HTTPHandler):
+class ReportingHandler(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(PlainConnection, request)
+        return self.do_open(ReportingConnection, request)
 
 
-class EncryptedHandler(urllib.request.HTTPSHandler):
+class ReportingTlsHandler(urllib.request.HTTPSHandler):
     def __init__(self) -> None:
         self.context = ssl.create_default_context()  # one for all calls: to read the certificates takes long
         self.context.set_alpn_protocols(["http/1.1"])
         super().__init__(context=self.context)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(EncryptedConnection, request, context=self.context)
+        return self.do_open(ReportingTlsConnection, request, context=self.context)
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ class Endpoint:
             raise UsageError(f"--endpoint {self.url} is not an http:// or https:// address.")
         if not SENDABLE_TEXT.fullmatch(self.url):
             raise UsageError(f"--endpoint {self.url!r} has a space or a character that is not ASCII.")
-        self._opener = urllib.request.build_opener(NoRedirects, PlainHandler, EncryptedHandler)
+        self._opener = urllib.request.build_opener(NoRedirects, ReportingHandler, ReportingTlsHandler)
 
     def ask(
         self, messages: list[dict[str, str]], before: Callable[[], None], refused: Callable[[], None]

@@ -36,7 +36,7 @@ class Journal:
         self.path, self.judge = path, judge
         self._owner: Mapping[str, str] = {}
         self.sent: set[str] = set()
-        self._answers: dict[str, int] = {}  # sample -> place of its line
+        self._answers: dict[str, int] = {}  # sample -> offset of its line, in bytes
         self._lock = threading.Lock()
 
     def __enter__(self) -> Journal:
@@ -89,7 +89,7 @@ class Journal:
         differs = "; its prompt, rubric or --body differs" if names == [self.judge["model"], self.judge["name"]] else ""
         return f"another judge (model {names[0]}, --name {names[1]}){differs}"
 
-    def _apply(self, line: dict[str, Any], place: int) -> None:
+    def _apply(self, line: dict[str, Any], offset: int) -> None:
         if line["event"] == "judge":
             self._owner = line
             return
@@ -101,7 +101,7 @@ class Journal:
             case "refused":
                 self.sent.discard(sample)
             case "answer":
-                self._answers[sample] = place
+                self._answers[sample] = offset
 
     def write(self, event: str, sample: str, **fields: Any) -> None:
         """Writes a line and waits until it is on disk."""
@@ -110,19 +110,19 @@ class Journal:
     def _append(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         with self._lock:
-            place = self._file.seek(0, os.SEEK_END)
+            offset = self._file.seek(0, os.SEEK_END)
             self._file.write(data)
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._apply(line, place)
+            self._apply(line, offset)
 
     def find_answer(self, sample: str) -> dict[str, Any] | None:
         """Returns the fields of the sample's answer."""
         with self._lock:
-            place = self._answers.get(sample)
-            if place is None:
+            offset = self._answers.get(sample)
+            if offset is None:
                 return None
-            self._file.seek(place)
+            self._file.seek(offset)
             return dict(json.loads(self._file.readline()))
 
     def is_unanswered(self, sample: str) -> bool:

@@ -81,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
         if journal is None:
             check_folder_writable(FOLDER.expanduser())
         rescore = send_rescore(server, body, args)
-        journal = journal or stack.enter_context(Journal(find_journal(server, rescore), owner))
+        journal = journal or stack.enter_context(Journal(build_journal_path(server, rescore), owner))
         path = f"rescores/{rescore['id']}/"
         pending = PendingSamples(server, path, query, retry=args.retry)
         progress = Progress(total if args.limit is None else min(total, args.limit))
@@ -133,9 +133,10 @@ def build_instructions(server: ServerClient, run: JsonObject, args: argparse.Nam
     return TemplateInstructions(template)
 
 
-def find_journal(server: ServerClient, rescore: JsonObject) -> Path:
-    place = hashlib.sha256(f"{server.url.rstrip('/')} {rescore['id']} {rescore['digest']}".encode()).hexdigest()
-    return FOLDER.expanduser() / f"{rescore['name']}-{place[:16]}.jsonl"
+def build_journal_path(server: ServerClient, rescore: JsonObject) -> Path:
+    """Returns the file of the answers so far: one for each server, re-score and digest of its instructions."""
+    digest = hashlib.sha256(f"{server.url.rstrip('/')} {rescore['id']} {rescore['digest']}".encode()).hexdigest()
+    return FOLDER.expanduser() / f"{rescore['name']}-{digest[:16]}.jsonl"
 
 
 class LabelUploader(ResultUploader):
@@ -185,11 +186,11 @@ class Judge:
                 if running >= concurrency:
                     result = results.get()
                     running -= 1
-                    yield check_result(result)
+                    yield raise_if_error(result)
             while running:
                 result = results.get()
                 running -= 1
-                yield check_result(result)
+                yield raise_if_error(result)
         except BaseException as error:
             if running:
                 again = " again" if isinstance(error, KeyboardInterrupt) else ""
@@ -265,7 +266,7 @@ class Judge:
         return result | ({"answers": verdict.answers} if verdict.answers else {})
 
 
-def check_result(result: dict[str, Any] | Exception) -> dict[str, Any]:
+def raise_if_error(result: dict[str, Any] | Exception) -> dict[str, Any]:
     if isinstance(result, Exception):
         raise result
     return result

@@ -141,7 +141,7 @@ class Progress:
 def import_labels(args: argparse.Namespace) -> int:
     settings, server = connect(args)
     path: Path = args.file
-    is_input = check_unmatched_file(args)
+    is_input = may_replace_file(args)
     common = {
         "project": require_project(args, settings),
         "run": args.run,
@@ -180,7 +180,7 @@ def import_labels(args: argparse.Namespace) -> int:
     return 1 if summary.failed else 0
 
 
-def check_unmatched_file(args: argparse.Namespace) -> bool:
+def may_replace_file(args: argparse.Namespace) -> bool:
     """Returns whether --unmatched names the imported file. Raises UsageError if rows would be lost by replacing it."""
     path, written = args.file, args.unmatched
     if not written or not written.exists():

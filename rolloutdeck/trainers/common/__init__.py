@@ -13,7 +13,7 @@ from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rolloutdeck.trainers.common.dataset_columns import add_columns
-    from rolloutdeck.trainers.common.equal_samples import EqualSampleCounter
+    from rolloutdeck.trainers.common.equal_samples import EqualSampleMarker
     from rolloutdeck.trainers.common.guidance import GuidanceTally, MatchedRows, follows_guidance, match_rows
     from rolloutdeck.trainers.common.patching import (
         ReplayStoppedError,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         wrap_method,
     )
     from rolloutdeck.trainers.common.pinned_step import (
+        build_selection_fields,
         check_pinned_step,
-        describe_selection,
         download_pinned_file,
         report_not_replayed,
         step_downloads,
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
-    "EXIT_SECONDS", "EqualSampleCounter", "GuidanceTally", "MatchedRows", "PlanRequest", "ReplayStoppedError",
+    "EXIT_SECONDS", "EqualSampleMarker", "GuidanceTally", "MatchedRows", "PlanRequest", "ReplayStoppedError",
     "TokenBudget", "TokenSample", "TokenSelection", "TrainerSession", "add_columns", "bind_arguments", "catch_errors",
-    "check_pinned_step", "copy_tokenizer", "describe_selection", "download_pinned_file", "drop_none",
+    "check_pinned_step", "copy_tokenizer", "build_selection_fields", "download_pinned_file", "drop_none",
     "follows_guidance", "get_session", "is_pulled", "mark_pulled", "match_rows", "once_logger", "open_trainer_run",
     "parse_int", "patch_when_imported", "report_not_replayed", "step_downloads", "walk_folders", "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "dataset_columns": ("add_columns",),
-    "equal_samples": ("EqualSampleCounter",),
+    "equal_samples": ("EqualSampleMarker",),
     "guidance": ("GuidanceTally", "MatchedRows", "follows_guidance", "match_rows"),
     "patching": (
         "ReplayStoppedError", "bind_arguments", "catch_errors", "once_logger", "patch_when_imported", "wrap_method",
     ),
     "pinned_step": (
-        "check_pinned_step", "describe_selection", "download_pinned_file", "report_not_replayed", "step_downloads",
+        "check_pinned_step", "build_selection_fields", "download_pinned_file", "report_not_replayed", "step_downloads",
     ),
     "plan_request": ("PlanRequest",),
     "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),

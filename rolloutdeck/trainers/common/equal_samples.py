@@ -10,7 +10,7 @@ from typing import Any
 from rolloutdeck.protocol import EARLIER_EQUAL_KEY
 
 
-class EqualSampleCounter:
+class EqualSampleMarker:
     """Marks rows that are equal to rows of an earlier delivery. Without the mark, the server takes both for one sample
     that was sent twice."""
 

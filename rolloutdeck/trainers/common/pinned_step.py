@@ -77,7 +77,7 @@ def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> N
     check_regenerated(plan, entry, unit)
 
 
-def describe_selection(entry: PlanEntry, count: int, action: str = "") -> dict[str, Any]:
+def build_selection_fields(entry: PlanEntry, count: int, action: str = "") -> dict[str, Any]:
     """Returns the arguments of `report_replay` for a step of which `count` samples were masked, or prompts dropped or
     generated again; {} for a plan that keeps all samples."""
     action = action or entry.selected_action
@@ -121,7 +121,7 @@ def report_not_replayed(
     outcome = "refused" if isinstance(error, NotReplayableError) and not by_plan else "miss"
     label = "Rollout" if step_kind == "rollout_id" else "Step"
     if run is not None:
-        selected = describe_selection(entry, 1, "regenerate") if by_plan and entry else {}
+        selected = build_selection_fields(entry, 1, "regenerate") if by_plan and entry else {}
         run.report_replay(step, outcome, entry.pin if entry else None, reason=reason, step_kind=step_kind, **selected)
         if by_plan:
             logger.info("%s %d is generated again: %s", label, step, reason)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.equal_samples import EqualSampleCounter
+from rolloutdeck.trainers.common.equal_samples import EqualSampleMarker
 from rolloutdeck.trainers.common.token_rows import TokenRow, TokenSample, add_token_fields, build_text_rows
 from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
 
@@ -68,7 +68,7 @@ class TrainerSession:
         self.run, self.pid = run, os.getpid()
         self.selection = TokenSelection.parse(Settings.from_environment().tokens, run.uid)
         self._budget = TokenBudget(self.selection)
-        self._equal_samples = EqualSampleCounter()
+        self._equal_samples = EqualSampleMarker()
         self._collected: dict[Any, list[Collected]] = {}
         self._collecting = threading.Lock()
         self._jobs: queue.Queue[Job] = queue.Queue()
@@ -122,7 +122,7 @@ class TrainerSession:
             self.count_lost(self.failure_reason, lost)
 
     def mark_equal_rows(self, rows: Sequence[dict[str, Any]], step: int, split: str, **options: Any) -> None:
-        """Marks rows that are equal to rows of an earlier delivery of the step, see `EqualSampleCounter`. Must be
+        """Marks rows that are equal to rows of an earlier delivery of the step, see `EqualSampleMarker`. Must be
         called in the session's thread."""
         self._equal_samples.mark_rows(rows, (step, split, *options.items()))
 

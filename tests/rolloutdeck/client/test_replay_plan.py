@@ -156,7 +156,7 @@ def test_a_plan_fits_as_json_and_without_a_run(
     assert [(entry["target_step"], entry["pin"]) for entry in result["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "step 3 replays the pin of target step 3" in capsys.readouterr().out
-    patch_everywhere(monkeypatch, registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
+    patch_everywhere(monkeypatch, registry, "get_first_step", lambda format: 0)  # as ROLL, slime and CURE count
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "steps 0-2 generate" in capsys.readouterr().out
 

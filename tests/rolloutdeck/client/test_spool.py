@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.client import queue_items, spool, writer
+from rolloutdeck.client import spool, writer, writer_items
 from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, wait_until
@@ -162,7 +162,7 @@ def test_a_backlog_of_metrics_is_written_in_files_that_a_request_can_have(spool_
     values = {f"actor/layer-{number:04}/gradient/norm": 0.123456789 + number for number in range(1000)}
     for step in range(500):
         point = {"values": {"train": values} if nested else values, "step": step}
-        slow.enqueue(queue_items.MetricsItem("a", [point]))
+        slow.enqueue(writer_items.MetricsItem("a", [point]))
     slow.flush(60)
     sizes = [file.size for file in own.list_files()]
     assert sum(sizes) > wire.MAX_JSON_BYTES and max(sizes) < 4 << 20 and len(sizes) < 50
@@ -177,7 +177,7 @@ def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path
     slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
     for step, count in enumerate((1, 1, 100_000, 1, 1)):
         values = {f"metric-{number}": 1.5 for number in range(count)}
-        slow.enqueue(queue_items.MetricsItem("a", [{"values": values, "step": step}]))
+        slow.enqueue(writer_items.MetricsItem("a", [{"values": values, "step": step}]))
     slow.flush(60)
     bodies = [json.loads(file.path.read_bytes().partition(b"\n")[2]) for file in own.list_files()]
     assert [[point["step"] for point in body["points"]] for body in bodies] == [[0, 1], [2], [3, 4]]
@@ -199,7 +199,7 @@ def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: P
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
     for step in (1, 2):
-        slow.enqueue(queue_items.MetricsItem("a", [{"values": {"train": Changing(loss=1.0)}, "step": step}]))
+        slow.enqueue(writer_items.MetricsItem("a", [{"values": {"train": Changing(loss=1.0)}, "step": step}]))
     assert slow.flush(5) and slow._waiting_bytes == 0
     [file] = own.list_files()
     points = json.loads(file.path.read_bytes().partition(b"\n")[2])["points"]
@@ -213,7 +213,7 @@ def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: 
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
-        slow.enqueue(queue_items.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
+        slow.enqueue(writer_items.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
     assert own.dropped == {"samples: more than the writer could keep up with": 2}
     slow.flush(5)
     assert len(own.list_files()) == 1
@@ -223,8 +223,8 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
     from rolloutdeck.lib.log import OnceLogger
 
     path = tmp_path / "12.jsonl"
-    path.write_bytes(b"a" * (queue_items.CHUNK_BYTES + 10))
-    item = queue_items.FileItem(path, {})
+    path.write_bytes(b"a" * (writer_items.CHUNK_BYTES + 10))
+    item = writer_items.FileItem(path, {})
     body, first = item.body, True
 
     def changing() -> Iterator[bytes]:

@@ -31,7 +31,7 @@ def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     module = ModuleType("rolloutdeck.trainers.acme")
     exec(FILES_EXAMPLE, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(registry, "FILES_ONLY", ("acme", *registry.FILES_ONLY))
+    monkeypatch.setattr(registry, "WITHOUT_REPLAY", ("acme", *registry.WITHOUT_REPLAY))
     yield module
 
 
@@ -41,7 +41,7 @@ def test_the_page_fits_on_one_page_and_its_module_is_small() -> None:
 
 
 def test_the_smallest_module_of_a_trainer_is_small() -> None:
-    modules = [ROOT / "rolloutdeck/trainers" / f"{name}.py" for name in registry.FILES_ONLY]
+    modules = [ROOT / "rolloutdeck/trainers" / f"{name}.py" for name in registry.WITHOUT_REPLAY]
     assert min(len(path.read_text().splitlines()) for path in modules if path.is_file()) <= MAX_MODULE_LINES
 
 

@@ -18,4 +18,4 @@ def test_every_reference_of_a_trainer_leads_to_a_function(trainer: Trainer) -> N
 def test_each_name_is_that_of_its_module() -> None:
     names = [files.name for files in registry.iter_files()]
     modules = ["evals" if name == "evaluations" else name for name in names]  # the server stores this name
-    assert modules == [*registry.TRAINERS, *registry.FILES_ONLY]
+    assert modules == [*registry.TRAINERS, *registry.WITHOUT_REPLAY]

@@ -96,7 +96,7 @@ def test_a_growing_file_that_becomes_a_link_after_its_check_is_not_read(follower
     (candidate,) = follower.find_changed()
     path.unlink()
     path.symlink_to(secret)
-    assert list(follower.read_parts(candidate)) == [] and follower.pending == 1
+    assert list(follower.read_parts(candidate)) == [] and follower.pending_count == 1
 
 
 def test_lines_that_were_sent_are_recorded_even_if_their_file_is_gone(follower: Follower, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_files_go_after_they_are_indexed_but_not_the_newest(
     watching = start()
     turn(watching)
     assert Dump.objects.count() == 4 and files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl", "metrics.jsonl"}
-    assert watching.pruner and watching.pruner.pending == 2
+    assert watching.pruner and watching.pruner.pending_count == 2
     index_all()
     turn(watching)
     assert files(trainer) == {"3.jsonl", "metrics.jsonl"}

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
-from rollouts.findings import findings, show_evidence, snapshots
+from rollouts.findings import findings, serialize_evidence, snapshots
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex_run
 from rollouts.maintenance import sweep
@@ -177,9 +177,9 @@ def test_the_chips_of_many_steps_count_the_newest_and_say_so(
 def test_what_rescores_say_is_hidden_from_a_reviewer_of_a_blind_queue(q: str, ordering: str, is_hidden: bool) -> None:
     snapshot = {"run": {"uid": "u", "name": "grpo"}, "q": q, "ordering": ordering, "total": 3, "counts": {}}
     row = EvidenceItem(kind=EvidenceItem.Kind.QUERY, held=json.dumps(snapshot))
-    shown = show_evidence(row, is_blind=True)
+    shown = serialize_evidence(row, is_blind=True)
     assert (shown.get("hidden", False), "total" in shown) == (is_hidden, not is_hidden)
-    assert show_evidence(row, is_blind=False)["total"] == 3
+    assert serialize_evidence(row, is_blind=False)["total"] == 3
 
 
 def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:

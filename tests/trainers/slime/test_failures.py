@@ -30,7 +30,7 @@ def test_a_mistake_of_ours_in_the_rollout_function(alone: Training, tmp_path: Pa
     values = {"SLIME": slime(), "BREAKS": "raise", "ROLLOUTDECK_PLAN": "any"}
     result = train(BREAKING, "again", folder=tmp_path, **values)
     assert result.json("made.json") == alone.json("made.json")
-    assert "Rolloutdeck lost something in replay._replayed: RuntimeError: a mistake of ours" in result.done.stderr
+    assert "Rolloutdeck lost something in replay._try_replay: RuntimeError: a mistake of ours" in result.done.stderr
 
 
 def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: Path) -> None:

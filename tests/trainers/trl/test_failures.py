@@ -55,6 +55,6 @@ def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
     result = train(SCRIPT, "grpo", "raise", "replay", "guided", folder=tmp_path)
     assert not result.deck.dumps
     assert result.deck.points()
-    for hook in ("capture._capture", "replay._replayed", "guidance._find_rows"):
+    for hook in ("capture._capture", "replay._try_replay", "guidance._find_rows"):
         assert f"Training continues, but Rolloutdeck lost something in {hook}: NameError" in result.done.stderr
     assert same(result, alone)

@@ -280,5 +280,5 @@ def serialize_evidence_item(row: EvidenceItem, reader: User) -> dict[str, Any]:
 
 def build_evidence_json(row: EvidenceItem, is_blind: bool) -> dict[str, Any]:
     values = pick_fields(row, "kind", "words", "created_at")
-    held = findings.show_evidence(row, is_blind=is_blind)
+    held = findings.serialize_evidence(row, is_blind=is_blind)
     return {"id": row.pk, "user": row.user.get_username(), "held": held, **values}

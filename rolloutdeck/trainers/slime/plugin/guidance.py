@@ -154,7 +154,7 @@ def _apply(args: Any, guided: GuidedRollout, rewards: Rewards) -> list[float] | 
     changed, removed = list(rewards), []
     counts = [count_tokens(sample) for sample in guided.samples]
     if any(guided.matched):
-        is_advantage = check_rewards_are_advantages(args)
+        is_advantage = rewards_are_advantages(args)
         if is_advantage and guided.rules.baseline == "exclude":
             _exclude(args, guided, changed)
         for index, row in enumerate(guided.matched):
@@ -171,7 +171,7 @@ def _apply(args: Any, guided: GuidedRollout, rewards: Rewards) -> list[float] | 
     return changed
 
 
-def check_rewards_are_advantages(args: Any) -> bool:
+def rewards_are_advantages(args: Any) -> bool:
     """Returns whether slime takes the normalised reward of a sample as the advantage of each of its tokens."""
     estimator = getattr(args, "advantage_estimator", None)
     is_reward = estimator in GRPO_ESTIMATORS or (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.protocol import GUIDANCE_FIELD, format_rule_keys
-from rolloutdeck.trainers.common import EqualSampleCounter, catch_errors, once_logger
+from rolloutdeck.trainers.common import EqualSampleMarker, catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin import guidance
 from rolloutdeck.trainers.slime.plugin import rows as slime_rows
@@ -50,14 +50,14 @@ pending_samples = PendingSamples()
 def log_rollout(rollout_id, args, samples, rollout_extra_metrics, rollout_time) -> bool:  # type: ignore[no-untyped-def]
     """For `--custom-rollout-log-function-path`: records the samples, metrics and dump of a rollout."""
     _record_rollout(rollout_id, args, samples, rollout_extra_metrics, rollout_time)
-    _mark(args, "logged_rollout_id", rollout_id)
+    _set_private_argument(args, "logged_rollout_id", rollout_id)
     return False
 
 
 def log_eval(rollout_id, args, data, extra_metrics) -> bool:  # type: ignore[no-untyped-def]
     """For `--custom-eval-rollout-log-function-path`: records the samples of an eval with the names of its data sets."""
     _record_eval(rollout_id, args, data, extra_metrics)
-    _mark(args, "logged_eval_rollout_id", rollout_id)
+    _set_private_argument(args, "logged_eval_rollout_id", rollout_id)
     return False
 
 
@@ -75,7 +75,7 @@ def sample_hook(args, sample, *, rollout_id=None, evaluation=False) -> None:  # 
 
 
 @catch_errors
-def _mark(args: Any, name: str, value: Any) -> None:
+def _set_private_argument(args: Any, name: str, value: Any) -> None:
     """Sets an attribute on slime's arguments: slime's contract tests require it of these functions."""
     setattr(args, name, value)
 
@@ -122,7 +122,7 @@ def _record_eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping
 
     def job() -> None:
         all_metrics: dict[str, Any] = {}
-        counter = EqualSampleCounter()
+        counter = EqualSampleMarker()
         for name, (info, samples) in sets.items():
             rows = apply_eval_results(slime_rows.build_slime_rows(samples, key, name), info)
             slime_rows.add_sample_tokens(rows, samples, session.selection, "eval", step)
@@ -189,7 +189,7 @@ def log_dump(session: SlimeSession, args: Any, step: int, rows: int) -> None:
 
 @catch_errors
 def _record_all_samples(args: Any, groups: Any) -> None:
-    _mark(args, "processed_group_count", len(groups))
+    _set_private_argument(args, "processed_group_count", len(groups))
     session, samples = get_slime_session(args), flatten_samples(groups)
     with pending_samples.lock:
         before, pending_samples.all_samples = pending_samples.all_samples, samples

@@ -20,9 +20,9 @@ from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
 from rolloutdeck.trainers.common import (
     PlanRequest,
+    build_selection_fields,
     catch_errors,
     check_pinned_step,
-    describe_selection,
     download_pinned_file,
     report_not_replayed,
 )
@@ -48,7 +48,7 @@ def generate_rollout(args, rollout_id, data_source, evaluation=False):  # type: 
     slime's own. Raises ReplayStoppedError if the plan says to stop, and any error of the generation.
     """
     start_guidance(args)
-    replayed = None if evaluation else _replayed(args, rollout_id, data_source)
+    replayed = None if evaluation else _try_replay(args, rollout_id, data_source)
     if replayed is not None:
         return replayed
     return load_rollout_function(args)(args, rollout_id, data_source, evaluation=evaluation)
@@ -61,7 +61,7 @@ def load_rollout_function(args: Any) -> Callable[..., Any]:
 
 
 @catch_errors
-def _replayed(args: Any, step: int, data_source: Any) -> Any:
+def _try_replay(args: Any, step: int, data_source: Any) -> Any:
     if not Settings.from_environment().plan:
         return None
     session = get_slime_session(args)
@@ -81,7 +81,7 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
     skip_prompts(args, data_source)
     seconds = time.monotonic() - start
     exclusion = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
-    details = {"step_kind": STEP_KIND, "source": str(entry), **describe_selection(entry, len(flagged))}
+    details = {"step_kind": STEP_KIND, "source": str(entry), **build_selection_fields(entry, len(flagged))}
     session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, exclusion, **details)
     return build_output(samples)
 

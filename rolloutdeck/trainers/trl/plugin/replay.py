@@ -28,7 +28,7 @@ RolloutFunction = Callable[[Sequence[Any], Any], TrlBatch]  # called by TRL with
 class PlannedStep(Protocol):
     """A step to replay."""
 
-    def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
+    def load_generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Returns the `call`-th generation of the step, from 0.
 
         Raises NotReplayableError if the pin does not fit, and any error of loading it.
@@ -62,18 +62,18 @@ class StepReplayer:
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
         """Returns the batch. Raises ReplayStoppedError if the plan says to stop, and errors of generating."""
-        replayed = self._replayed(prompts, trainer) if trainer.model.training else None
+        replayed = self._try_replay(prompts, trainer) if trainer.model.training else None
         return self.otherwise(prompts, trainer) if replayed is None else replayed
 
     @catch_errors
-    def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
+    def _try_replay(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
         number, call = self._next_call(trainer)
         step = self.source(number, trainer)
         if step is None or self._has_failed:
             return None
         start, generation, error = time.monotonic(), step_files.StoredGeneration([]), None
         try:
-            generation = step.generation(call, trainer)
+            generation = step.load_generation(call, trainer)
             tools.check_tools(trainer, generation)
             generation = select_own_rows(generation, prompts, trainer)
             check_logprobs(generation, trainer)

@@ -43,7 +43,7 @@ class FolderStep:
     number: int
     manifest: Mapping[str, Any]
 
-    def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
+    def load_generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Raises NotReplayableError, OSError, ValueError."""
         path = self.folder / step_files.build_generation_name(call)
         expected_hash = (self.manifest.get("files") or {}).get(f"{self.folder.name}/{path.name}")

@@ -74,7 +74,7 @@ class PinnedStep:
     entry: PlanEntry
     number: int
 
-    def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
+    def load_generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError, ValueError."""
         common.check_pinned_step(self.plan, self.entry, "a step of TRL")
         name = step_files.build_generation_name(call)
@@ -103,7 +103,7 @@ class PinnedStep:
         if run := find_reporting_run(trainer):
             entry = self.entry
             name = "prompts" if entry.selected_action == "drop" else "samples"
-            selection = common.describe_selection(entry, int(entry.selected.get(name) or 0))
+            selection = common.build_selection_fields(entry, int(entry.selected.get(name) or 0))
             run.report_replay(self.number, "hit", entry.pin, rows, seconds, source=str(entry), **selection)
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from rolloutdeck.client import Run
 from rolloutdeck.protocol import EARLIER_EQUAL_KEY
-from rolloutdeck.trainers.common import EqualSampleCounter, catch_errors
+from rolloutdeck.trainers.common import EqualSampleMarker, catch_errors
 
 # What TRL passes to a reward function besides the columns of the data set. `completion_ids` is recorded.
-CALLBACKS = ("trainer_state", "log_extra", "log_metric", "environments")
+EXTRA_ARGUMENTS = ("trainer_state", "log_extra", "log_metric", "environments")
 
 
 def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +22,7 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
     TRL does not tell a reward function that it evaluates: a column `split` with the value `eval` does. The result is
     async if `function` is, because TRL calls those in another way.
     """
-    counter = EqualSampleCounter()  # TRL may call it several times in a step
+    counter = EqualSampleMarker()  # TRL may call it several times in a step
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -43,8 +43,9 @@ def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @catch_errors
-def record_scores(run: Run, columns: Mapping[str, Any], scores: Any, counter: EqualSampleCounter) -> None:
-    rows = {name: values for name, values in columns.items() if name not in CALLBACKS and len(values) == len(scores)}
+def record_scores(run: Run, columns: Mapping[str, Any], scores: Any, counter: EqualSampleMarker) -> None:
+    of_rows = {name: values for name, values in columns.items() if name not in EXTRA_ARGUMENTS}
+    rows = {name: values for name, values in of_rows.items() if len(values) == len(scores)}
     split = "eval" if set(rows.pop("split", ())) == {"eval"} else "train"
     rows["prompt"], rows["response"] = rows.pop("prompts"), rows.pop("completions")
     rows["response_ids"] = rows.pop("completion_ids", None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rolloutdeck.protocol import NO_GUIDANCE, GuidanceRules, RowGuidance, format_rule_keys
 from rolloutdeck.trainers.common import MatchedRows, catch_errors, follows_guidance, match_rows, once_logger
-from rolloutdeck.trainers.verl.plugin import masks, rows
+from rolloutdeck.trainers.verl.plugin import masked_rows, rows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 UID = "uid"
@@ -62,7 +62,7 @@ class GuidedBatch:
 
     @catch_errors
     def _add_numbers(self) -> None:
-        self.data.non_tensor_batch[ROW] = masks.build_row_numbers(len(self.data))
+        self.data.non_tensor_batch[ROW] = masked_rows.build_row_numbers(len(self.data))
 
     @contextmanager
     def exclude(self, estimator: Any) -> Iterator[None]:
@@ -142,7 +142,7 @@ def prepare_padded(trainer: Any, data: Any) -> GuidedBatch | None:
     """Returns what applies to a batch of V0; None if no rule and no plan can apply to it."""
     if data is None:
         return None
-    masked = masks.take_padded_rows(data)
+    masked = masked_rows.take_padded_rows(data)
     guided = match_padded(trainer, data, masked)  # the plan masks its rows even if the rules fail
     if guided is None:
         guided = build_masked_batch(trainer, masked, len(data))
@@ -169,7 +169,7 @@ def match_padded(trainer: Any, data: Any, masked: Collection[int]) -> GuidedBatc
 def prepare_jagged(trainer: Any, meta: Any) -> GuidedBatch | None:
     """Returns what applies to a batch of V1; None if no rule and no plan applies. The texts are read from the queue
     only if there are rules. Rows that fill up a batch select nothing."""
-    masked = masks.find_jagged_rows(meta)
+    masked = masked_rows.find_jagged_rows(meta)
     guided = match_jagged(trainer, meta, masked)
     return build_masked_batch(trainer, masked, len(meta.keys)) if guided is None else guided
 

@@ -28,13 +28,13 @@ from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
 from rolloutdeck.trainers.common import (
     ReplayStoppedError,
+    build_selection_fields,
     catch_errors,
-    describe_selection,
     report_not_replayed,
     step_downloads,
 )
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
-from rolloutdeck.trainers.verl.plugin import masks
+from rolloutdeck.trainers.verl.plugin import masked_rows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
 FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
@@ -147,7 +147,7 @@ class VerlReplay:
         entry, count = placement.entry, loaded.masked
         if entry.selected_action == "drop":
             count = int(entry.selected.get("prompts") or 0)
-        details = {"step_kind": self.step_kind, "source": str(entry), **describe_selection(entry, count)}
+        details = {"step_kind": self.step_kind, "source": str(entry), **build_selection_fields(entry, count)}
         self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, repairs, **details)
         return loaded
 
@@ -181,7 +181,7 @@ class VerlReplay:
         step_folder, names = self.root / placement.folder, [file.name for file in placement.files]
         files = [name for name in names if PurePosixPath(name).name in self.requirements.formats]
         batches = {name: load_native_batch(step_folder / name) for name in files}
-        masked = masks.mark_rows(batches, placement.masked_rows)
+        masked = masked_rows.tag_masked_rows(batches, placement.masked_rows)
         loaded = {step_folder / name: batch for name, batch in batches.items()}
         return LoadedStep(step_folder, loaded, tuple(pull.repaired), masked)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rolloutdeck.client import Run
 from rolloutdeck.trainers.common import GuidanceTally, TrainerSession, copy_tokenizer, get_session, open_trainer_run
-from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
+from rolloutdeck.trainers.verl.plugin.rule_marks import RuleMarks
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
 TOKENIZER_FILE = "tokenizer.json"

@@ -17,9 +17,9 @@ from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import guidance
-from rolloutdeck.trainers.verl.plugin.marks import add_marks
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow, add_trainer_version
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
+from rolloutdeck.trainers.verl.plugin.rule_marks import add_marks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 

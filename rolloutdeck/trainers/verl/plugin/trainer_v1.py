@@ -13,10 +13,10 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import EqualSampleCounter, TokenSelection, bind_arguments, catch_errors, wrap_method
+from rolloutdeck.trainers.common import EqualSampleMarker, TokenSelection, bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import evictions, guidance, rows
-from rolloutdeck.trainers.verl.plugin.marks import add_marks
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
+from rolloutdeck.trainers.verl.plugin.rule_marks import add_marks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
 
@@ -80,7 +80,7 @@ def watch_validation(trainer: Any) -> Iterator[None]:
     owner, name = found
     original = getattr(owner, name)
     was_overridden = name in vars(owner)
-    selection, counter = session.selection, EqualSampleCounter()
+    selection, counter = session.selection, EqualSampleMarker()
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal selection
@@ -131,7 +131,7 @@ def log_batch(
     meta: Any,
     split: str,
     selection: TokenSelection,
-    counter: EqualSampleCounter | None = None,
+    counter: EqualSampleMarker | None = None,
 ) -> JaggedRows:
     """Reads a batch and logs it; its texts are decoded in the session's thread. `counter`: of the earlier batches."""
     import transfer_queue

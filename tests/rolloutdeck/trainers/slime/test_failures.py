@@ -86,7 +86,7 @@ def test_a_mistake_of_ours_in_each_hook(deck: Planning, alone: dict[str, Any], t
         "record._record_all_samples",
         "record._record_rollout",
         "record._record_eval",
-        "replay._replayed",
+        "replay._try_replay",
     ):
         assert f"Rolloutdeck lost something in {hook}: RuntimeError: a mistake of ours" in message
     assert result == alone

@@ -75,7 +75,7 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
             raise AttributeError(name)
 
     assert slime.log_rollout(0, Sealed(), read_samples("0.pt")[:4], None, 1.0) is False
-    assert "lost something in record._mark" in caplog.text
+    assert "lost something in record._set_private_argument" in caplog.text
     caplog.clear()
     slime.sample_hook(arguments(), read_samples("0.pt")[0], rollout_id=None)
     assert "lost something" not in caplog.text and record.pending_samples.live_samples == {}

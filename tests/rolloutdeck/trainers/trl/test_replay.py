@@ -53,7 +53,7 @@ def test_a_mistake_in_a_replay_costs_a_generation(
     joined(trl, trainer)
     monkeypatch.setattr(function, "_next_call", None)
     assert not replayed(trainer, 2)
-    assert "lost something in replay._replayed" in caplog.text
+    assert "lost something in replay._try_replay" in caplog.text
 
 
 def replayed(trainer: Trainer, step: int, *, training: bool = True) -> bool:

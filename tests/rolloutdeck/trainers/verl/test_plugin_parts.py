@@ -19,8 +19,8 @@ from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.protocol import RowGuidance
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
-from rolloutdeck.trainers.verl.plugin import evictions, guidance, masks, replay, rows, session
-from rolloutdeck.trainers.verl.plugin.marks import RuleMarks
+from rolloutdeck.trainers.verl.plugin import evictions, guidance, masked_rows, replay, rows, session
+from rolloutdeck.trainers.verl.plugin.rule_marks import RuleMarks
 
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
@@ -78,11 +78,11 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_masked_rows_are_counted_without_the_rows_that_fill_up_a_batch() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {"seq_len": 3}]
     batch: dict[str, Any] = {"keys": keys, "tags": tags}
-    assert masks.mark_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (1,)}) == 1
-    assert [bool(tag.get(masks.MARK)) for tag in batch["tags"]] == [False, False, False, True]
-    assert masks.find_jagged_rows(SimpleNamespace(tags=batch["tags"])) == {3}
+    assert masked_rows.tag_masked_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (1,)}) == 1
+    assert [bool(tag.get(masked_rows.MASKED_TAG)) for tag in batch["tags"]] == [False, False, False, True]
+    assert masked_rows.find_jagged_rows(SimpleNamespace(tags=batch["tags"])) == {3}
     with pytest.raises(NotReplayableError, match="has 2 rows, and row 2 is to be masked"):
-        masks.mark_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (0, 2)})
+        masked_rows.tag_masked_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (0, 2)})
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
@@ -152,7 +152,7 @@ def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> Non
 class PaddedBatch:
     def __init__(self) -> None:
         self.batch = {"prompts": [[1], [2]], "responses": [[3], [4]]}
-        self.non_tensor_batch = {masks.MARK: np.array([False, True], dtype=object)}
+        self.non_tensor_batch = {masked_rows.MASKED_TAG: np.array([False, True], dtype=object)}
 
     def __len__(self) -> int:
         return 2

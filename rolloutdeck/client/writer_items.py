@@ -115,8 +115,9 @@ class SamplesItem:
     def count(self) -> int:
         return self.rows.count
 
-    def find_columns(self) -> None:
-        """Sets the format and the columns. Called in the writer's thread, since it reads all rows."""
+    def detect_format(self) -> None:
+        """Sets `query`, `columns`, `other_names` and `is_native` by the rows. Called in the writer's thread, since it
+        reads all rows."""
         self.is_native = self.query.get("format") == "native"
         if not self.is_native:
             layouts, known = self.rows.list_layouts(), parse_column_mapping(self.query.get("columns", ""))
@@ -246,4 +247,4 @@ class NoteItem:
         yield json.dumps(self.data, default=serialize.convert_for_json).encode()
 
 
-QueueItem = MetricsItem | SamplesItem | FileItem | NoteItem
+WriterItem = MetricsItem | SamplesItem | FileItem | NoteItem

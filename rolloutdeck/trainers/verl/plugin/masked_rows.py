@@ -12,10 +12,10 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.safe_pickle.batches import is_padding_row
 
-MARK = "rolloutdeck_masked"
+MASKED_TAG = "rolloutdeck_masked"
 
 
-def mark_rows(batches: Mapping[str, Any], rows: Mapping[str, Collection[int]]) -> int:
+def tag_masked_rows(batches: Mapping[str, Any], rows: Mapping[str, Collection[int]]) -> int:
     """Marks the `rows` of each file in its loaded batch. Returns their number. Raises NotReplayableError.
 
     `rows` are numbers from 0, not counting padding, which only batches of V1 have.
@@ -52,7 +52,7 @@ def list_real_rows(batch: Any) -> Sequence[int]:
 
 
 def mark_tags(tags: Sequence[Any], indices: Collection[int]) -> list[Any]:
-    return [{**tag, MARK: True} if index in indices else tag for index, tag in enumerate(tags)]
+    return [{**tag, MASKED_TAG: True} if index in indices else tag for index, tag in enumerate(tags)]
 
 
 def mark_column(batch: Any, count: int, numbers: Collection[int]) -> None:
@@ -61,15 +61,15 @@ def mark_column(batch: Any, count: int, numbers: Collection[int]) -> None:
     column = numpy.zeros(count, dtype=object)
     for index in range(count):
         column[index] = index in numbers
-    batch.non_tensor_batch[MARK] = column
+    batch.non_tensor_batch[MASKED_TAG] = column
 
 
 def take_padded_rows(data: Any) -> frozenset[int]:
     """Returns the marked rows of a batch of V0, and removes the column."""
-    column = data.non_tensor_batch.pop(MARK, None)
+    column = data.non_tensor_batch.pop(MASKED_TAG, None)
     return frozenset() if column is None else frozenset(index for index, marked in enumerate(column) if marked)
 
 
 def find_jagged_rows(meta: Any) -> frozenset[int]:
     """Returns the marked rows of a batch of V1."""
-    return frozenset(index for index, tag in enumerate(meta.tags) if tag.get(MARK))
+    return frozenset(index for index, tag in enumerate(meta.tags) if tag.get(MASKED_TAG))

@@ -35,7 +35,7 @@ def check_backup_exists(destination: Path, name: str) -> None:
         raise StartRefusedError(f"There is no backup {name} in {destination}. It has: {', '.join(names)}.")
 
 
-def mark_restore(data: Path) -> str:
+def begin_restore(data: Path) -> str:
     """Marks an empty or new folder and returns the id of the restore: a new one, or that of the interrupted restore.
 
     Raises StartRefusedError if the folder has other files.

@@ -87,22 +87,24 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         if topics is None:
             self.count_page(self.topics, is_hidden)
             return
-        if not await self.is_signed_in():
+        if not await self.close_if_signed_out():
             return
         self.checked_at -= random() * SESSION_CHECK_SECONDS  # pages that connected together are checked one by one
         await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]), is_hidden)
         await self.send_json({"topics": sorted(self.topics)})
 
-    async def select_visible_topics(self, topics: list[str]) -> list[str]:
-        """Returns those of the topics that the user may still see; none, and closes the connection, if the session has
-        ended."""
-        if not await self.is_signed_in():
+    async def refresh_topics(self, topics: list[str]) -> list[str]:
+        """Unsubscribes the page from what the user may no longer see. Returns the remaining ones of `topics`.
+
+        If the session has ended, closes the connection and returns none.
+        """
+        if not await self.close_if_signed_out():
             return []
         await self.set_topics(await filter_visible_topics(self.scope["user"], sorted(self.topics)), self.is_hidden)
         return [topic for topic in topics if topic in self.topics]
 
-    async def is_signed_in(self) -> bool:
-        """Closes the connection if the session has ended."""
+    async def close_if_signed_out(self) -> bool:
+        """Closes the connection if the session has ended. Returns whether it is open."""
         self.checked_at = time.monotonic()
         if (await load_signed_in_user(self.scope)).is_authenticated:
             return True
@@ -144,7 +146,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""
         topics = [topic for topic in event["topics"] if topic in self.topics]
         if topics and time.monotonic() - self.checked_at > SESSION_CHECK_SECONDS:
-            topics = await self.select_visible_topics(topics)
+            topics = await self.refresh_topics(topics)
         if not topics:
             return
         message: dict[str, Any] = {"topics": topics, "listeners": max(listener_counts[topic] for topic in topics)}

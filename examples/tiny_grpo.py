@@ -84,8 +84,9 @@ class Policy(nn.Module):
     def log_probs(self, prompts: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log-prob and entropy of each response token, both (rows, RESPONSE_LENGTH)."""
         logits, _ = self(torch.cat([prompts, responses], 1)[:, :-1])
-        every = F.log_softmax(logits[:, PROMPT_LENGTH - 1 :], -1)
-        return every.gather(-1, responses.unsqueeze(-1)).squeeze(-1), -(every.exp() * every).sum(-1)
+        all_log_probs = F.log_softmax(logits[:, PROMPT_LENGTH - 1 :], -1)
+        entropy = -(all_log_probs.exp() * all_log_probs).sum(-1)
+        return all_log_probs.gather(-1, responses.unsqueeze(-1)).squeeze(-1), entropy
 
 
 @torch.no_grad()
@@ -163,13 +164,13 @@ def roll_out(
     prompts = encode([problem.prompt for problem in rows], PROMPT_LENGTH)
     responses = torch.tensor(replayed) if replayed else generate(policy, prompts)
     texts = ["".join(LETTERS[token] for token in row) for row in responses.tolist()]
-    rewards = [reward(problem, text, grader) for problem, text in zip(rows, texts, strict=True)]
+    rewards = [grade(problem, text, grader) for problem, text in zip(rows, texts, strict=True)]
     shown = ["".join(TEXTS[letter] for letter in text.split(END)[0]) for text in texts]
     score = torch.tensor([0.9 * parts["acc"] + 0.1 * parts["format"] for parts in rewards])
     return Batch(rows, prompts, responses, build_mask(responses), shown, rewards, score)
 
 
-def reward(problem: Problem, text: str, grader: str = "last") -> dict[str, float]:
+def grade(problem: Problem, text: str, grader: str = "last") -> dict[str, float]:
     """Returns the reward parts: the right answer (`acc`), and a response that ends, with an answer (`format`).
 
     The grader "any" has a fault: it accepts the answer after any of several markers.
@@ -183,13 +184,13 @@ def reward(problem: Problem, text: str, grader: str = "last") -> dict[str, float
     }
 
 
-def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tensor, gain: Tensor) -> Metrics:
+def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tensor, advantages: Tensor) -> Metrics:
     """Runs EPOCHS epochs of the clipped policy gradient. Returns the metrics of the last epoch."""
     for _ in range(EPOCHS):
         new, entropy = policy.log_probs(batch.prompts, batch.responses)
         ratio = (new - old).exp()
         clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
-        loss = mean(-torch.min(ratio * gain, clipped * gain), batch.mask)
+        loss = mean(-torch.min(ratio * advantages, clipped * advantages), batch.mask)
         optimizer.zero_grad()
         loss.backward()
         grad_norm = nn.utils.clip_grad_norm_(policy.parameters(), 1.0)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.lib import OnceLogger, ServerClient, ServerUnreachableError, logger
+from rolloutdeck.lib import OnceLogger, ServerClient, ServerUnreachableError, logger, open_replacement
 from rolloutdeck.protocol import (
     NO_GUIDANCE,
     GuidanceRules,
@@ -131,12 +129,9 @@ class Guidance:
 
     def _store(self, body: bytes) -> None:
         """Replaces the file. Without it, only a restart without a server is affected."""
-        temporary = self.path.with_name(f"{self.path.name}-{uuid.uuid4().hex[:8]}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(b'{"etag":%b,"rules":%b}' % (json.dumps(self._etag).encode(), body))
-            temporary.replace(self.path)
+            with open_replacement(self.path) as file:
+                file.write(b'{"etag":%b,"rules":%b}' % (json.dumps(self._etag).encode(), body))
         except OSError as error:
             self._once_logger.log_once("guidance store", "The guidance rules can't be stored: %s", error)
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)

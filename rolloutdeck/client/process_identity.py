@@ -220,11 +220,14 @@ def claim_checkpoint_folder(folder: Path, project: str, name: str, proposed: Run
         return stored
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{RUN_FILE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    temporary.write_text(json.dumps(asdict(proposed)) + "\n", "utf-8")
-    if stored is None and not path.exists():
-        return _link_run_file(temporary, path, proposed)
-    temporary.replace(path)
-    return proposed
+    try:
+        temporary.write_text(json.dumps(asdict(proposed)) + "\n", "utf-8")
+        if stored is None and not path.exists():
+            return _link_run_file(temporary, path, proposed)
+        temporary.replace(path)
+        return proposed
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _link_run_file(temporary: Path, path: Path, proposed: RunIdentity) -> RunIdentity:
@@ -235,9 +238,6 @@ def _link_run_file(temporary: Path, path: Path, proposed: RunIdentity) -> RunIde
         return _read_run_file(path) or proposed
     except OSError:  # the file system does not support links
         temporary.replace(path)
-        return proposed
-    finally:
-        temporary.unlink(missing_ok=True)
     return proposed
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the trainer side: environment variables, file locks, HTTP, downloads, symlinks, log lines, version.
+"""Helpers of the trainer side: environment variables, files, HTTP, downloads, symlinks, log lines, version.
 
 Depends on: the standard library and `rolloutdeck.protocol`.
 Invariant: a failed request raises `ServerUnreachableError` or `DownloadError`, which callers in a trainer catch.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from rolloutdeck.lib.atomic_file import open_replacement
     from rolloutdeck.lib.download import DownloadError, DownloadLimits, DownloadProgress, download_file, hash_file
     from rolloutdeck.lib.environment import Settings
     from rolloutdeck.lib.file_lock import try_lock
@@ -43,12 +44,13 @@ __all__ = [
     "DownloadError", "DownloadLimits", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient",
     "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
     "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
-    "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server", "log_or_print",
-    "logger", "read_path_type", "read_safe_stat", "read_version", "record_local_server", "remove_local_server",
-    "try_lock", "write_private_file",
+    "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server",
+    "log_or_print", "logger", "open_replacement", "read_path_type", "read_safe_stat", "read_version",
+    "record_local_server", "remove_local_server", "try_lock", "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
+    "atomic_file": ("open_replacement",),
     "download": ("DownloadError", "DownloadLimits", "DownloadProgress", "download_file", "hash_file"),
     "environment": ("Settings",),
     "file_lock": ("try_lock",),

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rolloutdeck.lib.atomic_file import open_replacement
+
 LocalServer = dict[str, str]
 CONNECT_SECONDS = 0.5
 
@@ -103,15 +105,8 @@ def is_same_server(url: str, other_url: str) -> bool:
 
 def write_private_file(path: Path, text: str) -> None:
     """Replaces the file atomically. Only this user may read it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    with open_replacement(path, mode=0o600) as file:
+        file.write(text.encode())
 
 
 def _get_own_file() -> Path:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.lib import try_lock
+from rolloutdeck.lib import open_replacement, try_lock
 from rolloutdeck.up.errors import StartRefusedError
 
 SOCKET_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}\Z")  # sun_path has 108 bytes; other characters need URL quoting
@@ -113,12 +113,8 @@ def replace_file(path: Path, text: str) -> None:
     with suppress(OSError, ValueError):
         if path.read_text(encoding="utf-8") == text:
             return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open_replacement(path) as file:
+        file.write(text.encode())
 
 
 def open_log(path: Path) -> BinaryIO:

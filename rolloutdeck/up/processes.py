@@ -19,6 +19,9 @@ PROCESS_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "sy
 SPLIT_FOLDERS = {"train", "rollout", "rollouts", "eval", "val", "validation"}
 
 
+REDIS_ORDER, WORKER_ORDER, WEB_ORDER, AFTER_WEB_ORDER = 10, 20, 30, 40
+
+
 @dataclass(frozen=True)
 class ServerProgram:
     """A program for the supervisor. order: lower starts first and stops last. runs_once: the program may end."""
@@ -34,7 +37,7 @@ class ServerProgram:
     @property
     def after_web(self) -> bool:
         """Whether the program needs the web process and is started when that answers."""
-        return self.order >= 40
+        return self.order >= AFTER_WEB_ORDER
 
 
 def build_product_programs(
@@ -43,10 +46,9 @@ def build_product_programs(
     """Returns Redis (unless a shared one is used), the worker with `workers` processes, and `web` web processes."""
     programs = [] if shared_redis else [build_redis_program(paths)]
     names = ["web", *(f"web-{number}" for number in range(2, web + 1))]
-    web_programs = [
-        ServerProgram(name, build_web_command(host, port), paths.server, 30, PROCESS_ENVIRONMENT) for name in names
-    ]
-    worker = ServerProgram("worker", build_worker_command(workers), paths.server, 20, PROCESS_ENVIRONMENT)
+    web_command = build_web_command(host, port)
+    web_programs = [ServerProgram(name, web_command, paths.server, WEB_ORDER, PROCESS_ENVIRONMENT) for name in names]
+    worker = ServerProgram("worker", build_worker_command(workers), paths.server, WORKER_ORDER, PROCESS_ENVIRONMENT)
     return [*programs, worker, *web_programs]
 
 
@@ -54,7 +56,7 @@ def build_redis_program(paths: ServerPaths) -> ServerProgram:
     """Returns Redis without a port and without files: its data are only notifications and can be lost."""
     socket = ["--port", "0", "--unixsocket", str(paths.sockets / "redis.sock"), "--unixsocketperm", "700"]
     storage = ["--save", "", "--appendonly", "no", "--dir", str(paths.run)]
-    return ServerProgram("redis", [find_redis_binary(), *socket, *storage], paths.run, 10)
+    return ServerProgram("redis", [find_redis_binary(), *socket, *storage], paths.run, REDIS_ORDER)
 
 
 def find_redis_binary() -> str:
@@ -90,7 +92,8 @@ def build_client_environment(paths: ServerPaths, url: str) -> dict[str, str]:
 def build_watch_program(server_paths: ServerPaths, paths: list[Path], url: str) -> ServerProgram:
     argv = [sys.executable, "-m", "rolloutdeck", "watch", *map(str, paths)]
     argv += ["--project", os.environ.get("ROLLOUTDECK_PROJECT") or "default", "--run", build_watched_run_name(paths)]
-    return ServerProgram("watch", argv, server_paths.server, 40, build_client_environment(server_paths, url))
+    environment = build_client_environment(server_paths, url)
+    return ServerProgram("watch", argv, server_paths.server, AFTER_WEB_ORDER, environment)
 
 
 def build_watched_run_name(paths: list[Path]) -> str:

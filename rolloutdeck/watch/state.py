@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rolloutdeck.lib import open_replacement
 
 VERSION = 1
 # The keys in the file -> the fields of WatchState.
@@ -96,19 +95,10 @@ class WatchState:
         self.last_steps, self.files = {}, {}
 
     def save(self, key: tuple[str, ...]) -> None:
-        """Writes the file atomically: temporary file, fsync, rename. Raises OSError."""
+        """Writes the file in one step, so that it survives a power cut. Raises OSError."""
         data: dict[str, Any] = {"version": VERSION, "key": list(key), "server": self.server}
         data |= {name: getattr(self, field_name) for name, field_name in FIELDS_BY_KEY.items()}
         data["files"] = {source: asdict(sent) for source, sent in self.files.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(data, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        with open_replacement(self.path, mode=0o600, is_synced=True) as file:
+            file.write(json.dumps(data).encode())

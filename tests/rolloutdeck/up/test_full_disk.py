@@ -54,7 +54,7 @@ def test_a_program_finds_its_supervisor_without_a_pid_file(
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "programs.json"
     replace_file(path, "old")
-    monkeypatch.setattr(Path, "write_text", fail)
+    monkeypatch.setattr(Path, "replace", fail)
     replace_file(path, "old")  # nothing to write
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, "new")

@@ -20,6 +20,7 @@ from typing import Any
 
 from rolloutdeck.client import convert_for_json
 from rolloutdeck.errors import NotReplayableError
+from rolloutdeck.lib import open_replacement
 from rolloutdeck.trainers.trl.layout import TRL_ROLLOUT_FORMAT, read_requirements
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration, ToolUse
 
@@ -69,13 +70,11 @@ def iter_rows(generation: CapturedGeneration) -> Iterator[str]:
 
 def write_file(path: Path, head: str, rows: Iterable[str]) -> None:
     """Writes a file atomically."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(head)
+    with open_replacement(path) as file:
+        file.write(head.encode())
         for row_index, row in enumerate(rows):
-            file.write((",\n" if row_index else "\n") + row)
-        file.write("\n]}\n")
-    part.replace(path)
+            file.write(((",\n" if row_index else "\n") + row).encode())
+        file.write(b"\n]}\n")
 
 
 def build_part_path(step: Path, call: int, rank: int) -> Path:

@@ -6,15 +6,15 @@ A target is written `run@step`: a run's uid or name, and a step number or `lates
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.lib import parse_integer
+from rollouts.lib import MISSING, are_equal_config_values, flatten_config, parse_integer
 from rollouts.models import Run, Step, join_concurrent_steps
 
 if TYPE_CHECKING:
@@ -132,14 +132,10 @@ def parse_step_number(text: str) -> int:
 
 def find_config_differences(targets: Sequence[ComparisonTarget]) -> list[tuple[str, list[str]]]:
     """Returns [(config key, its value in each target as JSON, empty if the run lacks it)] of the keys that differ."""
-    configs = [dict(flatten_config(target.run.config)) for target in targets]
-    rows = [(key, [config.get(key, "") for config in configs]) for key in sorted(set().union(*configs))]
-    return [(key, values) for key, values in rows if len(set(values)) > 1]
-
-
-def flatten_config(config: Any, name: str = "") -> list[tuple[str, str]]:
-    """Returns a nested config as [(dotted name, JSON)]."""
-    if not isinstance(config, Mapping) or (name and not config):
-        return [(name, json.dumps(config, ensure_ascii=False, sort_keys=True))]
-    prefix = f"{name}." if name else ""
-    return [leaf for key, value in config.items() for leaf in flatten_config(value, f"{prefix}{key}")]
+    configs = [flatten_config(target.run.config) for target in targets]
+    rows = [(key, [config.get(key, MISSING) for config in configs]) for key in sorted(set().union(*configs))]
+    return [
+        (key, ["" if value is MISSING else json.dumps(value, ensure_ascii=False, sort_keys=True) for value in values])
+        for key, values in rows
+        if not all(are_equal_config_values(values[0], value) for value in values)
+    ]

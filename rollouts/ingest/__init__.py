@@ -22,13 +22,19 @@ from rollouts.ingest.dumps import (
     requeue_resent_dump,
 )
 from rollouts.ingest.runs import open_run, parse_tags
-from rollouts.ingest.summary import IngestSummary, RowProblem, list_row_problems, summarize_ingest
+from rollouts.ingest.summary import (
+    IngestSummary,
+    RowProblem,
+    count_rejected_rows,
+    list_row_problems,
+    summarize_ingest,
+)
 from rollouts.ingest.superseded_steps import find_copied_steps, mark_superseded_steps
 
 __all__ = [
-    "DumpHeader", "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "IngestSummary", "RowProblem", "RunningAttempt",
-    "accept_dump", "end_attempts", "find_copied_steps", "find_dump", "finish_attempt", "get_or_create_attempt",
-    "has_lost_bytes", "list_row_problems", "list_running_attempts", "mark_superseded_steps", "open_run", "parse_tags",
-    "recheck_concurrent_attempts", "record_activity", "record_context", "record_heartbeat", "requeue_resent_dump",
-    "summarize_ingest",
+    "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "DumpHeader", "IngestSummary", "RowProblem", "RunningAttempt",
+    "accept_dump", "count_rejected_rows", "end_attempts", "find_copied_steps", "find_dump", "finish_attempt",
+    "get_or_create_attempt", "has_lost_bytes", "list_row_problems", "list_running_attempts",
+    "mark_superseded_steps", "open_run", "parse_tags", "recheck_concurrent_attempts", "record_activity",
+    "record_context", "record_heartbeat", "requeue_resent_dump", "summarize_ingest",
 ]  # fmt: skip

@@ -35,7 +35,8 @@ class RowProblem:
 class IngestSummary:
     """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with a row for each reason.
 
-    `partial` are dumps with rejected rows. Of `failed` and `partial` only the newest are listed.
+    `partial` are dumps with rejected rows. Of `failed` and `partial` only the newest are listed. Superseded versions of
+    a file do not count.
     """
 
     waiting: int
@@ -48,7 +49,7 @@ class IngestSummary:
 
 def summarize_ingest(run: Run, source: str = "", attempt_key: str = "") -> IngestSummary:
     """Counts the dumps whose source starts with `source`, of the attempt of `attempt_key` if one is given."""
-    dumps = run.dumps.filter(source__startswith=source)
+    dumps = run.dumps.filter(source__startswith=source).exclude(state=Dump.State.SUPERSEDED)
     if attempt_key:
         dumps = dumps.filter(attempt=find_attempt(run, attempt_key))
     by_state: Counter[str] = Counter()
@@ -57,11 +58,11 @@ def summarize_ingest(run: Run, source: str = "", attempt_key: str = "") -> Inges
         by_state[state] = count
         rows += indexed if state == Dump.State.INDEXED else 0
     failed = dumps.filter(state__in=FAILED_STATES).order_by("-pk").values("source", "message")
-    partial = dumps.filter(rejected__gt=0).exclude(state=Dump.State.SUPERSEDED).order_by("-pk")
+    partial = dumps.filter(rejected__gt=0).order_by("-pk")
     return IngestSummary(
         waiting=sum(by_state[state] for state in WAITING_STATES),
         rows=rows,
-        rejected=dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0,
+        rejected=count_rejected_rows(dumps),
         problems=_list_row_problems(dumps),
         failed=[dict(dump) for dump in failed[:MAX_LISTED_DUMPS]],
         partial=[dict(dump) for dump in partial.values("source", "rejected")[:MAX_LISTED_DUMPS]],
@@ -70,7 +71,13 @@ def summarize_ingest(run: Run, source: str = "", attempt_key: str = "") -> Inges
 
 def list_row_problems(run: Run) -> list[RowProblem]:
     """Returns a row for each reason, from the newest dumps with rejected rows."""
-    return _list_row_problems(run.dumps.all())
+    return _list_row_problems(run.dumps.exclude(state=Dump.State.SUPERSEDED))
+
+
+def count_rejected_rows(dumps: QuerySet[Dump]) -> int:
+    """Counts them without superseded versions of a file."""
+    current = dumps.filter(rejected__gt=0).exclude(state=Dump.State.SUPERSEDED)
+    return current.aggregate(total=Sum("rejected"))["total"] or 0
 
 
 def _list_row_problems(dumps: QuerySet[Dump]) -> list[RowProblem]:

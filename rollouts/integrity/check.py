@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from django.db.models import F, Q
+
 from rollouts.integrity.files import RateLimit, find_damage
 from rollouts.integrity.references import FileReference, is_referenced, iterate_references, list_image_owners
 from rollouts.models import Dump, Segment
@@ -141,5 +143,6 @@ def find_orphans(listed: list[str], referenced: set[str]) -> Iterator[Problem]:
 def find_bodyless_dumps() -> Iterator[Problem]:
     """Yields the indexed dumps whose samples refer to rows of no body file, or to rows that it does not have."""
     indexed = Dump.objects.filter(state__in=[Dump.State.INDEXED, Dump.State.SUPERSEDED], samples__isnull=False)
-    for pk in indexed.filter(segment=None).order_by().values_list("pk", flat=True).distinct():
-        yield Problem("bodyless", "bodies", f"dump {pk}", "its samples have no body file")
+    is_outside = Q(segment_offset__gt=F("segment__rows") - F("rows"))
+    for pk in indexed.filter(Q(segment=None) | is_outside).order_by().values_list("pk", flat=True).distinct():
+        yield Problem("bodyless", "bodies", f"dump {pk}", "its samples are in no body file")

@@ -71,7 +71,8 @@ def remove_orphans(orphans: list[Problem], grace: float) -> list[Repair]:
         for problem in orphans:
             if problem.name in removable:
                 delete_file(problem.name)
-    return [Repair(problem, "removed", True) for problem in orphans]
+    kept_because = "kept: it was written a moment ago, or a row refers to it again"
+    return [Repair(problem, "removed" if problem.name in removable else kept_because, True) for problem in orphans]
 
 
 def drop_raw_dump(problem: Problem) -> Repair:

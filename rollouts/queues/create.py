@@ -261,18 +261,19 @@ def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int,
         if sample not in drawn and step_id in in_run:
             item = QueueItem(queue=queue, run=run, sample=sample, step_id=step_id, gold=answers)
             items.insert(chance.randrange(len(items) + 1), item)
-    add_items(queue, items)
+    added = add_items(queue, items)
     drawn_by_step = Counter(item.step_id for item in draw.items)
     steps = [
         QueueStep(queue=queue, step_id=step_id, matched=matched, drawn=drawn_by_step[step_id])
         for step_id, matched in draw.by_step.items()
     ]
     QueueStep.objects.bulk_create(steps, batch_size=INSERTED_ROWS, ignore_conflicts=True)
-    return len(items)
+    return added
 
 
-def add_items(queue: Queue, items: Sequence[QueueItem]) -> None:
-    """Adds the items with their slots behind those that the queue has. Samples that it has already are left out."""
+def add_items(queue: Queue, items: Sequence[QueueItem]) -> int:
+    """Adds the items with their slots behind those that the queue has. Samples that it has already are left out.
+    Returns how many were added."""
     last = queue.items.aggregate(last=Max("position"))["last"]
     first = 0 if last is None else last + 1
     known = set(queue.items.values_list("sample", flat=True)) if first else set()
@@ -286,6 +287,7 @@ def add_items(queue: Queue, items: Sequence[QueueItem]) -> None:
         for number in range(queue.num_reviewers_per_item)
     ]
     QueueSlot.objects.bulk_create(slots, batch_size=INSERTED_ROWS)
+    return len(new)
 
 
 def extend_queue(queue: Queue) -> int:

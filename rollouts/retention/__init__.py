@@ -22,7 +22,7 @@ from rollouts.retention.quota import (
     load_quota_status,
 )
 from rollouts.retention.raw_dumps import delete_orphan_raw_files
-from rollouts.retention.reasons import describe_reason, describe_rule
+from rollouts.retention.reasons import describe_raw_reason, describe_reason, describe_rule
 from rollouts.retention.report import build_report, store_report
 from rollouts.retention.summary import (
     DropSummary,
@@ -31,9 +31,9 @@ from rollouts.retention.summary import (
 )
 
 __all__ = [
-    "StepChangedError",
-    "DropSummary", "POLICY_FIELDS", "QuotaStatus", "apply_due_policies", "apply_policy", "build_report", "check_quota",
-    "delete_orphan_raw_files", "describe_policy", "describe_reason", "describe_rule", "has_due_policies",
-    "list_quota_statuses", "load_policy", "load_project_drops", "load_quota_status", "load_run_drops",
-    "serialize_policy", "set_quota", "start_pass", "store_report", "update_policy",
+    "POLICY_FIELDS", "DropSummary", "QuotaStatus", "StepChangedError", "apply_due_policies", "apply_policy",
+    "build_report", "check_quota", "delete_orphan_raw_files", "describe_policy", "describe_raw_reason",
+    "describe_reason", "describe_rule", "has_due_policies", "list_quota_statuses", "load_policy",
+    "load_project_drops", "load_quota_status", "load_run_drops", "serialize_policy", "set_quota", "start_pass",
+    "store_report", "update_policy",
 ]  # fmt: skip

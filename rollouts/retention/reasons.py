@@ -36,13 +36,18 @@ RAW_REASONS = {
     "run-tag": N_("the run has the tag keep"),
     "no-samples": N_("no samples, such as metrics"),
     "not-indexed": N_("not indexed"),
+    "not-verified": N_("body differs from the dump"),
     "tokens-only": N_("tokens only, a tokenizer may come later"),
     "several-steps": N_("several steps in one file"),
 }
 
 
 def describe_reason(reason: str) -> str:
-    return _({**RAW_REASONS, **REASONS}.get(reason, reason))
+    return _(REASONS.get(reason, reason))
+
+
+def describe_raw_reason(reason: str) -> str:
+    return _(RAW_REASONS.get(reason, reason))
 
 
 def describe_rule(rule: str) -> str:

@@ -16,7 +16,6 @@ from rollouts.runs.actions import (
 )
 from rollouts.runs.completion import complete_run_query
 from rollouts.runs.config_differences import (
-    MISSING,
     ConfigChange,
     ConfigKey,
     dump_overrides,
@@ -28,7 +27,6 @@ from rollouts.runs.configs import (
     RunConfig,
     RunId,
     count_config_values,
-    flatten_config,
     format_config_value,
     list_differing_settings,
     load_run_configs,
@@ -52,11 +50,11 @@ from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_
 from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
-    "ConfigChange", "ConfigKey", "ConfigValue", "EVENT_KINDS", "MAX_GROUP_RUNS", "MAX_SEARCHED_RUNS",
-    "MAX_SHOWN_SAMPLES", "MISSING", "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunGroup", "RunId", "RunMatches",
-    "RunResult", "RunStatistics", "RunTable", "RunTimeline", "TRASH_RETENTION", "TermEffect", "archive_runs",
+    "EVENT_KINDS", "MAX_GROUP_RUNS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "RUN_VOCABULARY",
+    "TRASH_RETENTION", "ConfigChange", "ConfigKey", "ConfigValue", "RunConfig", "RunEvent", "RunGroup", "RunId",
+    "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunTimeline", "TermEffect", "archive_runs",
     "average_curves", "complete_run_query", "compute_group_curves", "count_config_values", "count_matches",
-    "dump_overrides", "dump_yaml", "find_run_group", "find_runs", "flatten_config", "format_config_value",
+    "dump_overrides", "dump_yaml", "find_run_group", "find_runs", "format_config_value",
     "list_differing_settings", "list_group_names", "list_run_usage", "load_config_keys", "load_run_configs",
     "load_run_sizes", "load_run_statuses", "load_run_timeline", "map_versions", "move_run_to_trash",
     "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollouts.lib import MISSING, are_equal_config_values, flatten_config, normalize_config_value
 from rollouts.models import Attempt, Run
-from rollouts.runs.configs import flatten_config
 
-MAX_DEPTH = 50
 YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
-Missing = type("Missing", (), {"__repr__": lambda self: "missing"})
-MISSING = Missing()  # a key that a configuration does not have; null is a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +32,10 @@ class ConfigKey:
     changes: Sequence[ConfigChange] = field(default=())
 
 
-def normalize_value(value: Any) -> Any:
-    """Returns what two equal values have in common: 1e-06, "0.000001" and 0.000001 are the same number."""
-    if isinstance(value, str):
-        text = value.strip()
-        try:
-            return float(text)
-        except ValueError:
-            return {"true": True, "false": False, "none": None, "null": None}.get(text.lower(), text)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, list):
-        return [normalize_value(each) for each in value]
-    if isinstance(value, Mapping):
-        return {key: normalize_value(each) for key, each in value.items()}
-    return value
-
-
-def is_equal(left: Any, right: Any) -> bool:
-    """Whether two values of a configuration are equal. True is not 1."""
-    if left is MISSING or right is MISSING:
-        return left is right
-    first, second = normalize_value(left), normalize_value(right)
-    return type(first) is type(second) and bool(first == second)
-
-
 def load_config_keys(run: Run, other: Run | None = None) -> list[ConfigKey]:
     """Returns all keys of both runs and of all attempts, sorted by name."""
-    own = flatten_config(run.config, MAX_DEPTH)
-    others = flatten_config(other.config, MAX_DEPTH) if other else {}
+    own = flatten_config(run.config)
+    others = flatten_config(other.config) if other else {}
     changes: dict[str, list[ConfigChange]] = {}
     for attempt in run.attempts.exclude(config_changes={}).order_by("number"):
         for name, change in iterate_changes(attempt):
@@ -74,7 +46,7 @@ def load_config_keys(run: Run, other: Run | None = None) -> list[ConfigKey]:
             name,
             own.get(name, MISSING),
             others.get(name, MISSING),
-            other is not None and not is_equal(own.get(name, MISSING), others.get(name, MISSING)),
+            other is not None and not are_equal_config_values(own.get(name, MISSING), others.get(name, MISSING)),
             tuple(changes.get(name, ())),
         )
         for name in names
@@ -84,10 +56,10 @@ def load_config_keys(run: Run, other: Run | None = None) -> list[ConfigKey]:
 def iterate_changes(attempt: Attempt) -> Iterator[tuple[str, ConfigChange]]:
     """Yields the flat keys that differ. An attempt stores the top-level keys before and after."""
     for key, pair in attempt.config_changes.items():
-        before, after = (flatten_config({key: value}, MAX_DEPTH) if value is not None else {} for value in pair)
+        before, after = (flatten_config({key: value}) if value is not None else {} for value in pair)
         for name in sorted({*before, *after}):
             old, new = before.get(name, MISSING), after.get(name, MISSING)
-            if not is_equal(old, new):
+            if not are_equal_config_values(old, new):
                 yield name, ConfigChange(attempt.number, old, new)
 
 
@@ -110,7 +82,7 @@ def is_plain_key(key: str) -> bool:
 def dump_overrides(config: Mapping[str, Any]) -> str:
     """The configuration as `key=value` arguments for a shell, one per line."""
     lines = []
-    for name, value in flatten_config(config, MAX_DEPTH).items():
+    for name, value in flatten_config(config).items():
         text = value if isinstance(value, str) and is_plain_text(value) else json.dumps(value, ensure_ascii=False)
         lines.append(shlex.quote(f"{name}={text}"))
     return "\n".join(lines)
@@ -118,4 +90,4 @@ def dump_overrides(config: Mapping[str, Any]) -> str:
 
 def is_plain_text(text: str) -> bool:
     """Whether a text is read as text without quotes."""
-    return bool(text) and isinstance(normalize_value(text), str) and not set(text) & set(" \n\t,{}[]()\"'=:\\$#")
+    return bool(text) and isinstance(normalize_config_value(text), str) and not set(text) & set(" \n\t,{}[]()\"'=:\\$#")

@@ -15,7 +15,7 @@ import orjson
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
-from rollouts.lib import CacheSize, NewestCache, cached
+from rollouts.lib import CacheSize, NewestCache, cached, flatten_config
 from rollouts.models import Run
 
 MAX_CONFIG_DEPTH: Final = 12
@@ -142,7 +142,7 @@ def build_run_config(text: str, name: str) -> RunConfig:
         config = orjson.loads(text)
     except orjson.JSONDecodeError:  # NaN, which only SQLite stores
         config = json.loads(text)
-    flat = flatten_config(config)
+    flat = flatten_config(config, MAX_CONFIG_DEPTH)
     if not flat:
         return RunConfig()
     keys = tuple(sorted(flat))
@@ -160,17 +160,6 @@ def build_run_config(text: str, name: str) -> RunConfig:
 
 def to_scalar(value: Any) -> ConfigValue:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
-
-
-def flatten_config(config: Any, depth: int = MAX_CONFIG_DEPTH) -> dict[str, Any]:
-    """Returns {`actor.optim.lr`: value} of nested dictionaries. Lists and empty dictionaries are values."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items() if isinstance(config, dict) else ():
-        if isinstance(value, dict) and value and depth:
-            flat |= {f"{key}.{name}": inner for name, inner in flatten_config(value, depth - 1).items()}
-        else:
-            flat[str(key)] = value
-    return flat
 
 
 def format_config_value(value: Any) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.runs import MISSING, ConfigKey, format_config_value
+from rollouts.lib import MISSING
+from rollouts.runs import ConfigKey, format_config_value
 
 MAX_SHOWN_KEYS = 2000
 MAX_VALUE_CHARS = 120  # a longer value is cut and opens in place

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.run import chart_data, overlays, prompt_heatmap, replay_summary, step_axis, timeline
-from rollouts.ingest import list_row_problems
+from rollouts.ingest import count_rejected_rows, list_row_problems
 from rollouts.lib import CacheSize, NewestCache
 from rollouts.models import Artifact, Dump, Run
 from rollouts.retention import load_quota_status, load_run_drops
@@ -124,7 +124,7 @@ def build_panel_context(
 def build_notices_context(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
     """Problems that make the curves incomplete."""
     failed = run.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
-    rejected = run.dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0
+    rejected = count_rejected_rows(run.dumps.all())
     unsafe = run.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
     attempts = list(run.attempts.order_by("number"))
     listed = list(failed[: MAX_FAILED_DUMPS + 1])

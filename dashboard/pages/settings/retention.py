@@ -19,6 +19,7 @@ from rollouts.models import Project, RetentionPolicy, RunDiskUsage
 from rollouts.retention import (
     POLICY_FIELDS,
     describe_policy,
+    describe_raw_reason,
     describe_reason,
     describe_rule,
     load_policy,
@@ -124,7 +125,7 @@ def build_report_context(report: dict[str, Any]) -> dict[str, Any]:
             "size": sum(row["bytes"].values()),
             "step_count": len(row["steps"]) + row.get("steps_not_listed", 0),
             "rules": [describe_rule(rule) for rule in row["rules"]],
-            "reasons": list_reasons(row["kept"]),
+            "reasons": [(describe_reason(reason), count) for reason, count in row["kept"].items()],
         }
         for row in rows[:MAX_LISTED_RUNS]
     ]
@@ -137,14 +138,10 @@ def build_report_context(report: dict[str, Any]) -> dict[str, Any]:
         ],
         "runs": listed,
         "more_runs": max(0, len(rows) - MAX_LISTED_RUNS),
-        "kept": list_reasons(totals["kept"]),
-        "raw_kept": list_reasons(raw["kept"]),
+        "kept": [(describe_reason(reason), count) for reason, count in totals["kept"].items()],
+        "raw_kept": [(describe_raw_reason(reason), count) for reason, count in raw["kept"].items()],
         "confirmation": build_confirmation(report),
     }
-
-
-def list_reasons(counts: dict[str, int]) -> list[tuple[str, int]]:
-    return [(describe_reason(reason), count) for reason, count in counts.items()]
 
 
 def build_confirmation(report: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     config.load()  # takes seconds, in which no connection may wait for this process
     limit_page_caches()
-    check_stored_files()
+    refuse_wrong_storage()
     release_memory()
     try:
         listeners = open_listeners(args.host, args.port)
@@ -79,7 +79,7 @@ def limit_page_cache(connection: Any, **_: Any) -> None:
             cursor.execute(f"PRAGMA cache_size=-{PAGE_CACHE_KB}")
 
 
-def check_stored_files() -> None:
+def refuse_wrong_storage() -> None:
     """Raises SystemExit if the server's files are elsewhere than the settings say."""
     from django.db import DatabaseError, close_old_connections  # the settings are loaded now
 

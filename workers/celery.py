@@ -22,7 +22,7 @@ app.steps["worker"].add(BeatRestart)
 
 
 @worker_init.connect
-def check_stored_files(**_: Any) -> None:
+def refuse_wrong_storage(**_: Any) -> None:
     """Ends this process if the server's files are elsewhere than the settings say. A bucket is tried out in another
     process: the threads of its library do not survive a fork."""
     from django.conf import settings
@@ -39,7 +39,7 @@ def check_stored_files(**_: Any) -> None:
         check_storage()
     except StorageRefusedError as error:
         sys.exit(str(error))
-    except DatabaseError:  # the tasks say so
+    except DatabaseError:  # the first task fails with the same error
         pass
     finally:
         connections.close_all()

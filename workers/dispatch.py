@@ -63,7 +63,7 @@ def send_dump(dump_id: int) -> None:
 def ask_for_help(scan_id: str) -> int:
     """Asks the workers of other machines to help with a search. Returns how many were asked."""
     try:
-        workers = liveness.list_other_machines()
+        workers = liveness.list_workers_of_other_machines()
         for worker in workers:
             queue: Any = worker_direct(worker)
             app.send_task("workers.tasks.help_search", (scan_id,), queue=queue, expires=HELP_SECONDS)

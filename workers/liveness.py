@@ -35,7 +35,7 @@ def report_worker(name: str) -> None:
         commands.execute()
 
 
-def list_other_machines() -> list[str]:
+def list_workers_of_other_machines() -> list[str]:
     """The names of the workers of other machines that have reported within 30 s. Raises redis.RedisError."""
     found: Any = connect_redis().zrangebyscore(NAMES_KEY, time.time() - MAX_SILENCE_SECONDS, "+inf")
     names = [name.decode() for name in found]

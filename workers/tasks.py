@@ -29,8 +29,8 @@ from rollouts.maintenance import (
     delete_unpinned_bytes,
     empty_trash,
     find_due_artifacts,
-    find_due_body_files,
     find_runs_with_due_metrics,
+    find_splits_to_compact,
     measure_due_runs,
     release_dead_claims,
     take_overdue_dumps,
@@ -142,7 +142,7 @@ def sweep() -> None:
         dispatch.send_now("extend_queues")
     for run_id in find_runs_with_due_metrics():
         dispatch.send_now("compact_series", run_id)
-    for run_id, split in find_due_body_files():
+    for run_id, split in find_splits_to_compact():
         dispatch.send_now("compact_bodies", run_id, split)
     recheck_concurrent_attempts()
     delete_stale_uploads()
@@ -183,8 +183,9 @@ def hourly_cleanup() -> None:
 
 
 @worker_ready.connect
-def start_due_work(sender: Any, **_: Any) -> None:
-    """Releases the claims of killed workers on this host when a worker starts, before the first sweep.
+def start_worker(sender: Any, **_: Any) -> None:
+    """Starts the reports and the exporter of this worker, then releases the claims of killed workers on this host,
+    before the first sweep.
 
     The cleanup is due too: a server that runs for less than an hour each day would never run it.
     """

@@ -28,10 +28,13 @@ class Ratio:
     expected: float
 
 
-def divide(numerators: FloatArray, denominators: FloatArray, whole: float) -> FloatArray:
-    """NaN where next to nothing of the whole is expected, for example without the only item that has another value."""
+def divide_or_nan(numerators: FloatArray, denominators: FloatArray, total_expected: float) -> FloatArray:
+    """Returns NaN where next to nothing of `total_expected` remains, for example without the only item that has another
+    value."""
     result = np.full(np.broadcast(numerators, denominators).shape, np.nan)
-    return np.asarray(np.divide(numerators, denominators, out=result, where=denominators > MIN_EXPECTED * whole))
+    return np.asarray(
+        np.divide(numerators, denominators, out=result, where=denominators > MIN_EXPECTED * total_expected)
+    )
 
 
 def compute_percent(pairs: Pairs) -> Ratio:
@@ -51,29 +54,36 @@ def average_ratio(different: FloatArray) -> Ratio:
 
 def compute_alpha(pairs: Pairs, distance: Distance, corrected: bool = True) -> Ratio | None:
     """Krippendorff's alpha; Fleiss' kappa, if all items have equally many answers, is the same without the correction
-    for a small sample. None if all answers are the same."""
+    for a small sample. None if all answers are the same.
+
+    With n answers: 1 - (n - 1) * sum over items(disagreement / (answers - 1)) / sum over all pairs(distance), where
+    disagreement is the sum of the distances of the item's pairs. Not `corrected`: n in place of n - 1. The ratio for
+    each item left out is computed in the same way; for ranks, to first order in the change of the ranks.
+    """
     table = pairs.table
     sizes = table.answers_per_item.astype(np.float64)
-    apart = np.bincount(pairs.item, weights=distance.measure(pairs.first, pairs.second), minlength=table.items) * 2
+    item_disagreement = (
+        np.bincount(pairs.item, weights=distance.measure(pairs.first, pairs.second), minlength=table.items) * 2
+    )
     counts = np.bincount(table.value, minlength=len(table.values)).astype(np.float64)
-    reach = distance.sum_distances(counts)
-    observed, expected = apart / (sizes - 1), float(counts @ reach)
-    reach_of_item = np.bincount(table.item, weights=reach[table.value], minlength=table.items)
+    distance_to_all = distance.sum_distances(counts)
+    observed, expected = item_disagreement / (sizes - 1), float(counts @ distance_to_all)
+    distance_of_item = np.bincount(table.item, weights=distance_to_all[table.value], minlength=table.items)
     size = sizes.sum()
-    lost = 1 if corrected else 0
+    correction = 1 if corrected else 0
     if expected <= MIN_EXPECTED * size:
         return None
-    value = (size - lost) * observed.sum() / expected
-    rest: FloatArray = np.asarray(expected - 2 * reach_of_item + apart, np.float64)
-    without = divide((size - sizes - lost) * (observed.sum() - observed), rest, expected)
+    value = (size - correction) * observed.sum() / expected
+    rest: FloatArray = np.asarray(expected - 2 * distance_of_item + item_disagreement, np.float64)
+    without = divide_or_nan((size - sizes - correction) * (observed.sum() - observed), rest, expected)
     if isinstance(distance, RankDistance):
-        slopes = (size - lost) * sum_slopes(pairs, distance) - value * 4 * counts * (
+        slopes = (size - correction) * sum_slopes(pairs, distance) - value * 4 * counts * (
             size * distance.numbers - counts @ distance.numbers
         )
         shifts = distance.measure_rank_shifts(slopes / expected)
         without -= np.bincount(table.item, weights=shifts[table.value], minlength=table.items)
     share = float(observed.sum() / size / distance.maximum)
-    return Ratio(float(value), without, share, float(expected / size / (size - lost) / distance.maximum))
+    return Ratio(float(value), without, share, float(expected / size / (size - correction) / distance.maximum))
 
 
 def sum_slopes(pairs: Pairs, distance: RankDistance) -> FloatArray:
@@ -89,12 +99,12 @@ def compute_kappa(first: IntArray, second: IntArray, values: int, distance: Dist
     None if both gave one and the same answer to all."""
     rows, columns = (np.bincount(codes, minlength=values).astype(np.float64) for codes in (first, second))
     from_columns, from_rows = distance.sum_distances(columns), distance.sum_distances(rows)
-    apart = distance.measure(first, second)
+    distances = distance.measure(first, second)
     expected, items = float(rows @ from_columns), len(first)
     if expected <= MIN_EXPECTED * items:
         return None
-    value = items * apart.sum() / expected
-    rest = expected - from_columns[first] - from_rows[second] + apart
-    without = divide((items - 1) * (apart.sum() - apart), rest, expected)
-    share = float(apart.mean() / distance.maximum)
+    value = items * distances.sum() / expected
+    rest = expected - from_columns[first] - from_rows[second] + distances
+    without = divide_or_nan((items - 1) * (distances.sum() - distances), rest, expected)
+    share = float(distances.mean() / distance.maximum)
     return Ratio(float(value), without, share, float(expected / items**2 / distance.maximum))

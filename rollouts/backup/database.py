@@ -188,7 +188,7 @@ def load_postgres_copy(path: Path, restore_id: str) -> None:
         raise BackupError(f"psql failed, nothing was restored to the database: {message[-2000:]}")
 
 
-def forget_restore() -> None:
+def remove_restore_mark() -> None:
     """Removes the mark of `load_postgres_copy`."""
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {RESTORE_TABLE}")

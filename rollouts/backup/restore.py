@@ -63,7 +63,7 @@ def restore_backup(destination: Path, name: str = "", progress: Progress = lambd
             set_location(restore_id)
     os.sync()  # without the marker, the files must survive a power failure
     marker.unlink()
-    database.forget_restore()  # last: without it, a restore that is called again refuses the database
+    database.remove_restore_mark()  # last: without it, a restore that is called again refuses the database
     return RestoreResult(manifest, damaged)
 
 

@@ -62,8 +62,8 @@ class Side:
 def load_side(steps: Sequence[Step]) -> Side:
     """`steps` are the rows of one step. Raises StorageUnavailableError if the reward parts cannot be read."""
     samples = Sample.objects.visible().filter(step__in=steps, final=True)
-    is_thinned = any(step.dropped for step in steps)
-    total = samples.count() if is_thinned else sum(step.trajectories or step.samples for step in steps)
+    has_dropped_samples = any(step.dropped for step in steps)
+    total = samples.count() if has_dropped_samples else sum(step.trajectories or step.samples for step in steps)
     if total > MAX_SIDE_SAMPLES:
         samples = samples.filter(prompt_key__lt=find_key_limit(MAX_SIDE_SAMPLES / total))
     rows = fetch_rows(samples.order_by().values_list(*COLUMNS))

@@ -17,7 +17,7 @@ from rollouts.findings.findings import (
     remove_evidence,
     remove_finding,
     restore_finding,
-    set_evidence_note,
+    set_evidence_comment,
     store_evidence,
     store_sample_evidence,
     update_finding,
@@ -27,7 +27,7 @@ from rollouts.findings.snapshots import Quote, build_quote, find_quote, snapshot
 __all__ = [
     "MAX_EVIDENCE_ITEMS", "MAX_QUOTES", "QUERY_PREFIX", "Quote", "add_chart_evidence", "add_query_evidence",
     "add_sample_evidence", "build_quote", "create_finding", "find_quote", "move_evidence", "remove_evidence",
-    "remove_finding", "restore_finding", "reviews_blind_queue", "set_evidence_note", "serialize_evidence",
+    "remove_finding", "restore_finding", "reviews_blind_queue", "set_evidence_comment", "serialize_evidence",
     "snapshot_charts", "snapshot_query", "snapshot_sample", "store_evidence", "store_sample_evidence",
     "update_finding",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def serialize_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
     snapshot = row.shown
     if not is_blind:
         return snapshot
-    if tells_labels(row.kind, snapshot):
+    if depends_on_labels(row.kind, snapshot):
         return {key: snapshot[key] for key in KEPT_KEYS if key in snapshot} | {"hidden": True}
     if row.kind == EvidenceItem.Kind.QUERY:
         counts = {term: count for term, count in snapshot.get("counts", {}).items() if term != "is:flagged"}
@@ -41,34 +41,34 @@ def serialize_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
     return snapshot | {"flags": []} if "flags" in snapshot else snapshot
 
 
-def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
+def depends_on_labels(kind: str, snapshot: dict[str, Any]) -> bool:
     match kind:
         case EvidenceItem.Kind.RATES:
             return True
         case EvidenceItem.Kind.QUERY:
-            return RESCORE_PREFIX in snapshot.get("ordering", "") or asks_labels(snapshot.get("q", ""))
+            return RESCORE_PREFIX in snapshot.get("ordering", "") or query_depends_on_labels(snapshot.get("q", ""))
         case EvidenceItem.Kind.CHART:
             if any(name.startswith(RESCORE_METRICS) for name in snapshot["names"]):
                 return True
             names = [name.removeprefix(QUERY_PREFIX) for name in snapshot["names"] if name.startswith(QUERY_PREFIX)]
-            return any(map(counts_labels, names))
+            return any(map(chart_depends_on_labels, names))
     return False
 
 
-def counts_labels(chart: str) -> bool:
+def chart_depends_on_labels(chart: str) -> bool:
     try:
-        return any(may_tell(query) for query in ChartQuery.parse(chart).parse_queries() if query)
+        return any(may_depend_on_labels(query) for query in ChartQuery.parse(chart).parse_queries() if query)
     except InvalidInputError:  # of a version whose queries were different
         return True
 
 
-def asks_labels(q: str) -> bool:
+def query_depends_on_labels(q: str) -> bool:
     try:
-        return may_tell(parse_query(q))
+        return may_depend_on_labels(parse_query(q))
     except InvalidInputError:
         return True
 
 
-def may_tell(query: Query) -> bool:
+def may_depend_on_labels(query: Query) -> bool:
     """Whether the result may depend on labels or re-scores."""
     return query.asks_labels or query.may_ask_rescores

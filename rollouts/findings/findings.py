@@ -115,7 +115,7 @@ def store_sample_evidence(
     new_quotes = [quote for quote in map(asdict, quotes) if quote not in stored["quotes"]]
     check_quote_count(len(stored["quotes"]) + len(new_quotes))
     stored["quotes"] += new_quotes
-    return update_item(row, item, append_words(item, words), json.dumps(stored) if new_quotes else item.held)
+    return update_item(row, item, append_comment(item, words), json.dumps(stored) if new_quotes else item.held)
 
 
 @transaction.atomic
@@ -128,21 +128,21 @@ def store_evidence(
     item: EvidenceItem | None = row.exhibits.filter(kind=kind, held=json.dumps(snapshot)).first()
     if item is None:
         return create_item(row, kind, run, snapshot, by, words)
-    return update_item(row, item, append_words(item, words))
+    return update_item(row, item, append_comment(item, words))
 
 
 @transaction.atomic
-def set_evidence_note(evidence: EvidenceItem, words: Any, *, began: Any = None) -> EvidenceItem:
-    """Changes the words of an item. `began` are the words that the user edited, None to skip the check. Raises
-    InvalidInputError, NotFoundError if the item was removed, and OutdatedError if its words are not `began`."""
+def set_evidence_comment(evidence: EvidenceItem, comment: Any, *, began: Any = None) -> EvidenceItem:
+    """Changes the comment of an item. `began` is the one that the user edited, None to skip the check. Raises
+    InvalidInputError, NotFoundError if the item was removed, and OutdatedError if its comment is not `began`."""
     finding = lock_finding(evidence.finding)
     item: EvidenceItem | None = finding.exhibits.filter(pk=evidence.pk).first()
     if item is None:
         raise NotFoundError(_(ITEM_REMOVED_MESSAGE))
-    new_words = parse_note(words, "words")
-    if began is not None and new_words != item.words and parse_note(began, "began") != item.words:
+    new_comment = parse_note(comment, "words")
+    if began is not None and new_comment != item.words and parse_note(began, "began") != item.words:
         raise OutdatedError(_("Not saved: another user changed this comment after you opened it."), "began")
-    return update_item(finding, item, new_words)
+    return update_item(finding, item, new_comment)
 
 
 @transaction.atomic
@@ -203,9 +203,9 @@ def update_item(finding: Finding, item: EvidenceItem, words: str, held: str | No
     return item
 
 
-def append_words(item: EvidenceItem, words: Any) -> str:
-    """Returns the item's words with these after them, unless it contains them already. Raises InvalidInputError."""
-    added = parse_note(words, "words")
+def append_comment(item: EvidenceItem, comment: Any) -> str:
+    """Returns the item's comment with this one after it, unless it contains it already. Raises InvalidInputError."""
+    added = parse_note(comment, "words")
     if added in item.words:
         return item.words
     return parse_note("\n\n".join(filter(None, (item.words, added))), "words")

@@ -35,7 +35,7 @@ from rollouts.backup import (
     write_manifest,
 )
 from rollouts.forgetting.files import UsedImages
-from rollouts.forgetting.forget import erase_database_pages, erase_deleted_values, remove_rounds
+from rollouts.forgetting.forget import erase_database_pages, erase_deleted_values, remove_in_rounds
 from rollouts.forgetting.traces import find_traces, parse_prompt_key
 from rollouts.integrity import iterate_references
 from rollouts.models import ForgottenPrompt, Project
@@ -147,7 +147,7 @@ def forget_in_copy(manifest: Manifest, slug: str, key: str, containing: bool) ->
         return None
     erase_deleted_values()
     row = ForgottenPrompt.objects.get_or_create(project=project, key=key)[0]
-    left = remove_rounds(row, report, containing, with_orphans=False)
+    left = remove_in_rounds(row, report, containing, with_orphans=False)
     removed = list_unused_images(row)
     finished_at = timezone.now() if left.is_empty else None
     ForgottenPrompt.objects.filter(pk=row.pk).update(pending=[], finished_at=finished_at, counts=report.counts)

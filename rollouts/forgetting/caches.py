@@ -38,7 +38,7 @@ class DatabaseLook:
     def has_news(self) -> bool:
         try:
             newest = ForgottenPrompt.objects.aggregate(newest=Max("finished_at"))["newest"]
-        except DatabaseError:  # the request or task says so
+        except DatabaseError:  # the request or task fails with the same error
             return False
         is_news, self.is_first = newest != self.newest and not self.is_first, False
         self.newest = newest

@@ -58,7 +58,7 @@ def forget_prompt(
     wait_for_indexing(project)
     progress("Searching.")
     found = find_traces(project, key, containing)
-    report = remove_rounds(row, found, containing, progress)
+    report = remove_in_rounds(row, found, containing, progress)
     files = remove_pending_files(row)
     for run in project.runs.all():
         notify_run_changed(run)
@@ -69,7 +69,7 @@ def forget_prompt(
     return ForgetResult(found, report, files)
 
 
-def remove_rounds(
+def remove_in_rounds(
     row: ForgottenPrompt,
     report: TraceReport,
     containing: bool,

@@ -17,7 +17,7 @@ from rollouts.forgetting.raw_dumps import drop_raw_dumps
 from rollouts.forgetting.texts import SearchText
 from rollouts.indexing import rebuild_step
 from rollouts.ingest import mark_superseded_steps
-from rollouts.labels import exclude_labels
+from rollouts.labels import remove_labels_from_action
 from rollouts.live import notify_run_changed
 from rollouts.maintenance import remove_unused_rows
 from rollouts.models import (
@@ -186,7 +186,7 @@ def delete_user_records(step: Step, samples: Iterable[str]) -> None:
     if not labels:
         return
     for action in LabelAction.objects.filter(run=step.run_id):
-        before = exclude_labels(action.before, labels)
+        before = remove_labels_from_action(action.before, labels)
         if not before["was"]:
             action.delete()
         elif len(before["was"]) < action.changed_count:

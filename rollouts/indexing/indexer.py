@@ -60,11 +60,11 @@ def index_dump(dump_id: int) -> None:
     dump = Dump.objects.select_related("run__project", "attempt").filter(pk=dump_id).first()
     if dump is None or not dump.claim():
         return
-    measure_indexing(dump)
+    index_claimed_dump(dump)
 
 
-def measure_indexing(dump: Dump, batch: list[DumpReading] | None = None) -> None:
-    """Indexes a claimed dump, with its ids in the log and its time in the metrics. `batch`: see `index_samples`."""
+def index_claimed_dump(dump: Dump, batch: list[DumpReading] | None = None) -> None:
+    """Indexes the dump, and measures the time and the outcome. `batch`: see `index_samples`."""
     started, is_indexed = perf_counter(), False
     with set_log_ids(run=dump.run.uid, dump=dump.pk):
         try:
@@ -78,7 +78,7 @@ def measure_indexing(dump: Dump, batch: list[DumpReading] | None = None) -> None
 def try_to_index(dump: Dump, batch: list[DumpReading] | None) -> bool:
     """Returns whether the dump is indexed. If not, its row has the reason."""
     try:
-        index_claimed_dump(dump, batch)
+        index_with_rereads(dump, batch)
         return True
     except ClaimLostError as lost:
         log.warning("Dump %s: %s", dump.pk, lost)
@@ -160,16 +160,16 @@ def store_failure_patiently(dump: Dump, error: RolloutError) -> None:
     store_failure(dump, error)
 
 
-def index_claimed_dump(dump: Dump, batch: list[DumpReading] | None = None) -> None:
+def index_with_rereads(dump: Dump, batch: list[DumpReading] | None = None) -> None:
     for _ in range(MAX_READINGS - 1):
         try:
-            return read_dump(dump, batch)
+            return index_content(dump, batch)
         except append_chunks.EarlierChunkError:
             dump.refresh_from_db()
-    read_dump(dump, batch)
+    index_content(dump, batch)
 
 
-def read_dump(dump: Dump, batch: list[DumpReading] | None) -> None:
+def index_content(dump: Dump, batch: list[DumpReading] | None) -> None:
     if dump.is_final or (dump.segment and artifact_dumps.is_artifact_file_missing(dump)):
         return keep_body(dump)
     with open_dump(dump) as stream:
@@ -266,7 +266,7 @@ def index_samples(reading: DumpReading, records: Iterator[Record], batch: list[D
     try:
         for dump in claim_waiting_dumps(reading.dump):
             with suppress(Exception):  # the row of the dump has the error
-                measure_indexing(dump, readings)
+                index_claimed_dump(dump, readings)
         publish_samples(readings)
     except Exception:
         release_dumps([other.dump for other in readings[1:]])

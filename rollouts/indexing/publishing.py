@@ -70,7 +70,10 @@ def replace_body(step: Step, reading: DumpReading) -> Segment | None:
 
 
 def finish_dump(reading: DumpReading) -> None:
-    """Updates the dump's row and notifies. Raises ClaimLostError if this worker has lost its claim."""
+    """Updates the dump's row and notifies. Removes raw bytes and artifacts that contain a forgotten prompt.
+
+    Raises ClaimLostError if this worker has lost its claim.
+    """
     dump = reading.dump
     claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
     # Without a new body the dump keeps its own, which compaction may move at any time.

@@ -98,7 +98,7 @@ class DumpReading:
         """Writes the body file and builds the index rows, in batches that limit the memory."""
         try:
             owner = self.dump.run.image_owner
-            kept = self.leave_out_forgotten(self.find_step(records))
+            kept = self.leave_out_forgotten(self.prepare_ids(records))
             extracted = (samples.extract_images(record, owner, self.stored_images) for record in kept)
             for batch in iter_batches(extracted, self.get_position):
                 self.write_batch(batch, body)
@@ -106,8 +106,8 @@ class DumpReading:
             if self.writer:
                 self.writer.close()
 
-    def find_step(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yields the records. The first one may say which step this is, also if it is left out."""
+    def prepare_ids(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields all records. With the first one it sets the step of the dump, and prepares the ids of its samples."""
         for record in records:
             if self.id_generator is None:
                 self.id_generator = create_id_generator(self.dump, record)

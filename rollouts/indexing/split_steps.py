@@ -103,8 +103,8 @@ def serialize_record(record: Record, part_format: str = "native") -> bytes:
 
 
 def correct_arrivals(dump: Dump) -> None:
-    """Parts that an earlier version made have arrived when a worker split the file, which is later than any part that
-    is made now. They get the time of the first version of the file; the versions raise it when they are split again."""
+    """Sets the arrival of the parts of a split file to that of the first version of the file: earlier releases stored
+    the time of the split. When a later version is split, its parts get its own time."""
     same_source = Dump.objects.filter(**{name: getattr(dump, name) for name in ("run", "attempt", *COPIED_FIELDS)})
     arrivals = list(same_source.filter(step=None).values_list("received_at", flat=True))
     parts = same_source.exclude(step=None).exclude(received_at__in=arrivals)

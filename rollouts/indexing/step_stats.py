@@ -138,8 +138,8 @@ def build_histogram(values: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def compute_group_stats(final: Sequence[SampleStats]) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the number of groups and of those with two or more equal scores and no other, and the number of groups
-    that are completely solved or not at all. The latter is empty if no correctness is known."""
+    """Returns ({groups, zero_variance_groups}, {solve-all, solve-none}) as counts of groups. The second is empty if no
+    correctness is known. A group has zero variance if it has two or more scores, all equal."""
     scores: dict[str, list[float]] = defaultdict(list)
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for row in final:

@@ -38,7 +38,7 @@ def compare_with_raw(dump: Dump, *, continues_counts: bool) -> str:
             reading = DumpReading(dump, "", stream.tell, continues_counts=continues_counts)
             records = reading.select(Record, form.read(stream, build_dump_context(dump)))
             owner = dump.run.image_owner
-            kept = reading.leave_out_forgotten(reading.find_step(records))
+            kept = reading.leave_out_forgotten(reading.prepare_ids(records))
             return compare_rows(dump, reading, (samples.extract_images(record, owner) for record in kept))
     except MemoryError:
         return "reading it again needs more memory than a worker may use"

@@ -47,15 +47,15 @@ def repair_problems(problems: Iterable[Problem], grace: float = GRACE_SECONDS) -
     for problem in problems:
         (orphans if problem.problem == "orphan" else by_kind[problem.kind]).append(problem)
     return [
-        *map(drop_raw_dump, by_kind["raw"]),
-        *map(drop_blob, by_kind["blobs"]),
+        *map(delete_damaged_raw_file, by_kind["raw"]),
+        *map(reset_damaged_blob, by_kind["blobs"]),
         *rebuild_bodies(by_kind["bodies"]),
-        *map(drop_image, by_kind["images"]),
+        *map(delete_damaged_image, by_kind["images"]),
         *remove_orphans(orphans, grace),
     ]
 
 
-def drop_image(problem: Problem) -> Repair:
+def delete_damaged_image(problem: Problem) -> Repair:
     delete_file(problem.name)
     return Repair(problem, "removed; indexing the run again restores it", False)
 
@@ -75,7 +75,7 @@ def remove_orphans(orphans: list[Problem], grace: float) -> list[Repair]:
     return [Repair(problem, "removed" if problem.name in removable else kept_because, True) for problem in orphans]
 
 
-def drop_raw_dump(problem: Problem) -> Repair:
+def delete_damaged_raw_file(problem: Problem) -> Repair:
     """Removes damaged raw bytes, so that the trainer's next upload of them is stored. The bodies remain.
 
     During a backup too: it is no file that a restore could use.
@@ -84,7 +84,7 @@ def drop_raw_dump(problem: Problem) -> Repair:
     return Repair(problem, "cannot be repaired: send the dump again, or keep its samples as they are", False)
 
 
-def drop_blob(problem: Problem) -> Repair:
+def reset_damaged_blob(problem: Problem) -> Repair:
     """Lets the artifacts of a file wait for it again."""
     project = int(problem.name.split("/")[1])
     with transaction.atomic():

@@ -82,7 +82,7 @@ class CandidateLoader:
             small = []
             for value, count in counts:
                 if count > limits.get(value, count):
-                    problems[value] = describe_crowd()
+                    problems[value] = describe_too_many_matches()
                 elif count > self.left:
                     problems[value] = describe_large_request()
                 else:
@@ -154,7 +154,7 @@ def is_place(claims: SampleClaims, row: Candidate) -> bool:
     return same and claims.index in (None, row.index) and is_step(claims, row.step)
 
 
-def describe_crowd() -> str:
+def describe_too_many_matches() -> str:
     message = _("More than {count} samples match. Add what tells them apart: run, split, step, group or index.")
     return message.format(count=f"{MAX_CANDIDATES:,}")
 

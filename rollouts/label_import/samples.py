@@ -20,7 +20,7 @@ from rollouts.label_import.candidates import (
     StepPlace,
     build_step_condition,
     build_text_condition,
-    describe_crowd,
+    describe_too_many_matches,
     is_place,
     is_step,
     split,
@@ -177,7 +177,9 @@ class SampleFinder:
             some = [row for row in some if (run is None or row.step.run == run) and is_place(claims, row)]
             if len(some) > MAX_CANDIDATES:
                 some = [row for row in some if claims.chars in (None, row.chars)]
-            problem = problems.get(claims.prompt_key) or (describe_crowd() if len(some) > MAX_CANDIDATES else "")
+            problem = problems.get(claims.prompt_key) or (
+                describe_too_many_matches() if len(some) > MAX_CANDIDATES else ""
+            )
             if problem:
                 self.crowds[number] = Match(problem=problem, is_ambiguous=True)
                 continue

@@ -24,15 +24,16 @@ from rollouts.labels.rubric import (
     parse_questions,
 )
 from rollouts.labels.rubrics import list_rubrics, load_rubric, read_rubric, save_rubric
-from rollouts.labels.states import exclude_labels
+from rollouts.labels.states import remove_labels_from_action
 from rollouts.labels.store import MAX_SAMPLES, UNDO_WINDOW, store_labels, withdraw_label
 from rollouts.labels.undo import UndoResult, load_history, serialize_change, undo_label_action
 
 __all__ = [
-    "Answer", "BETTER_QUESTION", "BUILT_IN_QUESTIONS", "CORRECTION_QUESTION", "DEFAULT_RUBRIC", "DatedAnswer",
-    "EQUAL_QUESTION", "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "MergeOutcome", "Merged", "Option", "Question",
-    "RANK_QUESTION", "REVIEW_QUESTION", "RubricVersion", "UNDO_WINDOW", "UndoResult", "can_withdraw_label",
-    "dump_questions", "exclude_labels", "find_blind_samples", "find_question", "format_answer", "list_rubrics",
-    "load_history", "load_labels", "load_rubric", "merge_labels", "parse_questions", "read_rubric", "save_rubric",
-    "serialize_change", "store_labels", "undo_label_action", "withdraw_label",
+    "BETTER_QUESTION", "BUILT_IN_QUESTIONS", "CORRECTION_QUESTION", "DEFAULT_RUBRIC", "EQUAL_QUESTION",
+    "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "RANK_QUESTION", "REVIEW_QUESTION", "UNDO_WINDOW", "Answer",
+    "DatedAnswer", "MergeOutcome", "Merged", "Option", "Question", "RubricVersion", "UndoResult",
+    "can_withdraw_label", "dump_questions", "find_blind_samples", "find_question", "format_answer",
+    "list_rubrics", "load_history", "load_labels", "load_rubric", "merge_labels", "parse_questions",
+    "read_rubric", "remove_labels_from_action", "save_rubric", "serialize_change", "store_labels",
+    "undo_label_action", "withdraw_label",
 ]  # fmt: skip

@@ -126,7 +126,7 @@ def read_changes(action: LabelAction) -> list[StoredChange]:
     ]
 
 
-def exclude_labels(before: dict[str, Any], labels: set[int]) -> dict[str, Any]:
+def remove_labels_from_action(before: dict[str, Any], labels: set[int]) -> dict[str, Any]:
     """Returns `LabelAction.before` without these labels and without the states that only they had."""
     rows = [row for row in before["was"] if row[0] not in labels]
     if "states" not in before:

@@ -8,7 +8,7 @@ from rollouts.maintenance.compaction import (
     compact_body_files,
     delete_orphan_bodies,
     find_body_files_with_unused_rows,
-    find_due_body_files,
+    find_splits_to_compact,
     remove_unused_rows,
 )
 from rollouts.maintenance.disk_usage import measure_due_runs, measure_run
@@ -28,6 +28,6 @@ from rollouts.maintenance.sweep import (
 __all__ = [
     "compact_body_files", "delete_orphan_blobs", "delete_orphan_images", "delete_orphan_bodies", "delete_stale_uploads",
     "delete_unpinned_bytes", "empty_trash", "find_body_files_with_unused_rows", "find_due_artifacts",
-    "find_due_body_files", "find_runs_with_due_metrics", "measure_due_runs", "measure_run", "release_dead_claims",
+    "find_splits_to_compact", "find_runs_with_due_metrics", "measure_due_runs", "measure_run", "release_dead_claims",
     "remove_unused_rows", "take_overdue_dumps", "take_waiting_dumps",
 ]  # fmt: skip

@@ -66,7 +66,7 @@ class UnreadableFilesError(Exception):
         self.segments = segments
 
 
-def find_due_body_files() -> list[tuple[int, str]]:
+def find_splits_to_compact() -> list[tuple[int, str]]:
     """Returns each (run id, split) with many small Parquet files."""
     small = Segment.objects.filter(bytes__lt=MAX_SMALL_BYTES).values("run", "split")
     due = small.annotate(files=Count("pk")).filter(files__gte=MIN_SMALL_FILES)

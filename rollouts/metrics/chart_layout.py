@@ -118,7 +118,8 @@ class ChartLayout:
 def arrange_charts(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]] = ()) -> ChartLayout:
     """Metrics that are constant in the `curves` of all runs (`load_curves(…).values()`) have no chart."""
     curves = list(curves)
-    constant = keep_whole_charts(names := list(names), find_constants(curves))
+    names = list(names)
+    constant = exclude_needed_constants(names, find_constants(curves))
     too_large = find_too_large(curves)
     remaining = sorted(name for name in names if name not in constant)
     layout = ChartLayout(constant={name: constant[name] for name in sorted(set(names) & constant.keys())})
@@ -146,7 +147,7 @@ def arrange_charts(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[
     return layout
 
 
-def keep_whole_charts(names: Sequence[str], constant: dict[str, float | None]) -> dict[str, float | None]:
+def exclude_needed_constants(names: Sequence[str], constant: dict[str, float | None]) -> dict[str, float | None]:
     """Returns the constant metrics without those whose chart needs all its metrics: the fan, and stacks of parts."""
     stacks = [patterns for title, patterns in DEFAULTS if KINDS.get(title) == "stack"]
     parts = [[name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)] for patterns in stacks]

@@ -19,9 +19,9 @@ Positions = npt.NDArray[np.intp]
 
 
 def choose_bucket_shift(first: int, last: int, max_points: int) -> int:
-    """Returns the smallest k for which the steps first..last keep at most `max_points` points, or 8 if that is smaller.
+    """Returns the smallest k for which the steps first..last keep at most max(`max_points`, 8) points.
 
-    There may always be two buckets because a bucket starts at step 0.
+    Two buckets of 4 points always remain, since a bucket starts at a multiple of its width.
     """
     buckets = max(2, max_points // POINTS_PER_BUCKET)
     shift = 0

@@ -198,7 +198,7 @@ def load_block_points(run_ids: Iterable[int], names: Sequence[str], newest: bool
     return [(keys[pk], blocks.unpack_block(*columns)) for pk, *columns in rows if pk in keys]
 
 
-def add_run(run: int, rows: Iterable[MetricRowTuple], names: set[str]) -> KeyedPoints:
+def build_run_points(run: int, rows: Iterable[MetricRowTuple], names: set[str]) -> KeyedPoints:
     points_by_series = blocks.build_points(rows, names)
     return [((run, name, kind, attempt), points) for (attempt, kind, name), points in points_by_series.items()]
 
@@ -207,7 +207,7 @@ def load_row_points(run_ids: Iterable[int], names: set[str]) -> KeyedPoints:
     result: KeyedPoints = []
     for run in run_ids:
         rows = MetricRow.objects.filter(run=run).order_by("pk")
-        result += add_run(run, rows.values_list(*METRIC_ROW_COLUMNS), names)
+        result += build_run_points(run, rows.values_list(*METRIC_ROW_COLUMNS), names)
     return result
 
 
@@ -226,7 +226,7 @@ def load_newest_row_points(run_ids: Iterable[int], names: Sequence[str]) -> Keye
         for run, *row in chain(last.values_list(*columns), every.values_list(*columns)):
             by_run[run].append(tuple(row))
         for run, own in by_run.items():
-            result += add_run(run, own, {name})
+            result += build_run_points(run, own, {name})
     return result
 
 

@@ -123,7 +123,7 @@ class Dump(models.Model):
 
     @property
     def is_final(self) -> bool:
-        """Whether the retention policy dropped raw bytes or samples, so the dump is never indexed again."""
+        """Whether raw bytes or samples of it were dropped or forgotten, so that it cannot be indexed again."""
         return self.raw_dropped_at is not None or self.samples_dropped_at is not None
 
     @property

@@ -91,7 +91,11 @@ class Run(models.Model):
         if not self.attempts.exists():
             return "planned"
         elapsed = timezone.now() - self.seen_at
-        return "silent" if elapsed > SILENT_AFTER and elapsed > SILENT_AFTER_STEPS * self.median_step() else "running"
+        return (
+            "silent"
+            if elapsed > SILENT_AFTER and elapsed > SILENT_AFTER_STEPS * self.median_step_interval()
+            else "running"
+        )
 
     @property
     def image_owner(self) -> str:
@@ -103,7 +107,7 @@ class Run(models.Model):
         """The number of the run's colour, 1 to 8. It never changes, and runs created one after the other differ."""
         return (self.pk - 1) % COLOUR_COUNT + 1
 
-    def median_step(self) -> timedelta:
+    def median_step_interval(self) -> timedelta:
         """Returns the median time between the arrivals of the last twenty training steps."""
         newest = self.steps.filter(split="train").order_by("-step").values_list("created_at", flat=True)
         return compute_median_gap(newest[:MAX_TIMED_STEPS])

@@ -75,7 +75,7 @@ def draw_pairs(item: QueueItem, samples: Iterable[str], count: int) -> list[tupl
     """
     players: list[str] = sorted(samples, key=lambda sample: hash_parts(item.queue.seed, item.sample, sample))
     if len(players) % 2:
-        players.append("")  # who meets it rests
+        players.append("")  # the response paired with it has no pair in this round
     pairs: list[tuple[str, str]] = []
     half = len(players) // 2
     for _round in range(len(players) - 1):

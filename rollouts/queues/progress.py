@@ -232,6 +232,5 @@ def forecast_end(queue: Queue, progress: QueueProgress, now: datetime) -> dateti
 
 
 def count_days(first: datetime, now: datetime) -> float:
-    """Returns the days since the first of the recent answers of a queue, at least one: people do not go on for a whole
-    day as in its first hour, so the first day shows what was answered so far."""
+    """Returns the days between the two times, at least 1: less would extrapolate the speed of the first hour."""
     return max(1.0, (now - first) / timedelta(days=1))

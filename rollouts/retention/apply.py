@@ -104,16 +104,19 @@ class Portion:
         """Returns whether the pass has ended."""
         return self.drop_samples() and self.drop_raw_bytes() and self.remove_unused_rows()
 
-    def is_over(self) -> bool:
-        """At least one piece of work is done in each portion. Renews the lease. The time begins with the first piece:
-        the limits of a project with many steps take as long as a portion."""
+    def start_piece(self) -> bool:
+        """Counts a piece of work and renews the lease. Returns False if the time of the portion is over.
+
+        The first piece always starts, and the time begins with it: the limits of a project with many steps take as
+        long as a portion.
+        """
         self.done += 1
         if self.deadline is None:
             self.deadline = monotonic() + self.max_seconds
         if self.done > 1 and monotonic() >= self.deadline:
-            return True
+            return False
         RetentionPolicy.objects.filter(pk=self.policy.pk).update(lease_until=timezone.now() + LEASE)
-        return False
+        return True
 
     def drop_samples(self) -> bool:
         policy = self.policy
@@ -126,7 +129,7 @@ class Portion:
         cursor = policy.cursor
         while rows := list(steps.filter(pk__gt=cursor)[:STEPS_PER_QUERY]):
             for step in rows:
-                if self.is_over():
+                if not self.start_piece():
                     return False
                 decision = decide_step(step, policy, protection, limits)
                 if decision.drops:
@@ -145,7 +148,7 @@ class Portion:
         for dump in find_due_raw_dumps(self.policy).order_by("pk").iterator(chunk_size=STEPS_PER_QUERY):
             if has_keep_tag(dump.run):
                 continue
-            if self.is_over():
+            if not self.start_piece():
                 return False
             try:
                 if drop_raw_dump(dump):
@@ -159,7 +162,7 @@ class Portion:
 
     def remove_unused_rows(self) -> bool:
         for segment in find_body_files_with_unused_rows(self.policy.project_id):
-            if self.is_over():
+            if not self.start_piece():
                 return False
             remove_unused_rows(segment)
             self.changed_runs.add(segment.run_id)

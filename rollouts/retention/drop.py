@@ -33,7 +33,7 @@ from rollouts.models import (
 )
 from rollouts.retention.protection import load_protection
 from rollouts.retention.raw_dumps import drop_split_sources
-from rollouts.retention.selection import Limits, StepDecision, decide_step
+from rollouts.retention.selection import StepDecision, StepsOverLimits, decide_step
 from rollouts.retention.sizes import measure_raw_dump
 from rollouts.samples import (
     BODY_SCHEMA_VERSION,
@@ -72,7 +72,7 @@ class KeptRows:
     bytes: int = 0
 
 
-def drop_step_samples(decision: StepDecision, policy: RetentionPolicy, limits: Limits) -> int:
+def drop_step_samples(decision: StepDecision, policy: RetentionPolicy, limits: StepsOverLimits) -> int:
     """Returns the number of dropped samples. Raises StepChangedError, NotReproducedError, StorageUnavailableError."""
     step = decision.step
     assert decision.kept_groups is not None
@@ -130,7 +130,7 @@ def copy_kept_rows(dump: Dump, ordinals: list[int], files: ExitStack) -> KeptRow
 
 
 def publish_kept_rows(
-    decision: StepDecision, policy: RetentionPolicy, limits: Limits, kept: Sequence[KeptRows]
+    decision: StepDecision, policy: RetentionPolicy, limits: StepsOverLimits, kept: Sequence[KeptRows]
 ) -> list[str]:
     """Changes all rows. Locks the project (a pin takes this lock first) and the step (as a flag does), so nothing that
     protects a sample can appear meanwhile. Returns the hashes of the raw files to remove."""

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from rollouts.models import Project, RetentionPolicy, Sample, Step, StepQuerySet
 from rollouts.retention.protection import KEEP_TAG, Protection
-from rollouts.retention.selection import Limits, find_last_steps
+from rollouts.retention.selection import StepsOverLimits, find_last_steps
 from rollouts.retention.sizes import StepSizes
 
 Rule = RetentionPolicy.Rule
@@ -30,20 +30,22 @@ def find_steps(project: Project) -> StepQuerySet:
     return steps.select_related("run").only(*STEP_FIELDS)
 
 
-def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSizes | None = None) -> Limits:
+def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSizes | None = None) -> StepsOverLimits:
     """`sizes` are needed if the policy has a limit of bytes."""
     now = timezone.now()
     steps = find_steps(policy.project).filter(split="train")
     training = list(steps.order_by("run", "step_kind", "-attempt__number", "-step"))
     over: dict[int, str] = {}
     if policy.max_bytes and sizes:
-        over |= dict.fromkeys(find_oversized_steps(policy.max_bytes, training, protection, sizes), Rule.SIZE.value)
+        over |= dict.fromkeys(
+            find_steps_over_byte_limit(policy.max_bytes, training, protection, sizes), Rule.SIZE.value
+        )
     if policy.max_steps:
         over |= dict.fromkeys(find_surplus_steps(policy.max_steps, policy.project), Rule.COUNT.value)
     if policy.max_age_days:
         oldest = now - timedelta(days=policy.max_age_days)
         over |= dict.fromkeys((step.pk for step in training if step.created_at < oldest), Rule.AGE.value)
-    return Limits(over, find_last_steps(training), now)
+    return StepsOverLimits(over, find_last_steps(training), now)
 
 
 def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
@@ -60,7 +62,7 @@ def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
     return surplus
 
 
-def find_oversized_steps(
+def find_steps_over_byte_limit(
     max_bytes: int, training: Sequence[Step], protection: Protection, sizes: StepSizes
 ) -> list[int]:
     """Returns the ids of the oldest steps whose bytes exceed the limit. Passes over steps that are kept."""

@@ -33,7 +33,7 @@ class GroupSummary(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StepsOverLimits:
     """The steps that a limit of the policy covers: {step id: rule}. `last_steps` are never dropped."""
 
     over: dict[int, str]
@@ -66,7 +66,7 @@ def find_last_steps(steps: Iterable[Step]) -> frozenset[int]:
     return frozenset(step.pk for step in last.values())
 
 
-def decide_step(step: Step, policy: RetentionPolicy, protection: Protection, limits: Limits) -> StepDecision:
+def decide_step(step: Step, policy: RetentionPolicy, protection: Protection, limits: StepsOverLimits) -> StepDecision:
     """`step.run` is loaded."""
     remaining = step.samples - step.dropped
     if reason := find_keep_reason(step, policy, protection, limits):
@@ -86,7 +86,7 @@ def decide_step(step: Step, policy: RetentionPolicy, protection: Protection, lim
     return StepDecision(step, rule, frozenset(kept), reasons, dropped)
 
 
-def find_keep_reason(step: Step, policy: RetentionPolicy, protection: Protection, limits: Limits) -> str:
+def find_keep_reason(step: Step, policy: RetentionPolicy, protection: Protection, limits: StepsOverLimits) -> str:
     """Returns why the complete step is kept, "" if a rule applies to it."""
     if step.split != "train":
         return "evaluation"
@@ -114,7 +114,7 @@ def has_unverified_dump(step: Step) -> bool:
     return dumps.filter(raw_kept_at__gte=F("indexed_at")).exists()
 
 
-def find_drop_rule(step: Step, policy: RetentionPolicy, limits: Limits) -> str:
+def find_drop_rule(step: Step, policy: RetentionPolicy, limits: StepsOverLimits) -> str:
     return limits.over.get(step.pk) or (Rule.EVERY if policy.train == Train.EVERY else Rule.SAMPLE)
 
 

@@ -27,7 +27,7 @@ def load_run_statuses(runs: Sequence[Run], known_started: Collection[int] = ()) 
     if unknown := [run.pk for run in runs if not run.outcome and run.pk not in started]:
         started.update(Attempt.objects.filter(run__in=unknown).values_list("run", flat=True))
     candidates = [run for run in runs if not run.outcome and run.pk in started and now - run.seen_at > SILENT_AFTER]
-    medians = load_median_steps([run.pk for run in candidates])
+    medians = load_median_step_intervals([run.pk for run in candidates])
     statuses = {run.pk: run.outcome or ("running" if run.pk in started else "planned") for run in runs}
     for run in candidates:
         if now - run.seen_at > SILENT_AFTER_STEPS * medians.get(run.pk, timedelta(0)):
@@ -35,8 +35,8 @@ def load_run_statuses(runs: Sequence[Run], known_started: Collection[int] = ()) 
     return statuses
 
 
-def load_median_steps(run_ids: Sequence[int]) -> dict[int, timedelta]:
-    """Returns `Run.median_step` of many runs by id."""
+def load_median_step_intervals(run_ids: Sequence[int]) -> dict[int, timedelta]:
+    """Returns `Run.median_step_interval` of many runs by id."""
     if not run_ids:
         return {}
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("step").desc())

@@ -18,9 +18,9 @@ MAX_NAME_CHARS: Final = 80
 MAX_PARAMS_CHARS: Final = 8000
 MAX_VIEWS: Final = 500  # of one user
 # What names a sample, a position or a request, and is no part of a view.
-PASSING_PARAMS: Final = frozenset({"sel", "start", "beyond", "export", "remember", "usual", "attempt"})
+UNSAVED_PARAMS: Final = frozenset({"sel", "start", "beyond", "export", "remember", "usual", "attempt"})
 # Groups of runs that are folded or not. On an overview, `open` are sections of charts, which belong to a view.
-FOLDING_PARAMS: Final = frozenset({"open", "shut"})
+COLLAPSE_PARAMS: Final = frozenset({"open", "shut"})
 
 
 def save_view(
@@ -98,7 +98,7 @@ def clean_params(params: Any, page: str) -> str:
         pairs = parse_qsl(text, max_num_fields=200)
     except ValueError as error:
         raise InvalidInputError(_("`params` is not a query string."), "params") from error
-    dropped = PASSING_PARAMS | (FOLDING_PARAMS if page == SavedView.Page.RUNS else frozenset())
+    dropped = UNSAVED_PARAMS | (COLLAPSE_PARAMS if page == SavedView.Page.RUNS else frozenset())
     kept = [(name, value) for name, value in pairs if name not in dropped]
     if any("\x00" in name + value for name, value in kept):
         raise InvalidInputError(_("`params` is not a query string."), "params")

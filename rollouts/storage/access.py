@@ -144,7 +144,7 @@ def remove_unused_copies() -> None:
     store = get_store()
     if isinstance(store, BucketStore):
         with suppress(OSError):  # the next call tries again
-            store.cache.remove_unused_sometimes(UNUSED_CHECK_SECONDS)
+            store.cache.remove_unused_if_due(UNUSED_CHECK_SECONDS)
 
 
 def delete_orphan(key: str) -> None:

@@ -63,7 +63,7 @@ class FileCache:
         fsync_path(path)  # after a power cut, a file with this name has all of its bytes
         path.replace(target)
         self.find(key)
-        self.remove_unused_sometimes()
+        self.remove_unused_if_due()
         return target
 
     @contextmanager
@@ -97,7 +97,7 @@ class FileCache:
     def delete_all(self, prefix: str) -> None:
         shutil.rmtree(self.root / prefix, ignore_errors=True)
 
-    def remove_unused_sometimes(self, seconds: float = CHECK_SECONDS) -> None:
+    def remove_unused_if_due(self, seconds: float = CHECK_SECONDS) -> None:
         """Looks at the files, unless a process of this machine did so within this time."""
         mark = self.root / ".checked"
         with suppress(FileNotFoundError):

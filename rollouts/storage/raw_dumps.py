@@ -76,7 +76,7 @@ def measure_raw_dumps(project_id: int, hashes: Iterable[str]) -> dict[str, int]:
 
 
 def delete_unused_raw_files(project_id: int, hashes: Iterable[str]) -> list[str]:
-    """Removes the files that no dump of the project needs. The rows say so already.
+    """Removes the files that no dump of the project needs. No row refers to them any more.
 
     Returns the hashes of the files that remain for the hourly cleanup: while a backup runs all, otherwise those that
     were written or used in the last minute, or that the bucket did not remove.

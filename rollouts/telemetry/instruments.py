@@ -42,13 +42,13 @@ def build_registry() -> CollectorRegistry:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return REGISTRY
-    forget_dead_processes(Path(folder))
+    remove_files_of_dead_processes(Path(folder))
     registry = CollectorRegistry()
     MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
     return registry
 
 
-def forget_dead_processes(folder: Path) -> None:
+def remove_files_of_dead_processes(folder: Path) -> None:
     """Removes the gauges of processes that were killed. Their counters stay."""
     for path in folder.glob("gauge_live*.db"):
         pid = path.stem.rpartition("_")[2]

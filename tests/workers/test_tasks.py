@@ -83,7 +83,7 @@ def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project
     claimed(dump, a_dead_process())
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
-    tasks.start_due_work(SimpleNamespace(hostname="celery@here"))
+    tasks.start_worker(SimpleNamespace(hostname="celery@here"))
     assert sorted(sent) == [("hourly_cleanup", ()), ("index_dump", (dump.pk,)), ("index_dump", (other.pk,))]
 
 

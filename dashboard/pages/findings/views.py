@@ -21,7 +21,7 @@ from rollouts.findings import (
     remove_finding,
     restore_finding,
     reviews_blind_queue,
-    set_evidence_note,
+    set_evidence_comment,
     update_finding,
 )
 from rollouts.lib import parse_integer
@@ -159,7 +159,7 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     action, text = request.POST.get("do", ""), request.POST.get("words", "")
     try:
         if action == "words":
-            set_evidence_note(row, text, began=request.POST.get("began"))
+            set_evidence_comment(row, text, began=request.POST.get("began"))
         elif action == "out":
             remove_evidence(row, common.get_signed_in_user(request))
         elif action in MOVES:

@@ -215,18 +215,18 @@ def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User
 def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.add_sample_evidence(finding, sample(run), mate, words="one\r\ntwo")
     other = EvidenceItem.objects.get()
-    findings.set_evidence_note(exhibit, "his", began="one\r\ntwo")
+    findings.set_evidence_comment(exhibit, "his", began="one\r\ntwo")
     with pytest.raises(OutdatedError, match="another user changed this comment"):
-        findings.set_evidence_note(other, "hers", began="one\r\ntwo")
-    assert findings.set_evidence_note(other, "his", began="one\r\ntwo").words == "his", "the same again"
-    assert findings.set_evidence_note(other, "hers").words == EvidenceItem.objects.get().words == "hers", "unasked"
+        findings.set_evidence_comment(other, "hers", began="one\r\ntwo")
+    assert findings.set_evidence_comment(other, "his", began="one\r\ntwo").words == "his", "the same again"
+    assert findings.set_evidence_comment(other, "hers").words == EvidenceItem.objects.get().words == "hers", "unasked"
 
 
 def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
     findings.remove_evidence(EvidenceItem.objects.get(), mate)
     with pytest.raises(NotFoundError, match="This item was removed"):
-        findings.set_evidence_note(exhibit, "late")
+        findings.set_evidence_comment(exhibit, "late")
 
 
 def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, finding: Finding, mate: User) -> None:
@@ -266,7 +266,7 @@ def test_every_change_is_told_to_open_pages(
     notifications: list[str] = []
     monkeypatch.setattr(findings, "notify_topics", lambda *topics: notifications.extend(topics))
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
-    findings.set_evidence_note(exhibit, "look")
+    findings.set_evidence_comment(exhibit, "look")
     findings.move_evidence(exhibit, 1)
     findings.remove_evidence(exhibit, mate)
     assert notifications == ["findings"] * 4

@@ -197,7 +197,7 @@ def test_a_fault_that_is_no_outage_is_given_up_after_five_tries(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(indexer, "index_claimed_dump", fail)
+    monkeypatch.setattr(indexer, "index_with_rereads", fail)
     for _ in range(Dump.MAX_TRIES):
         with pytest.raises(type(error)):
             indexer.index_dump(dump.pk)
@@ -237,7 +237,7 @@ def test_a_dump_waits_for_the_database_and_not_for_the_end_of_its_claim(
             fail()
         store(*args)
 
-    monkeypatch.setattr(indexer, "index_claimed_dump", fail)
+    monkeypatch.setattr(indexer, "index_with_rereads", fail)
     monkeypatch.setattr(indexer, "store_failure", store_failure)
     monkeypatch.setattr(indexer, "sleep", lambda pause: slept.append(slept.pop() + pause))
     with pytest.raises(OperationalError):
@@ -256,7 +256,7 @@ def test_a_worker_whose_connection_ended_gives_the_dump_back(run: Run, monkeypat
 
     dump = push(run, lines(generation()))
     monkeypatch.setattr(indexer, "DATABASE_PAUSES", (0, 0))
-    monkeypatch.setattr(indexer, "index_claimed_dump", end_connection)
+    monkeypatch.setattr(indexer, "index_with_rereads", end_connection)
     with pytest.raises(OperationalError):
         indexer.index_dump(dump.pk)
     dump.refresh_from_db()
@@ -266,9 +266,9 @@ def test_a_worker_whose_connection_ended_gives_the_dump_back(run: Run, monkeypat
 def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
     worked = []
-    work = indexer.index_claimed_dump
+    work = indexer.index_with_rereads
     monkeypatch.setattr(
-        indexer, "index_claimed_dump", lambda dump, _: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
+        indexer, "index_with_rereads", lambda dump, _: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
     )
     indexer.index_dump(dump.pk)
     assert worked == [dump.pk]
@@ -277,15 +277,15 @@ def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.index_claimed_dump
+    work = indexer.index_with_rereads
 
     def overtaken(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
-        monkeypatch.setattr(indexer, "index_claimed_dump", work)
+        monkeypatch.setattr(indexer, "index_with_rereads", work)
         indexer.index_dump(dump.pk)
         work(claimed)
 
-    monkeypatch.setattr(indexer, "index_claimed_dump", overtaken)
+    monkeypatch.setattr(indexer, "index_with_rereads", overtaken)
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
@@ -294,14 +294,14 @@ def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pyt
 
 def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.index_claimed_dump
+    work = indexer.index_with_rereads
 
     def overtaken(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         assert Dump.objects.get(pk=dump.pk).claim()
         work(claimed)
 
-    monkeypatch.setattr(indexer, "index_claimed_dump", overtaken)
+    monkeypatch.setattr(indexer, "index_with_rereads", overtaken)
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)

@@ -65,7 +65,7 @@ def test_files_that_are_large_enough_stay_as_they_are(run: Run, monkeypatch: pyt
     monkeypatch.setattr(compaction, "MAX_SMALL_BYTES", sizes[3] + 1)
     due = [(run.pk, "train")]
     kept = sizes[4:]
-    assert compaction.find_due_body_files() == due
+    assert compaction.find_splits_to_compact() == due
     assert compaction.compact_body_files(run.pk, "train") == 5 - len(kept)
     assert set(kept) <= set(Segment.objects.values_list("bytes", flat=True))
 

@@ -146,7 +146,7 @@ class OneExhibit(ApiView):
         data = self.parse_body()
         item = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            item = findings.set_evidence_note(item, data["words"], began=data.get("began"))
+            item = findings.set_evidence_comment(item, data["words"], began=data.get("began"))
         if move := data.integer("move", minimum=-findings.MAX_EVIDENCE_ITEMS, maximum=findings.MAX_EVIDENCE_ITEMS):
             findings.move_evidence(item, move)
             item.refresh_from_db()

@@ -19,7 +19,7 @@ def write_step(root: Path, size: int) -> Path:
     """A step of two rows as the trainer writes it: `gen_batch.dp` with `size` random bytes, and its marker."""
     folder = root / "GBS1_N2_in128_out256" / "1"
     folder.mkdir(parents=True)
-    batch = sparse.batch(folder / "gen_batch.dp", size)
+    batch = sparse.write_batch(folder / "gen_batch.dp", size)
     with batch.open("r+b") as file:
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
         end = os.lseek(file.fileno(), hole, os.SEEK_DATA)

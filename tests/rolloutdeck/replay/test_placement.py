@@ -1,4 +1,4 @@
-"""Which file of which pin lies at which step: the plan's resolution, laid out for a trainer that only knows folders."""
+"""Placements: which files of which pin are written for which step, for a trainer that only reads folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rolloutdeck.replay.placement import Placement, build_placements, find_layou
 from rolloutdeck.replay.plan import PlanRevision, parse_plan
 from rolloutdeck.trainers.verl.layout import VerlRequirements, read_requirements
 
-NAMED = {
+SETTINGS = {
     "trainer.experiment_name": "e",
     "trainer.project_name": "p",
     "trainer.use_v1": False,
@@ -21,12 +21,12 @@ NAMED = {
     "data.max_response_length": 256,
     "data.train_batch_size": 8,
 }
-ASYNC = {**NAMED, "async_training.require_batches": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 2}
-V0, FED = read_requirements(NAMED), read_requirements(ASYNC)
+ASYNC = {**SETTINGS, "async_training.require_batches": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 2}
+V0, FULLY_ASYNC = read_requirements(SETTINGS), read_requirements(ASYNC)
 
 
 def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[str, Any]:
-    """An entry of the server's answer: the pin of step `source`, replayed at `target`; its bytes hash to its step."""
+    """An entry of the server's plan: the pin of step `source` at `target`. The sha256 of its files is `source`."""
     numbers = more.pop("prompts", [source])
     files = {name: {"sha256": f"{source:064x}", "bytes": 9} for name in ("gen_batch.dp", "meta.json")}
     artifacts = [
@@ -41,44 +41,65 @@ def plan(action: str, *entries: dict[str, Any], **more: Any) -> PlanRevision:
     return parse_plan({**values, "entries": list(entries), **more})
 
 
-def group_placements(found: list[Placement]) -> dict[int, Any]:
-    return {placement.number: placement.entry.source["step"] for placement in found}
+def group_placements(placements: list[Placement]) -> dict[int, Any]:
+    return {placement.number: placement.entry.source["step"] for placement in placements}
 
 
-def lay(revision: PlanRevision, most: int | None = None, fits: VerlRequirements = V0) -> dict[int, Any]:
-    return group_placements(build_placements(revision, fits, find_layout_steps(revision, fits, most))[0])
+def place_steps(
+    revision: PlanRevision, max_step: int | None = None, requirements: VerlRequirements = V0
+) -> dict[int, Any]:
+    return group_placements(
+        build_placements(revision, requirements, find_layout_steps(revision, requirements, max_step))[0]
+    )
 
 
-def test_cache_lies_at_its_targets_only() -> None:
-    assert lay(plan("cache", entry(3, 12), entry(5, 20))) == {3: 12, 5: 20}
-    assert lay(plan("cache", entry(3, 12), entry(5, 20)), most=4) == {3: 12}
+def test_cache_places_steps_only_at_their_targets() -> None:
+    assert place_steps(plan("cache", entry(3, 12), entry(5, 20))) == {3: 12, 5: 20}
+    assert place_steps(plan("cache", entry(3, 12), entry(5, 20)), max_step=4) == {3: 12}
 
 
-def test_a_target_far_away_costs_nothing() -> None:
-    assert lay(plan("cache", entry(3, 12), entry(2**62, 20))) == {3: 12, 2**62: 20}
+def test_a_very_large_target_step_is_placed_without_delay() -> None:
+    assert place_steps(plan("cache", entry(3, 12), entry(2**62, 20))) == {3: 12, 2**62: 20}
 
 
-def test_a_plan_that_goes_on_is_not_laid_out_for_ever() -> None:
+def test_a_repeat_plan_for_too_many_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="too many"):
         find_layout_steps(plan("repeat", entry(1, 12)), V0, 10**30)
 
 
-def test_repeat_goes_round_its_targets_and_waits_until_the_first() -> None:
-    assert lay(plan("repeat", entry(2, 12), entry(3, 20)), most=7) == {2: 12, 3: 20, 4: 12, 5: 20, 6: 12, 7: 20}
+def test_repeat_cycles_through_its_targets_from_the_first_one() -> None:
+    assert place_steps(plan("repeat", entry(2, 12), entry(3, 20)), max_step=7) == {
+        2: 12,
+        3: 20,
+        4: 12,
+        5: 20,
+        6: 12,
+        7: 20,
+    }
 
 
-def test_repeat_last_stays_at_its_last_target() -> None:
-    assert lay(plan("repeat_last", entry(1, 12), entry(2, 20)), most=5) == {1: 12, 2: 20, 3: 20, 4: 20, 5: 20}
+def test_repeat_last_repeats_the_step_of_its_last_target() -> None:
+    assert place_steps(plan("repeat_last", entry(1, 12), entry(2, 20)), max_step=5) == {
+        1: 12,
+        2: 20,
+        3: 20,
+        4: 20,
+        5: 20,
+    }
 
 
 def test_repeat_ends_with_the_run_or_asks_for_the_number_of_steps() -> None:
     result = plan("repeat", entry(1, 12))
-    assert lay(result, fits=read_requirements({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
+    assert place_steps(result, requirements=read_requirements({**SETTINGS, "trainer.total_training_steps": 3})) == {
+        1: 12,
+        2: 12,
+        3: 12,
+    }
     with pytest.raises(UsageError, match="Use --steps N"):
-        lay(result)
+        place_steps(result)
 
 
-def test_a_file_is_asked_for_where_the_server_has_it() -> None:
+def test_the_address_of_a_file_is_that_of_its_artifact() -> None:
     (result,), _ = build_placements(plan("cache", entry(3, 12)), V0, range(1, 4))
     assert str(result.folder) == "e_p/GBS8_N4_in128_out256/3"
     assert [file.name for file in result.files] == ["gen_batch.dp", "meta.json"]
@@ -86,28 +107,28 @@ def test_a_file_is_asked_for_where_the_server_has_it() -> None:
     assert result.moved
 
 
-def test_a_pin_that_does_not_fit_is_left_out_with_its_reason_and_its_steps_are_generated() -> None:
+def test_a_pin_that_does_not_fit_is_skipped_with_its_reason_and_its_steps_are_generated() -> None:
     wrong = {"fact": "rows", "pinned": 32, "asking": 64, "verdict": "refuse"}
     result = plan("repeat", entry(1, 12, differences=[wrong]), entry(2, 20))
-    match, left_out = build_placements(result, V0, range(1, 5))
-    assert group_placements(match) == {2: 20, 4: 20}
+    placements, left_out = build_placements(result, V0, range(1, 5))
+    assert group_placements(placements) == {2: 20, 4: 20}
     assert left_out == ["Target step 1 (step 12 of grpo) is skipped: rows: 32 pinned, 64 requested."]
 
 
-def test_a_role_of_another_trainer_is_told_in_the_trainers_words() -> None:
-    _, (why,) = build_placements(plan("cache", entry(1, 12, role="rollout_tq")), V0, range(1, 2))
-    assert "it is a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in why
+def test_the_reason_for_a_role_of_another_trainer_names_both_trainers() -> None:
+    _, (reason,) = build_placements(plan("cache", entry(1, 12, role="rollout_tq")), V0, range(1, 2))
+    assert "it is a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in reason
 
 
-def test_a_plan_that_says_so_stops_instead() -> None:
+def test_a_plan_that_says_stop_is_refused_at_a_mismatch() -> None:
     result = plan("cache", entry(1, 12, role="rollout_tq"), on_mismatch="stop")
     with pytest.raises(UsageError, match="The plan default@3 stops at a mismatch"):
         build_placements(result, V0, range(1, 2))
 
 
-def test_the_prompts_of_a_fully_async_step_lie_at_their_feed_indices() -> None:
+def test_the_prompts_of_a_fully_async_step_are_placed_at_their_feed_indices() -> None:
     result = plan("cache", entry(4, 3, role="async_rollout", prompts=[5, 8]))
-    assert [placement.number for placement in build_placements(result, FED, range(1, 5))[0]] == [7, 10]
+    assert [placement.number for placement in build_placements(result, FULLY_ASYNC, range(1, 5))[0]] == [7, 10]
 
 
 def test_two_pins_in_one_folder_are_refused() -> None:
@@ -117,28 +138,28 @@ def test_two_pins_in_one_folder_are_refused() -> None:
         entry(4, 4, role="async_rollout", prompts=[8, 9]),
     )
     with pytest.raises(UsageError, match="step 3 of grpo and step 4 of grpo need the same folder .*/8"):
-        build_placements(result, FED, range(1, 5))
+        build_placements(result, FULLY_ASYNC, range(1, 5))
 
 
 @pytest.mark.parametrize("path", ["../meta.json", "/etc/meta.json", "a\0b"])
-def test_a_manifest_that_leads_out_of_a_folder_is_no_plan(path: str) -> None:
-    bad = entry(3, 12)
-    bad["artifacts"][0]["files"] = {path: {"sha256": "0" * 64, "bytes": 1}}
+def test_a_plan_with_a_file_path_outside_its_folder_is_refused(path: str) -> None:
+    invalid = entry(3, 12)
+    invalid["artifacts"][0]["files"] = {path: {"sha256": "0" * 64, "bytes": 1}}
     with pytest.raises(ValueError, match="not a replay plan"):
-        plan("cache", bad)
+        plan("cache", invalid)
 
 
-def test_bytes_that_have_not_come_stop_and_those_that_never_will_leave_their_step_out() -> None:
-    late, unsafe = entry(1, 12), entry(2, 20)
-    late["artifacts"][0]["state"] = "uploading"
+def test_files_that_are_still_uploading_are_an_error_and_unsafe_files_skip_their_step() -> None:
+    uploading, unsafe = entry(1, 12), entry(2, 20)
+    uploading["artifacts"][0]["state"] = "uploading"
     unsafe["artifacts"][0] |= {"state": "unsafe", "message": "It runs os.system."}
     with pytest.raises(UsageError, match=r"The files of step 12 of grpo are not on the server yet \(uploading\)"):
-        build_placements(plan("cache", late), V0, range(1, 2))
-    _, (why,) = build_placements(plan("cache", unsafe), V0, range(1, 3))
-    assert why.endswith("is skipped: its files are unsafe: It runs os.system.")
+        build_placements(plan("cache", uploading), V0, range(1, 2))
+    _, (reason,) = build_placements(plan("cache", unsafe), V0, range(1, 3))
+    assert reason.endswith("is skipped: its files are unsafe: It runs os.system.")
 
 
-def test_what_is_unknown_is_told_in_one_breath() -> None:
+def test_unknown_facts_are_listed_together_in_one_warning() -> None:
     known = {"fact": "model", "pinned": "a", "asking": "b", "verdict": "warn"}
     unknown = [{"fact": fact, "pinned": None, "asking": 1, "verdict": "warn"} for fact in ("dataset", "versions")]
     (result,) = plan("cache", entry(1, 12, differences=[known, *unknown])).entries

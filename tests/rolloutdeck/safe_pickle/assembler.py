@@ -1,4 +1,4 @@
-"""Pickles and torch archives written opcode by opcode and header by header, so that one thing in them can be wrong."""
+"""Writes pickles and torch archives opcode by opcode and header by header, so that a test can make one part invalid."""
 
 from __future__ import annotations
 
@@ -22,42 +22,41 @@ def number(value: int) -> bytes:
     return b"\x8a\x09" + value.to_bytes(9, "little", signed=True)
 
 
-def data(value: bytes) -> bytes:
+def bytes_(value: bytes) -> bytes:
     return b"B" + struct.pack("<I", len(value)) + value
 
 
-def row(*parts: bytes) -> bytes:
-    """A tuple."""
+def tuple_(*parts: bytes) -> bytes:
     return b"(" + b"".join(parts) + b"t"
 
 
-def listed(*parts: bytes) -> bytes:
+def list_(*parts: bytes) -> bytes:
     return b"](" + b"".join(parts) + b"e"
 
 
-def mapped(**parts: bytes) -> bytes:
+def dict_(**parts: bytes) -> bytes:
     return b"}(" + b"".join(text(key) + part for key, part in parts.items()) + b"u"
 
 
-def named(dotted: str) -> bytes:
+def global_name(dotted: str) -> bytes:
     """A global, as protocol 4 writes it; in torch's archives GLOBAL says the same."""
     module, _, name = dotted.rpartition(".")
     return text(module) + text(name) + b"\x93"
 
 
 def call(target: bytes | str, *args: bytes) -> bytes:
-    return (named(target) if isinstance(target, str) else target) + row(*args) + b"R"
+    return (global_name(target) if isinstance(target, str) else target) + tuple_(*args) + b"R"
 
 
-def new(dotted: str) -> bytes:
-    return named(dotted) + EMPTY_TUPLE + b"\x81"
+def new_object(dotted: str) -> bytes:
+    return global_name(dotted) + EMPTY_TUPLE + b"\x81"
 
 
-def set_state(thing: bytes, state: bytes) -> bytes:
-    return thing + state + b"b"
+def set_state(instance: bytes, state: bytes) -> bytes:
+    return instance + state + b"b"
 
 
-def pickled(body: bytes, protocol: int = 4) -> bytes:
+def build_pickle(body: bytes, protocol: int = 4) -> bytes:
     return b"\x80" + bytes([protocol]) + body + STOP
 
 
@@ -68,20 +67,20 @@ OBJECTS = (number(3), text("|"), NONE, NONE, NONE, number(-1), number(-1), numbe
 
 
 def dtype(code: str = "i8", state: tuple[bytes, ...] = SIMPLE) -> bytes:
-    return set_state(call("numpy.dtype", text(code), FALSE, TRUE), row(*state))
+    return set_state(call("numpy.dtype", text(code), FALSE, TRUE), tuple_(*state))
 
 
-def blank() -> bytes:
-    return call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(0)), data(b"b"))
+def empty_array() -> bytes:
+    return call("numpy._core.multiarray._reconstruct", global_name("numpy.ndarray"), tuple_(number(0)), bytes_(b"b"))
 
 
 def array(content: bytes, count: int, kind: bytes | None = None) -> bytes:
-    state = row(number(1), row(number(count)), dtype() if kind is None else kind, FALSE, content)
-    return set_state(blank(), state)
+    state = tuple_(number(1), tuple_(number(count)), dtype() if kind is None else kind, FALSE, content)
+    return set_state(empty_array(), state)
 
 
-def objects(*values: bytes) -> bytes:
-    return array(listed(*values), len(values), dtype("O8", OBJECTS))
+def object_array(*values: bytes) -> bytes:
+    return array(list_(*values), len(values), dtype("O8", OBJECTS))
 
 
 # torch and tensordict
@@ -90,42 +89,44 @@ HOOKS = call("collections.OrderedDict")
 
 
 def storage(elements: int, key: str = "0", kind: str = "Byte", place: str = "cpu") -> bytes:
-    return row(text("storage"), named(f"torch.{kind}Storage"), text(key), text(place), number(elements)) + b"Q"
+    return tuple_(text("storage"), global_name(f"torch.{kind}Storage"), text(key), text(place), number(elements)) + b"Q"
 
 
-def parts(held: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset: int = 0) -> tuple[bytes, ...]:
-    return held, number(offset), row(number(size)), row(number(stride)), FALSE, hooks
+def tensor_arguments(
+    backing: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset: int = 0
+) -> tuple[bytes, ...]:
+    return backing, number(offset), tuple_(number(size)), tuple_(number(stride)), FALSE, hooks
 
 
-def tensor(held: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset: int = 0) -> bytes:
-    return call(TENSOR, *parts(held, size, stride, hooks, offset))
+def tensor(backing: bytes, size: int, stride: int = 1, hooks: bytes = HOOKS, offset: int = 0) -> bytes:
+    return call(TENSOR, *tensor_arguments(backing, size, stride, hooks, offset))
 
 
-def expanded(held: bytes, rows: int, size: int) -> bytes:
-    """The same `size` numbers in each row: `held.expand(rows, size)`."""
-    shape, stride = row(number(rows), number(size)), row(number(0), number(1))
-    return call(TENSOR, held, number(0), shape, stride, FALSE, HOOKS)
+def expanded_tensor(backing: bytes, rows: int, size: int) -> bytes:
+    """The same `size` numbers in each row: `backing.expand(rows, size)`."""
+    shape, stride = tuple_(number(rows), number(size)), tuple_(number(0), number(1))
+    return call(TENSOR, backing, number(0), shape, stride, FALSE, HOOKS)
 
 
 def leaf(dtype: str, size: int, start: int, stop: int) -> bytes:
-    return row(text(dtype), listed(number(size)), number(start), number(stop), number(0))
+    return tuple_(text(dtype), list_(number(size)), number(start), number(stop), number(0))
 
 
-def consolidated(held: bytes, cls: bytes | None = None, **leaves: bytes) -> bytes:
-    settings = mapped(device=NONE, names=listed(NONE), batch_size=listed(number(2)), is_locked=FALSE)
+def consolidated_tensordict(tensor_bytes: bytes, cls: bytes | None = None, **leaves: bytes) -> bytes:
+    settings = dict_(device=NONE, names=list_(NONE), batch_size=list_(number(2)), is_locked=FALSE)
     values = {
         "cls": text("TensorDict") if cls is None else cls,
         "non_tensors": EMPTY_DICT,
-        "leaves": mapped(**leaves),
+        "leaves": dict_(**leaves),
         "cls_metadata": settings,
     }
-    return call("tensordict._reductions._rebuild_tensordict_files_consolidated", mapped(**values), held)
+    return call("tensordict._reductions._rebuild_tensordict_files_consolidated", dict_(**values), tensor_bytes)
 
 
-def jagged(values: bytes, offsets: bytes, kept: bytes = b"") -> bytes:
-    """`kept`: the attributes that torch adds to the arguments."""
-    inside = "torch.nested._internal.nested_tensor"
-    result = mapped(
+def jagged_tensor(values: bytes, offsets: bytes, attributes: bytes = b"") -> bytes:
+    """`attributes`: the attributes that torch adds to the arguments."""
+    module = "torch.nested._internal.nested_tensor"
+    result = dict_(
         values=values,
         offsets=offsets,
         lengths=NONE,
@@ -133,33 +134,35 @@ def jagged(values: bytes, offsets: bytes, kept: bytes = b"") -> bytes:
         _metadata_cache=EMPTY_DICT,
         requires_grad=FALSE,
     )
-    names = named(f"{inside}._rebuild_njt"), named(f"{inside}.NestedTensor")
-    return call("torch._tensor._rebuild_from_type_v2", *names, row(result), kept or mapped(_ragged_idx=number(1)))
-
-
-def tensordict(**content: bytes) -> bytes:
-    size = call("torch.Size", row(number(2)))
-    state = mapped(_tensordict=mapped(**content), _device=NONE, _batch_size=size, _td_dim_names=NONE)
-    return call("tensordict._reductions._make_td", named("tensordict._td.TensorDict"), state)
-
-
-def value(content: bytes) -> bytes:
-    result = mapped(data=content, _metadata=NONE, _is_non_tensor=TRUE)
-    return set_state(
-        new("tensordict.tensorclass.NonTensorData"), mapped(tensordict=tensordict(), non_tensordict=result)
+    names = global_name(f"{module}._rebuild_njt"), global_name(f"{module}.NestedTensor")
+    return call(
+        "torch._tensor._rebuild_from_type_v2", *names, tuple_(result), attributes or dict_(_ragged_idx=number(1))
     )
 
 
-def stack(*values: bytes, **more: bytes) -> bytes:
-    size = call("torch.Size", row(number(len(values))))
-    state = mapped(_is_locked=NONE, stack_dim=number(0), _batch_size=size, tensordicts=listed(*values), **more)
-    return set_state(new("tensordict.tensorclass.NonTensorStack"), state)
+def tensordict(**content: bytes) -> bytes:
+    size = call("torch.Size", tuple_(number(2)))
+    state = dict_(_tensordict=dict_(**content), _device=NONE, _batch_size=size, _td_dim_names=NONE)
+    return call("tensordict._reductions._make_td", global_name("tensordict._td.TensorDict"), state)
 
 
-def queue(content: bytes) -> bytes:
+def non_tensor_data(content: bytes) -> bytes:
+    result = dict_(data=content, _metadata=NONE, _is_non_tensor=TRUE)
+    return set_state(
+        new_object("tensordict.tensorclass.NonTensorData"), dict_(tensordict=tensordict(), non_tensordict=result)
+    )
+
+
+def non_tensor_stack(*values: bytes, **more: bytes) -> bytes:
+    size = call("torch.Size", tuple_(number(len(values))))
+    state = dict_(_is_locked=NONE, stack_dim=number(0), _batch_size=size, tensordicts=list_(*values), **more)
+    return set_state(new_object("tensordict.tensorclass.NonTensorStack"), state)
+
+
+def queue_pickle(content: bytes) -> bytes:
     """The pickle of a `tq_batch.pt` of two rows."""
-    keys, tags = listed(text("a_0_0"), text("a_1_0")), listed(EMPTY_DICT, EMPTY_DICT)
-    return pickled(mapped(tensordict=content, tags=tags, keys=keys, global_steps=number(1)), 2)
+    keys, tags = list_(text("a_0_0"), text("a_1_0")), list_(EMPTY_DICT, EMPTY_DICT)
+    return build_pickle(dict_(tensordict=content, tags=tags, keys=keys, global_steps=number(1)), 2)
 
 
 # torch's ZIP
@@ -167,7 +170,7 @@ def queue(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive; what stands in its own header may be told otherwise than in the directory."""
+    """A file in an archive. Its local header and its entry in the directory may differ."""
 
     name: str
     content: bytes
@@ -175,116 +178,123 @@ class Member:
     flags: int = 0x0808
     method: int = 0
     local_size: int = 0
-    told_size: int = -1  # in the directory and in the data descriptor
-    behind: bytes | None = None
-    before: bytes = b""  # a gap
+    declared_size: int = -1  # in the directory and in the data descriptor
+    descriptor: bytes | None = None  # the data descriptor after the content
+    gap: bytes = b""  # before the local header
     extra: bytes = b"FB\x04\x00ZZZZ"
-    inside: bytes = b""  # an extra field in the directory
+    directory_extra: bytes = b""
     comment: bytes = b""
 
-    def local(self) -> bytes:
+    def build_local(self) -> bytes:
         name = (self.local_name or self.name).encode()
         sizes = self._crc(False), self.local_size, self.local_size, len(name), len(self.extra)
         head = struct.pack("<4s5H3I2H", b"PK\x03\x04", 0, self.flags, self.method, 0, 0, *sizes)
-        return head + name + self.extra + self.content + self._behind()
+        return head + name + self.extra + self.content + self._build_descriptor()
 
     def _crc(self, always: bool) -> int:
         return zlib.crc32(self.content) if always or not self.flags & 8 else 0
 
     def _size(self) -> int:
-        return len(self.content) if self.told_size < 0 else self.told_size
+        return len(self.content) if self.declared_size < 0 else self.declared_size
 
-    def _behind(self) -> bytes:
-        if self.behind is not None:
-            return self.behind
+    def _build_descriptor(self) -> bytes:
+        if self.descriptor is not None:
+            return self.descriptor
         result = struct.pack("<4sIII", b"PK\x07\x08", self._crc(True), self._size(), self._size())
         return result if self.flags & 8 else b""
 
-    def entry(self, at: int) -> bytes:
+    def build_entry(self, offset: int) -> bytes:
         name = self.name.encode()
         fields = (0, 0, self.flags, self.method, 0, 0, self._crc(True), self._size(), self._size(), len(name))
-        head = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *fields, len(self.inside), len(self.comment), 0, 0, 0, at)
-        return head + name + self.inside + self.comment
+        head = struct.pack(
+            "<4s6H3I5H2I", b"PK\x01\x02", *fields, len(self.directory_extra), len(self.comment), 0, 0, 0, offset
+        )
+        return head + name + self.directory_extra + self.comment
 
 
 def members(program: bytes, *storages: bytes, root: str = "archive") -> list[Member]:
-    inside = {"data.pkl": program, ".format_version": b"1", ".storage_alignment": b"64", "byteorder": b"little"}
-    inside |= {f"data/{number}": content for number, content in enumerate(storages)}
-    inside |= {"version": b"3\n", ".data/serialization_id": b"0" * 40}
-    return [Member(f"{root}/{name}", content) for name, content in inside.items()]
+    files = {"data.pkl": program, ".format_version": b"1", ".storage_alignment": b"64", "byteorder": b"little"}
+    files |= {f"data/{number}": content for number, content in enumerate(storages)}
+    files |= {"version": b"3\n", ".data/serialization_id": b"0" * 40}
+    return [Member(f"{root}/{name}", content) for name, content in files.items()]
 
 
-def changed(files: list[Member], name: str, **changes: object) -> list[Member]:
+def change_member(files: list[Member], name: str, **changes: object) -> list[Member]:
     return [replace(file, **changes) if file.name == name else file for file in files]  # type: ignore[arg-type]
 
 
-def archive(files: list[Member], comment: bytes = b"", count: int = -1, wide: tuple[int, ...] | None = None) -> bytes:
+def archive(files: list[Member], comment: bytes = b"", count: int = -1, zip64: tuple[int, ...] | None = None) -> bytes:
     """torch's layout: members, directory, ZIP64 end record, its locator, end record."""
     body = b""
     directory = b""
     for file in files:
-        body += file.before
-        directory += file.entry(len(body))
-        body += file.local()
+        body += file.gap
+        directory += file.build_entry(len(body))
+        body += file.build_local()
     total = len(files) if count < 0 else count
-    return body + directory + ending(total, len(directory), len(body), comment, wide)
+    return body + directory + end_records(total, len(directory), len(body), comment, zip64)
 
 
-def ending(count: int, length: int, start: int, comment: bytes = b"", wide: tuple[int, ...] | None = None) -> bytes:
-    """The records behind a directory; `wide`: what the ZIP64 one says of entries, length and start."""
+def end_records(
+    count: int, length: int, start: int, comment: bytes = b"", zip64: tuple[int, ...] | None = None
+) -> bytes:
+    """The records after a directory; `zip64`: number of entries, length and start in the ZIP64 record."""
     end64 = struct.pack(
-        "<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, (wide or (count,))[0], *(wide or (count, length, start))
+        "<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, (zip64 or (count,))[0], *(zip64 or (count, length, start))
     )
     locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + length, 1)
     result = (count, count, length, min(start, 0xFFFFFFFF), len(comment))
     return end64 + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *result) + comment
 
 
-# Whole files that nothing is wrong with
+# Complete valid files
 
 BYTES = bytes(16)
 FIELDS = {"prompts": leaf("torch.int64", 2, 0, 16)}
 
 
-def saved(body: bytes, *storages: bytes) -> bytes:
-    """What `torch.save` writes for an object."""
-    return archive(members(pickled(body, 2), *storages))
+def torch_file(body: bytes, *storages: bytes) -> bytes:
+    """A file as `torch.save` writes it for an object."""
+    return archive(members(build_pickle(body, 2), *storages))
 
 
 def batch() -> bytes:
-    return saved(consolidated(tensor(storage(16), 16), **FIELDS), BYTES)
+    return torch_file(consolidated_tensordict(tensor(storage(16), 16), **FIELDS), BYTES)
 
 
-def proto(inside: bytes | None = None, columns: bytes = EMPTY_DICT, meta: bytes = EMPTY_DICT) -> bytes:
-    """A `gen_batch.dp`; `inside` are the opcodes of its batch."""
-    held = data(batch()) if inside is None else inside
-    return pickled(set_state(new("verl.protocol.DataProto"), row(held, columns, meta)))
+def proto(content: bytes | None = None, columns: bytes = EMPTY_DICT, meta: bytes = EMPTY_DICT) -> bytes:
+    """A `gen_batch.dp`; `content` are the opcodes of its batch."""
+    content = bytes_(batch()) if content is None else content
+    return build_pickle(set_state(new_object("verl.protocol.DataProto"), tuple_(content, columns, meta)))
 
 
-def buffer(inside: bytes | None = None, position: bytes | None = None, attributes: bytes = NONE) -> bytes:
-    """A BytesIO; `inside` are the opcodes of its bytes."""
-    held = data(batch()) if inside is None else inside
-    return set_state(new("_io.BytesIO"), row(held, position or number(0), attributes))
+def buffer(content: bytes | None = None, position: bytes | None = None, attributes: bytes = NONE) -> bytes:
+    """A BytesIO; `content` are the opcodes of its bytes."""
+    content = bytes_(batch()) if content is None else content
+    return set_state(new_object("_io.BytesIO"), tuple_(content, position or number(0), attributes))
 
 
-def rollout(held: bytes | None = None, elsewhere: bytes = NONE, meta: bytes = EMPTY_DICT) -> bytes:
-    """A `step_000000.pkl` of ROLL; `held` is its buffer."""
-    parts = (buffer() if held is None else held), EMPTY_DICT, elsewhere, meta
-    return pickled(set_state(new("roll.distributed.scheduler.protocol.DataProto"), row(*parts)))
+def roll_batch(content: bytes | None = None, remote_batch: bytes = NONE, meta: bytes = EMPTY_DICT) -> bytes:
+    """A `step_000000.pkl` of ROLL; `content` is its buffer."""
+    parts = (buffer() if content is None else content), EMPTY_DICT, remote_batch, meta
+    return build_pickle(set_state(new_object("roll.distributed.scheduler.protocol.DataProto"), tuple_(*parts)))
 
 
-def queued() -> list[Member]:
+def queue_members() -> list[Member]:
     """The members of a `tq_batch.pt`."""
     values, offsets = tensor(storage(8, "0", "Long"), 8), tensor(storage(3, "1", "Long"), 3)
-    content = tensordict(prompts=jagged(values, offsets), uid=stack(value(text("a")), value(text("b"))))
-    return members(queue(content), bytes(64), struct.pack("<3q", 0, 3, 8))
+    content = tensordict(
+        prompts=jagged_tensor(values, offsets),
+        uid=non_tensor_stack(non_tensor_data(text("a")), non_tensor_data(text("b"))),
+    )
+    return members(queue_pickle(content), bytes(64), struct.pack("<3q", 0, 3, 8))
 
 
-def get(index: int) -> bytes:
+def memo_entry(index: int) -> bytes:
     """The memo entry with this number."""
     return b"j" + struct.pack("<I", index)
 
 
 def build_repeated(prepare: bytes, use: bytes, times: int, protocol: int = 4) -> bytes:
     """A pickle that fills the memo by `prepare`, and then builds the same value again and again. Its value is None."""
-    return pickled(NONE + prepare + (use + b"0") * times, protocol)
+    return build_pickle(NONE + prepare + (use + b"0") * times, protocol)

@@ -1,4 +1,4 @@
-"""Real dumps of verl, and ones made here, byte by byte, with the names of a real verl but none of its code."""
+"""Paths of real dumps of verl, and a fixture that writes dumps with verl's names and without its code."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Size(tuple[int, ...]):
 
 
 @pytest.fixture
-def pickled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A DataProto of (tensors, columns, meta) as a file."""
+def write_data_proto(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Writes a DataProto of (tensors, columns, meta) to a file."""
 
     def write(tensors: Any, columns: Any, meta: Any = None, protocol: int = 4) -> Path:
         with monkeypatch.context() as patch:

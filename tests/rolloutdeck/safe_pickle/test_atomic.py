@@ -1,4 +1,4 @@
-"""What we write for a trainer takes its place as a whole and loadable, or leaves there what was there."""
+"""A file for a trainer is replaced only by one that is complete and loadable; otherwise the older one stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def target(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_loadable_batch_takes_the_place_of_the_older_one_when_it_is_whole(target: Path) -> None:
+def test_a_loadable_batch_replaces_the_older_one_when_it_is_complete(target: Path) -> None:
     with open_checked_output(target) as file:
         file.write(MAIN.read_bytes())
         assert target.read_bytes() == b"older"
@@ -26,7 +26,7 @@ def test_a_loadable_batch_takes_the_place_of_the_older_one_when_it_is_whole(targ
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_batch_that_may_not_be_loaded_is_refused_with_its_reason_and_leaves_nothing(target: Path) -> None:
+def test_a_batch_that_is_not_loadable_is_refused_and_the_older_one_stays(target: Path) -> None:
     with (
         pytest.raises(SafePickleError, match="what was written could not be loaded: ."),
         open_checked_output(target) as file,
@@ -35,7 +35,7 @@ def test_a_batch_that_may_not_be_loaded_is_refused_with_its_reason_and_leaves_no
     assert (target.read_bytes(), list(target.parent.iterdir())) == (b"older", [target])
 
 
-def test_a_batch_that_was_not_written_to_its_end_leaves_nothing(target: Path) -> None:
+def test_a_batch_that_was_not_written_to_its_end_is_removed_and_the_older_one_stays(target: Path) -> None:
     with pytest.raises(OSError, match="full"), open_checked_output(target) as file:
         file.write(MAIN.read_bytes())
         raise OSError("the disk is full")

@@ -1,4 +1,4 @@
-"""Groups that hold a flagged row are left out of a batch; what is written has all other rows as they were."""
+"""Groups with a flagged row are left out of a batch; all other rows are unchanged."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rolloutdeck.safe_pickle.rewrite.row_selection import ByteRange, JoinedBytes
 from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
-from tests.rolloutdeck.safe_pickle.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
-from tests.rolloutdeck.safe_pickle.test_repair import objects
+from tests.rolloutdeck.safe_pickle.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, write_data_proto
+from tests.rolloutdeck.safe_pickle.test_repair import object_array
 
-__all__ = ["pickled"]
+__all__ = ["write_data_proto"]
 
 
 def read_rows(batch: RolloutBatch, rows: Sequence[int]) -> dict[str, Any]:
-    """What some rows of a batch hold."""
+    """The values of some rows of a batch."""
     return {
         "tensors": {
             name: [[str(item.dtype), item.shape, item.tobytes()] for item in (batch.tensor(name, row) for row in rows)]
@@ -52,17 +52,17 @@ DUMPS = [MAIN, NUMPY, QUEUE, V2]
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=["torch", "raw arrays", "queue", "verl 0.8"])
-def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: Path) -> None:
+def test_groups_with_a_flagged_row_are_removed_and_the_other_rows_are_unchanged(path: Path, tmp_path: Path) -> None:
     target = tmp_path / path.name
     assert exclude_prompts(path, target, [5, 6, 9], answers=4) == ExclusionResult(
         rows=8, prompts=2, rows_left=24, prompts_left=6
     )
-    with open_batch(path) as full, open_batch(target) as left:
+    with open_batch(path) as full, open_batch(target) as remaining:
         requests = [full.tensor("prompts", row).tobytes() for row in range(full.rows)]
         assert len(set(requests)) == 8
         keep = [row for row, prompt in enumerate(requests) if prompt not in (requests[5], requests[9])]
-        assert read_rows(left, range(left.rows)) == read_rows(full, keep)
-        assert left.serialisation == full.serialisation
+        assert read_rows(remaining, range(remaining.rows)) == read_rows(full, keep)
+        assert remaining.serialisation == full.serialisation
     assert (check_file_safety(target).loadable, check_file_safety(target).format) == (
         True,
         check_file_safety(path).format,
@@ -70,39 +70,39 @@ def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: P
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_the_groups_of_a_queue_are_those_of_its_keys_wherever_their_rows_lie(tmp_path: Path) -> None:
+def test_the_groups_of_a_queue_come_from_its_keys(tmp_path: Path) -> None:
     with open_batch(QUEUE) as batch:
         prompt = batch.keys[31].split("_")[0]
     exclude_prompts(QUEUE, tmp_path / "out", [31])
-    with open_batch(tmp_path / "out") as left:
-        assert left.rows == 28 and not any(key.startswith(prompt) for key in left.keys)
+    with open_batch(tmp_path / "out") as remaining:
+        assert remaining.rows == 28 and not any(key.startswith(prompt) for key in remaining.keys)
 
 
-def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
+def test_a_batch_with_uids_needs_no_number_of_answers(tmp_path: Path) -> None:
     assert exclude_prompts(WITHOUT_SCORES, tmp_path / "out", [2]) == ExclusionResult(2, 1, 2, 1)
-    with open_batch(WITHOUT_SCORES) as full, open_batch(tmp_path / "out") as left:
-        assert left.column("uid") == full.column("uid")[:2]
+    with open_batch(WITHOUT_SCORES) as full, open_batch(tmp_path / "out") as remaining:
+        assert remaining.column("uid") == full.column("uid")[:2]
 
 
 @pytest.mark.parametrize("answers", [0, 5, 8, 16], ids=["unknown", "not a part", "too many", "half"])
-def test_a_batch_whose_groups_nobody_knows_is_not_written(answers: int, tmp_path: Path) -> None:
+def test_a_batch_whose_groups_are_unknown_is_not_written(answers: int, tmp_path: Path) -> None:
     with pytest.raises(SafePickleError, match="which of its rows answer one prompt"):
         exclude_prompts(MAIN, tmp_path / "out", [0], answers)
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_written_where_nothing_would_be_left(tmp_path: Path) -> None:
+def test_nothing_is_written_if_all_prompts_are_flagged(tmp_path: Path) -> None:
     with pytest.raises(SafePickleError, match="all its prompts are flagged"):
         exclude_prompts(ASYNC, tmp_path / "out", [1], answers=4)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_row_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SafePickleError, match="row 32 is flagged and the batch has 32"):
         exclude_prompts(MAIN, tmp_path / "out", [32], answers=4)
 
 
-def test_rows_that_fill_up_a_batch_are_not_counted_whether_key_or_tag_says_so() -> None:
+def test_padding_rows_are_not_counted_whether_key_or_tag_marks_them() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {}]
     assert resolve_flagged_rows(RolloutBatch(BatchContents("tq_batch", 4, {}, {}, {}, keys, tags)), [0, 1]) == [2, 3]
 
@@ -119,35 +119,38 @@ def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 
 
-def test_what_can_t_be_read_wholly_is_not_written_again_and_what_was_there_stays(pickled: Any, tmp_path: Path) -> None:
+def test_a_batch_with_an_unreadable_value_is_not_written_and_the_older_file_stays(
+    write_data_proto: Any, tmp_path: Path
+) -> None:
     prompts = ("int64", Size((4, 1)), np.zeros(32, "u1"))
-    source = pickled(((4,), None, {"prompts": prompts}), {"why": objects(1, 2, 3, Decimal(1))})
+    source = write_data_proto(((4,), None, {"prompts": prompts}), {"why": object_array(1, 2, 3, Decimal(1))})
     target = tmp_path / "into" / "gen_batch.dp"
     target.parent.mkdir()
     target.write_bytes(b"older")
     with pytest.raises(SafePickleError, match=r"decimal\.Decimal"):
         exclude_prompts(source, target, [0], answers=2)
     assert (target.read_bytes(), len(list(target.parent.iterdir()))) == (b"older", 1)
-    assert exclude_prompts(source, target, [3], answers=2).rows_left == 2  # the unread value went with its group
+    # The unreadable value was in the removed group.
+    assert exclude_prompts(source, target, [3], answers=2).rows_left == 2
 
 
 @pytest.mark.parametrize("column", [np.arange(3), np.zeros((1, 4))], ids=["fewer rows", "one row of four"])
-def test_a_column_with_other_rows_than_its_batch_is_refused(column: Any, pickled: Any, tmp_path: Path) -> None:
-    source = pickled(((4,), None, {"prompts": ("int64", Size((4, 1)), np.zeros(32, "u1"))}), {"n": column})
+def test_a_column_with_other_rows_than_its_batch_is_refused(column: Any, write_data_proto: Any, tmp_path: Path) -> None:
+    source = write_data_proto(((4,), None, {"prompts": ("int64", Size((4, 1)), np.zeros(32, "u1"))}), {"n": column})
     with pytest.raises(SafePickleError, match="without a value per row"):
         exclude_prompts(source, tmp_path / "out", [0], answers=2)
 
 
-def test_columns_of_several_dimensions_lose_whole_rows(pickled: Any, tmp_path: Path) -> None:
+def test_columns_of_several_dimensions_lose_whole_rows(write_data_proto: Any, tmp_path: Path) -> None:
     prompts = ("int64", Size((4, 1)), np.zeros(32, "u1"))
     grid = np.array([[[1], "b"], [2, "c"], [3, "d"], [4, "e"]], dtype=object)
     columns = {"n": np.arange(8, dtype="i2").reshape(4, 2), "grid": grid, "text": np.array(["", "中", "x", "y"])}
-    source = pickled(((4,), None, {"prompts": prompts}), columns, {"b": {1, 2}})
+    source = write_data_proto(((4,), None, {"prompts": prompts}), columns, {"b": {1, 2}})
     exclude_prompts(source, tmp_path / "out", [1], answers=2)
-    with open_batch(tmp_path / "out") as left:
-        assert left.column("n") == [[4, 5], [6, 7]]
-        assert left.column("grid") == [[3, "d"], [4, "e"]]
-        assert left.column("text") == ["x", "y"]
+    with open_batch(tmp_path / "out") as remaining:
+        assert remaining.column("n") == [[4, 5], [6, 7]]
+        assert remaining.column("grid") == [[3, "d"], [4, "e"]]
+        assert remaining.column("text") == ["x", "y"]
 
 
 def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
     assert target.stat().st_size > size - 4 * width and peak < 8 << 20
 
 
-def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_own(tmp_path: Path) -> None:
+def test_tensors_are_written_contiguously_each_with_its_own_storage(tmp_path: Path) -> None:
     data = bytes(range(96))
     tensors = {
         "a": SelectedTensor("int64", (2, 3, 2), JoinedBytes([ByteRange(data, 0, 96)])),
@@ -188,7 +191,7 @@ def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_o
         assert created.testzip() is None
 
 
-def test_a_tensor_that_stands_in_two_places_is_written_once_and_is_one_tensor_again(tmp_path: Path) -> None:
+def test_a_tensor_in_two_places_is_written_once_and_loaded_as_one_tensor(tmp_path: Path) -> None:
     offsets = SelectedTensor("int64", (2,), JoinedBytes([ByteRange(bytes(16), 0, 16)]))
     rows = SelectedJaggedTensor(SelectedTensor("uint8", (0,), JoinedBytes([])), offsets)
     with (tmp_path / "made").open("wb") as file:
@@ -212,7 +215,7 @@ def test_an_archive_is_written_a_block_at_a_time(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_path: Path) -> None:
-    """Sizes and positions that don't fit into 32 bits, told by as many zeros as that; only their places are read."""
+    """Sizes and positions do not fit into 32 bits. The zeros are a hole in the file, and are not read."""
     huge, path = (1 << 32) + 64, tmp_path / "huge"
     block = bytes(1 << 20)
     zeros = [ByteRange(block, 0, len(block))] * (huge >> 20) + [ByteRange(block, 0, huge % (1 << 20))]
@@ -222,7 +225,7 @@ def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_pa
                 SelectedTensor("uint8", (huge,), JoinedBytes(zeros)),
                 SelectedTensor("uint8", (1,), JoinedBytes([ByteRange(b"x", 0, 1)])),
             ],
-            Sparse(file),
+            SparseFile(file),
         )
     with ByteSource.open(path) as opened:
         archive = TorchArchive.open(opened)
@@ -232,8 +235,8 @@ def test_an_archive_of_more_than_4_gib_has_its_sizes_where_torch_has_them(tmp_pa
         assert (other.getinfo("archive/data/0").file_size, other.read("archive/data/1")) == (huge, b"x")
 
 
-class Sparse:
-    """A file in which zeros take no room."""
+class SparseFile:
+    """A file in which zeros need no disk space."""
 
     def __init__(self, file: Any) -> None:
         self.file = file

@@ -17,8 +17,8 @@ nested = pytest.importorskip("torch.nested._internal.nested_tensor")
 VALUES, OFFSETS = torch.arange(6, dtype=torch.float32), torch.tensor([0, 2, 6])
 
 
-class Built:
-    """Pickles as a call."""
+class PickledCall:
+    """Is pickled as a call of a function."""
 
     def __init__(self, function: Any, *args: Any) -> None:
         self.call = function, args
@@ -27,15 +27,15 @@ class Built:
         return self.call
 
 
-def build_jagged(offsets: Any, cache: dict[str, Any]) -> Built:
+def build_jagged(offsets: Any, cache: dict[str, Any]) -> PickledCall:
     fields = {
         "values": VALUES, "offsets": offsets, "lengths": None, "_ragged_idx": 1, "_metadata_cache": cache,
         "requires_grad": False,
     }  # fmt: skip
-    return Built(torch._tensor._rebuild_from_type_v2, nested._rebuild_njt, nested.NestedTensor, (fields,), {})
+    return PickledCall(torch._tensor._rebuild_from_type_v2, nested._rebuild_njt, nested.NestedTensor, (fields,), {})
 
 
-def check(path: Path, value: Any) -> str:
+def find_reasons(path: Path, value: Any) -> str:
     # The offsets are saved first, so that their member has the key that an embedded storage has too.
     torch.save({"offsets": OFFSETS, "field": value}, path, pickle_protocol=4)
     report = check_file_safety(path)
@@ -45,9 +45,9 @@ def check(path: Path, value: Any) -> str:
 def test_offsets_in_embedded_bytes_are_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.save(torch.tensor([0, 3, 1 << 20]).storage(), buffer)
-    storage = Built(torch.storage._load_from_bytes, buffer.getvalue())
-    offsets = Built(torch._utils._rebuild_tensor_v2, storage, 0, (3,), (1,), False, collections.OrderedDict())
-    assert "offsets are in embedded bytes" in check(tmp_path / "a.pt", build_jagged(offsets, {}))
+    storage = PickledCall(torch.storage._load_from_bytes, buffer.getvalue())
+    offsets = PickledCall(torch._utils._rebuild_tensor_v2, storage, 0, (3,), (1,), False, collections.OrderedDict())
+    assert "offsets are in embedded bytes" in find_reasons(tmp_path / "a.pt", build_jagged(offsets, {}))
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_offsets_in_embedded_bytes_are_refused(tmp_path: Path) -> None:
 )
 def test_cached_lengths_are_those_of_the_rows(tmp_path: Path, lengths: dict[str, int], reason: str) -> None:
     cache = {name: torch.zeros(length, 0) for name, length in lengths.items()}
-    found = check(tmp_path / "a.pt", build_jagged(OFFSETS, cache))
+    found = find_reasons(tmp_path / "a.pt", build_jagged(OFFSETS, cache))
     assert reason in found and bool(found) == bool(reason)

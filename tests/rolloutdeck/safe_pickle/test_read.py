@@ -1,4 +1,4 @@
-"""What the reader takes from real dumps of verl, and from odd ones, without torch, tensordict or verl."""
+"""The reader reads real and unusual dumps of verl, without torch, tensordict or verl."""
 
 from __future__ import annotations
 
@@ -18,15 +18,26 @@ from rolloutdeck.safe_pickle.batches.batch import extract_row_tokens, open_batch
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from tests.rolloutdeck.safe_pickle import assembler as made
-from tests.rolloutdeck.safe_pickle.dumps import ALL, ASYNC, DATA, MAIN, NUMPY, QUEUE, V2_NEW, Size, get_name, pickled
-from tests.rolloutdeck.safe_pickle.hostile.attributes import consolidated
+from tests.rolloutdeck.safe_pickle import assembler as asm
+from tests.rolloutdeck.safe_pickle.dumps import (
+    ALL,
+    ASYNC,
+    DATA,
+    MAIN,
+    NUMPY,
+    QUEUE,
+    V2_NEW,
+    Size,
+    get_name,
+    write_data_proto,
+)
+from tests.rolloutdeck.safe_pickle.hostile.attributes import build_consolidated
 from tests.rolloutdeck.safe_pickle.summary import summarize_dump
 
-__all__ = ["pickled"]
+__all__ = ["write_data_proto"]
 
 
-def objects(*values: Any) -> np.ndarray:
+def object_array(*values: Any) -> np.ndarray:
     result = np.empty(len(values), dtype=object)
     result[:] = values
     return result
@@ -38,7 +49,7 @@ def test_every_value_is_the_one_that_real_verl_loads(path: Path) -> None:
     assert summarize_dump(path) == expected[get_name(path)]
 
 
-def test_a_v0_batch_says_what_it_holds() -> None:
+def test_a_v0_batch_has_its_fields_columns_and_meta_info() -> None:
     with open_batch(MAIN) as batch:
         assert (batch.format, batch.rows, batch.keys, batch.tags) == ("gen_batch", 32, [], [])
         assert {name: (field.dtype, field.shape) for name, field in batch.fields.items()} == {
@@ -76,7 +87,7 @@ def test_tokens_come_without_the_padding_on_both_sides() -> None:
             assert result.rm_scores[-1] == pytest.approx(batch.column("score")[row])
 
 
-def test_a_queue_s_rows_have_their_own_lengths() -> None:
+def test_the_rows_of_a_queue_have_their_own_lengths() -> None:
     with open_batch(QUEUE) as batch:
         assert (batch.format, batch.rows, batch.meta) == ("tq_batch", 32, {"global_steps": 1})
         assert batch.fields["responses"].jagged and batch.fields["responses"].shape[0] == 32
@@ -91,7 +102,7 @@ def test_a_queue_s_rows_have_their_own_lengths() -> None:
             batch.tensor("responses")
 
 
-def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
+def test_the_new_batch_of_v2_has_columns_and_no_tensors() -> None:
     with open_batch(V2_NEW) as batch:
         assert (batch.format, batch.rows, batch.fields) == ("new_batch", 32, {})
         assert batch.meta["global_steps"] == 1 and batch.column("reward_model")[0]["style"] == "rule"
@@ -101,29 +112,33 @@ def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
 
 def test_both_serialisations_of_a_step_hold_the_same_tensors() -> None:
     left, right = summarize_dump(MAIN), summarize_dump(NUMPY)
-    same = set(left["fields"]) - {"rollout_log_probs"}  # drawn anew in each of the two runs
+    same = set(left["fields"]) - {"rollout_log_probs"}  # random in each of the two runs
     assert {name: left["fields"][name] for name in same} == {name: right["fields"][name] for name in same}
 
 
-def test_one_row_costs_its_own_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_one_row_reads_only_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plain = ByteSource.read
+    original_read = ByteSource.read
     with open_batch(MAIN) as batch:
-        monkeypatch.setattr(ByteSource, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+        monkeypatch.setattr(
+            ByteSource, "read", lambda self, at, length: read.append(length) or original_read(self, at, length)
+        )
         assert batch.tensor("responses", 17).shape == (256,)
         assert sum(read) == 256 * 8
 
 
-def test_opening_reads_none_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_batch_reads_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plain = ByteSource.read
-    monkeypatch.setattr(ByteSource, "read", lambda self, at, length: read.append(length) or plain(self, at, length))
+    original_read = ByteSource.read
+    monkeypatch.setattr(
+        ByteSource, "read", lambda self, at, length: read.append(length) or original_read(self, at, length)
+    )
     with open_batch(MAIN) as batch:
         assert batch.rows == 32
     assert sum(read) < 90_000  # a block or two; the file has 534,069 bytes
 
 
-def test_without_numpy_all_but_arrays_can_be_had() -> None:
+def test_without_numpy_everything_but_arrays_can_be_read() -> None:
     code = f"""
 import sys
 sys.modules["numpy"] = None
@@ -140,7 +155,7 @@ with open_batch({str(MAIN)!r}) as batch:
     assert done.stdout == "no numpy\n", done.stderr
 
 
-def test_a_row_that_is_not_there_is_an_index_error() -> None:
+def test_a_row_that_does_not_exist_is_an_index_error() -> None:
     with open_batch(ASYNC) as batch:
         for row in (-1, 4):
             with pytest.raises(IndexError):
@@ -151,53 +166,53 @@ def test_a_row_that_is_not_there_is_an_index_error() -> None:
             batch.column("nothing")
 
 
-def test_an_unknown_object_is_named_and_hides_nothing_else(pickled: Any) -> None:
-    rows = objects({"price": Decimal("1.5"), "ok": 1}, {"ok": 2})
-    with open_batch(pickled(None, {"extras": rows, "score": np.array([0.5, 1.0])})) as batch:
+def test_an_unknown_object_is_unreadable_and_the_other_values_are_read(write_data_proto: Any) -> None:
+    rows = object_array({"price": Decimal("1.5"), "ok": 1}, {"ok": 2})
+    with open_batch(write_data_proto(None, {"extras": rows, "score": np.array([0.5, 1.0])})) as batch:
         first, second = batch.column("extras")
         assert isinstance(first["price"], Unreadable) and str(first["price"]) == "unreadable: decimal.Decimal"
         assert (first["ok"], second, batch.column("score")) == (1, {"ok": 2}, [0.5, 1.0])
 
 
-def test_a_column_of_an_unknown_kind_is_unreadable_row_by_row(pickled: Any) -> None:
+def test_a_column_of_an_unknown_kind_is_unreadable_row_by_row(write_data_proto: Any) -> None:
     dates = np.array(["2026-01-01", "2026-01-02"], dtype="M8[D]")
-    with open_batch(pickled(None, {"date": dates, "score": np.array([0.5, 1.0])})) as batch:
+    with open_batch(write_data_proto(None, {"date": dates, "score": np.array([0.5, 1.0])})) as batch:
         assert [str(value) for value in batch.column("date")] == ["unreadable: numpy dtype M8"] * 2
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_plain_values_come_back_as_they_were_in_every_protocol(pickled: Any, protocol: int) -> None:
+def test_plain_values_are_read_unchanged_in_every_protocol(write_data_proto: Any, protocol: int) -> None:
     values = [None, True, -1, 1 << 70, 0.1, float("inf"), "a\u2028\ud800", b"\0\xff", (1, (2,)), [[]], {"a": {1: 2}}]
     values += [OrderedDict(a=1), {1, 2}, "x" * 100_000, b"y" * 300, np.float32(0.5), np.bool_(True), np.str_("np")]
-    with open_batch(pickled(None, {"value": objects(*values)}, {"n": np.int16(-3)}, protocol)) as batch:
+    with open_batch(write_data_proto(None, {"value": object_array(*values)}, {"n": np.int16(-3)}, protocol)) as batch:
         assert batch.column("value") == [*values[:-3], 0.5, True, "np"]
         assert batch.meta == {"n": -3} and type(batch.meta["n"]) is int
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
-def test_numpy_columns_of_every_usual_type_become_plain(pickled: Any, protocol: int) -> None:
+def test_numpy_columns_of_every_usual_type_become_plain(write_data_proto: Any, protocol: int) -> None:
     numbers: dict[str, np.ndarray] = {code: np.array([0, 1, 2]).astype(code) for code in "?bhiqBHIQefd"}
     texts = {"U": np.array(["", "中", "three"]), "S": np.array([b"", b"1", b"two"])}
     deep = {"two": np.array([[1, 2], [3, 4], [5, 6]]), "none": np.empty((3, 0), dtype=object)}
-    with open_batch(pickled(None, numbers | texts | deep, protocol=protocol)) as batch:
+    with open_batch(write_data_proto(None, numbers | texts | deep, protocol=protocol)) as batch:
         assert {name: batch.column(name) for name in batch.columns} == {
             name: column.tolist() for name, column in (numbers | texts | deep).items()
         }
 
 
-def test_a_long_array_inside_a_value_is_named_not_listed(pickled: Any) -> None:
+def test_a_long_array_inside_a_value_is_unreadable_with_its_shape(write_data_proto: Any) -> None:
     pixels = {"pixel_values": np.zeros((64, 1176), dtype=np.float32), "grid": np.array([1, 8, 8])}
-    with open_batch(pickled(None, {"multi_modal_inputs": objects(pixels)})) as batch:
+    with open_batch(write_data_proto(None, {"multi_modal_inputs": object_array(pixels)})) as batch:
         (result,) = batch.column("multi_modal_inputs")
         assert str(result["pixel_values"]) == "unreadable: numpy array of shape (64, 1176)"
         assert result["grid"] == [1, 8, 8]
 
 
-def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(pickled: Any) -> None:
+def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(write_data_proto: Any) -> None:
     half = np.array([[1.5, -2.0], [0.0, 3.0]], dtype="<f4").view("<u2")[:, 1::2].copy()
     rows = [("int64", Size([n]), np.arange(n, dtype="<i8").view("u1")) for n in (3, 0)]
     fields = {"values": ("bfloat16", Size([2, 2]), half.view("u1").reshape(-1)), "responses": ("jagged", rows)}
-    with open_batch(pickled(((2,), None, fields), {})) as batch:
+    with open_batch(write_data_proto(((2,), None, fields), {})) as batch:
         assert batch.tensor("values").tolist() == [[1.5, -2.0], [0.0, 3.0]]
         assert batch.tensor("values", 1).tolist() == [0.0, 3.0]
         assert (batch.fields["responses"].shape, batch.fields["responses"].jagged) == ((2, 3), True)
@@ -210,23 +225,21 @@ def test_without_an_attention_mask_a_response_ends_with_the_model_s_last_token()
     assert (result.prompt_ids, result.response_ids, result.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])
 
 
-def test_a_value_beside_the_tensors_of_a_consolidated_tensordict_is_read_without_its_batch_size(tmp_path: Path) -> None:
+def test_a_non_tensor_value_of_a_consolidated_tensordict_is_read_without_its_batch_size(tmp_path: Path) -> None:
     """tensordict writes (value, batch size, device), older versions (value, batch size)."""
-    size = made.listed(made.number(2))
-    values = made.mapped(
-        note=made.row(made.mapped(a=made.number(1)), size, made.NONE), old=made.row(made.text("x"), size)
-    )
+    size = asm.list_(asm.number(2))
+    values = asm.dict_(note=asm.tuple_(asm.dict_(a=asm.number(1)), size, asm.NONE), old=asm.tuple_(asm.text("x"), size))
     path = tmp_path / "gen_batch.dp"
-    path.write_bytes(made.proto(made.data(consolidated(non_tensors=values))))
+    path.write_bytes(asm.proto(asm.bytes_(build_consolidated(non_tensors=values))))
     with open_batch(path) as batch:
         assert {name: batch.column(name) for name in batch.columns} == {"note": [{"a": 1}] * 2, "old": ["x"] * 2}
 
 
-def test_a_tensor_that_is_not_contiguous_is_named_and_hides_nothing_else(tmp_path: Path) -> None:
-    plain = made.tensor(made.storage(2, kind="Long"), 2)
-    content = made.tensordict(position_ids=made.expanded(made.storage(2, kind="Long"), 2, 2), score=plain)
+def test_a_tensor_that_is_not_contiguous_is_unreadable_and_the_other_fields_are_read(tmp_path: Path) -> None:
+    plain = asm.tensor(asm.storage(2, kind="Long"), 2)
+    content = asm.tensordict(position_ids=asm.expanded_tensor(asm.storage(2, kind="Long"), 2, 2), score=plain)
     path = tmp_path / "tq_batch.pt"
-    path.write_bytes(made.archive(made.members(made.queue(content), pack("<2q", 7, 8))))
+    path.write_bytes(asm.archive(asm.members(asm.queue_pickle(content), pack("<2q", 7, 8))))
     with open_batch(path) as batch:
         assert (list(batch.fields), batch.numbers("score", 1)) == (["score"], [8])
         assert [str(value) for value in batch.column("position_ids")] == [

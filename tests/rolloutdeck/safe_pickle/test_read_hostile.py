@@ -1,4 +1,4 @@
-"""The reader meets what no trainer wrote: it refuses, or shows inert values; it runs nothing and it stays small."""
+"""The reader refuses hostile files or returns inert values; it runs nothing and needs little memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.rolloutdeck.safe_pickle.dumps import ASYNC, HOSTILE, QUEUE, V2_NEW
 
 
 def read_all(path: Path) -> None:
-    """Everything that there is to read."""
+    """Reads all values of a batch, of at most three rows."""
     with open_batch(path) as batch:
         for name in batch.columns:
             batch.column(name)
@@ -36,7 +36,7 @@ def read_all(path: Path) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[bytes], Path]:
+def write_file(tmp_path: Path) -> Callable[[bytes], Path]:
     def write(data: bytes) -> Path:
         path = tmp_path / "gen_batch.dp"
         path.write_bytes(data)
@@ -45,111 +45,129 @@ def file(tmp_path: Path) -> Callable[[bytes], Path]:
     return write
 
 
-def offsets(*values: int) -> bytes:
+def pack_offsets(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def jagged(*bounds: int) -> bytes:
+def build_jagged_batch(*bounds: int) -> bytes:
     """A queue's batch of one jagged field with eight values and these bounds."""
     values = asm.tensor(asm.storage(8, "0", "Long"), 8)
     result = asm.tensor(asm.storage(len(bounds), "1", "Long"), len(bounds))
-    content = asm.tensordict(prompts=asm.jagged(values, result))
-    return asm.archive(asm.members(asm.queue(content), bytes(64), offsets(*bounds)))
+    content = asm.tensordict(prompts=asm.jagged_tensor(values, result))
+    return asm.archive(asm.members(asm.queue_pickle(content), bytes(64), pack_offsets(*bounds)))
 
 
-def column(body: bytes) -> bytes:
-    return asm.proto(asm.NONE, asm.mapped(c=body))
+def build_column_batch(body: bytes) -> bytes:
+    return asm.proto(asm.NONE, asm.dict_(c=body))
 
 
-def leaf(*parts: bytes) -> bytes:
-    inside = asm.consolidated(asm.tensor(asm.storage(16), 16), prompts=asm.row(*parts))
-    return asm.proto(asm.data(asm.saved(inside, bytes(16))))
+def build_field_batch(*parts: bytes) -> bytes:
+    inside = asm.consolidated_tensordict(asm.tensor(asm.storage(16), 16), prompts=asm.tuple_(*parts))
+    return asm.proto(asm.bytes_(asm.torch_file(inside, bytes(16))))
 
 
-def raw(shape: bytes, dtype: bytes = asm.text("int64")) -> bytes:
+def build_raw_batch(shape: bytes, dtype: bytes = asm.text("int64")) -> bytes:
     """A batch in verl's numpy serialisation."""
     state = (asm.number(3), asm.text("|"), asm.NONE, asm.NONE, asm.NONE, asm.number(-1), asm.number(-1), asm.number(0))
-    part = asm.row(dtype, shape, asm.array(asm.data(bytes(16)), 16, asm.dtype("u1", state)))
-    return asm.proto(asm.row(asm.row(asm.number(2)), asm.NONE, asm.mapped(prompts=part)))
+    part = asm.tuple_(dtype, shape, asm.array(asm.bytes_(bytes(16)), 16, asm.dtype("u1", state)))
+    return asm.proto(asm.tuple_(asm.tuple_(asm.number(2)), asm.NONE, asm.dict_(prompts=part)))
 
 
-I64, TWO = asm.text("torch.int64"), asm.listed(asm.number(2))
+I64, TWO = asm.text("torch.int64"), asm.list_(asm.number(2))
 HUGE = asm.number(1 << 62)
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "a field beyond its bytes": (leaf(I64, TWO, asm.number(8), asm.number(24), asm.number(0)), "beyond its bytes"),
-    "a field before its bytes": (leaf(I64, TWO, asm.number(-16), asm.number(0), asm.number(0)), "beyond its bytes"),
+    "a field beyond its bytes": (
+        build_field_batch(I64, TWO, asm.number(8), asm.number(24), asm.number(0)),
+        "beyond its bytes",
+    ),
+    "a field before its bytes": (
+        build_field_batch(I64, TWO, asm.number(-16), asm.number(0), asm.number(0)),
+        "beyond its bytes",
+    ),
     "a field larger than its part": (
-        leaf(I64, asm.listed(asm.number(3)), asm.number(0), asm.number(16), asm.number(0)),
+        build_field_batch(I64, asm.list_(asm.number(3)), asm.number(0), asm.number(16), asm.number(0)),
         "beyond its bytes",
     ),
     "a field of other rows": (
-        leaf(I64, asm.listed(asm.number(1)), asm.number(0), asm.number(8), asm.number(0)),
+        build_field_batch(I64, asm.list_(asm.number(1)), asm.number(0), asm.number(8), asm.number(0)),
         "has 1 rows of 2",
     ),
     "a field of negative size": (
-        leaf(I64, asm.listed(asm.number(-2)), asm.number(0), asm.number(16), asm.number(0)),
+        build_field_batch(I64, asm.list_(asm.number(-2)), asm.number(0), asm.number(16), asm.number(0)),
         "invalid shape",
     ),
     "a field of a size that overflows": (
-        leaf(I64, asm.listed(asm.number(2), HUGE, HUGE), asm.number(0), asm.number(16), asm.number(0)),
+        build_field_batch(I64, asm.list_(asm.number(2), HUGE, HUGE), asm.number(0), asm.number(16), asm.number(0)),
         "invalid shape",
     ),
     "a field of an unknown type": (
-        leaf(asm.text("torch.quint8"), TWO, asm.number(0), asm.number(16), asm.number(0)),
+        build_field_batch(asm.text("torch.quint8"), TWO, asm.number(0), asm.number(16), asm.number(0)),
         "type quint8",
     ),
     "a storage that says more than it has": (
-        asm.proto(asm.data(asm.saved(asm.consolidated(asm.tensor(asm.storage(17), 16), **asm.FIELDS), bytes(16)))),
+        asm.proto(
+            asm.bytes_(
+                asm.torch_file(asm.consolidated_tensordict(asm.tensor(asm.storage(17), 16), **asm.FIELDS), bytes(16))
+            )
+        ),
         "does not contain",
     ),
     "a storage that is not there": (
-        asm.proto(asm.data(asm.saved(asm.consolidated(asm.tensor(asm.storage(16, "9"), 16), **asm.FIELDS), bytes(16)))),
+        asm.proto(
+            asm.bytes_(
+                asm.torch_file(
+                    asm.consolidated_tensordict(asm.tensor(asm.storage(16, "9"), 16), **asm.FIELDS), bytes(16)
+                )
+            )
+        ),
         "does not contain",
     ),
-    "rows that end beyond the values": (jagged(0, 3, 9), "beyond its values"),
-    "rows that begin before the values": (jagged(-1, 3, 8), "beyond its values"),
-    "rows of negative length": (jagged(0, 5, 3), "beyond its values"),
-    "more rows than the batch": (jagged(0, 1, 2, 3), "has 3 rows of 2"),
+    "rows that end beyond the values": (build_jagged_batch(0, 3, 9), "beyond its values"),
+    "rows that begin before the values": (build_jagged_batch(-1, 3, 8), "beyond its values"),
+    "rows of negative length": (build_jagged_batch(0, 5, 3), "beyond its values"),
+    "more rows than the batch": (build_jagged_batch(0, 1, 2, 3), "has 3 rows of 2"),
     "fewer keys than rows": (
-        asm.saved(asm.mapped(tensordict=asm.tensordict(), keys=asm.listed(asm.text("a_0_0")), tags=asm.listed())),
+        asm.torch_file(asm.dict_(tensordict=asm.tensordict(), keys=asm.list_(asm.text("a_0_0")), tags=asm.list_())),
         "`keys` per row",
     ),
-    "a raw tensor whose shape is none": (raw(asm.row(asm.text("two"))), "invalid shape"),
-    "a raw tensor of no type": (raw(asm.row(asm.number(2)), asm.listed()), "does not write"),
-    "a raw tensor larger than its bytes": (raw(asm.row(asm.number(3))), "larger than its bytes"),
+    "a raw tensor whose shape is none": (build_raw_batch(asm.tuple_(asm.text("two"))), "invalid shape"),
+    "a raw tensor of no type": (build_raw_batch(asm.tuple_(asm.number(2)), asm.list_()), "does not write"),
+    "a raw tensor larger than its bytes": (build_raw_batch(asm.tuple_(asm.number(3))), "larger than its bytes"),
     "a raw tensor of sizes that numpy can't have": (
-        raw(asm.row(asm.number(2), asm.number(0), asm.number(1 << 39), asm.number(1 << 39))),
+        build_raw_batch(asm.tuple_(asm.number(2), asm.number(0), asm.number(1 << 39), asm.number(1 << 39))),
         "numpy does not support",
     ),
-    "nothing on the stack": (asm.pickled(b"0"), "too few values"),
-    "an object made of nothing": (asm.pickled(b"(o"), "too few values"),
-    "a dict of odd length": (asm.pickled(b"}(" + asm.text("a") + b"u"), "no value"),
-    "two values at the end": (asm.pickled(asm.NONE + asm.NONE), "one value"),
-    "a mark left open": (asm.pickled(asm.NONE + b"(" + asm.NONE), "one value"),
-    "something else than a batch": (asm.pickled(asm.listed()), "a list, not verl's DataProto"),
-    "a torch file of something else": (asm.saved(asm.listed()), "a list, not the batch"),
+    "nothing on the stack": (asm.build_pickle(b"0"), "too few values"),
+    "an object made of nothing": (asm.build_pickle(b"(o"), "too few values"),
+    "a dict of odd length": (asm.build_pickle(b"}(" + asm.text("a") + b"u"), "no value"),
+    "two values at the end": (asm.build_pickle(asm.NONE + asm.NONE), "one value"),
+    "a mark left open": (asm.build_pickle(asm.NONE + b"(" + asm.NONE), "one value"),
+    "something else than a batch": (asm.build_pickle(asm.list_()), "a list, not verl's DataProto"),
+    "a torch file of something else": (asm.torch_file(asm.list_()), "a list, not the batch"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_batch_that_contradicts_itself_is_refused_with_its_reason(case: str, file: Callable[[bytes], Path]) -> None:
+def test_a_batch_that_contradicts_itself_is_refused_with_its_reason(
+    case: str, write_file: Callable[[bytes], Path]
+) -> None:
     data, reason = REFUSED[case]
     with pytest.raises(SafePickleError, match=reason):
-        read_all(file(data))
+        read_all(write_file(data))
 
 
 INERT: dict[str, tuple[bytes, str]] = {
-    "an array of another length": (asm.array(asm.data(bytes(8)), 2), "has 8, not 16"),
+    "an array of another length": (asm.array(asm.bytes_(bytes(8)), 2), "has 8, not 16"),
     "an object array of another length": (
-        asm.array(asm.listed(asm.NONE), 2, asm.dtype("O8", asm.OBJECTS)),
+        asm.array(asm.list_(asm.NONE), 2, asm.dtype("O8", asm.OBJECTS)),
         "has 1, not 2",
     ),
     "an object array over bytes": (
-        asm.array(asm.data(bytes(16)), 2, asm.dtype("O8", asm.OBJECTS)),
+        asm.array(asm.bytes_(bytes(16)), 2, asm.dtype("O8", asm.OBJECTS)),
         "without its values",
     ),
-    "numbers over a list": (asm.array(asm.listed(asm.NONE, asm.NONE), 2), "without its values"),
-    "a column of other rows": (asm.array(asm.data(bytes(24)), 3), "3 values in a batch of 2"),
+    "numbers over a list": (asm.array(asm.list_(asm.NONE, asm.NONE), 2), "without its values"),
+    "a column of other rows": (asm.array(asm.bytes_(bytes(24)), 3), "3 values in a batch of 2"),
     "a column that grows afterwards": (
         b"]\x94("
         + asm.NONE
@@ -161,48 +179,53 @@ INERT: dict[str, tuple[bytes, str]] = {
         + b"a0",
         "with 3 values",
     ),
-    "a column that is a list": (asm.listed(asm.NONE, asm.NONE), "not an array"),
-    "a storage outside of an archive": (asm.objects(asm.storage(1), asm.NONE), "not a torch storage"),
-    "a state for a list": (asm.objects(asm.set_state(asm.EMPTY_LIST, asm.EMPTY_DICT), asm.NONE), "given a state"),
-    "something appended to a number": (asm.objects(asm.number(1) + asm.NONE + b"a", asm.NONE), "appended to"),
-    "items of a number": (asm.objects(asm.number(1) + asm.NONE + asm.NONE + b"s", asm.NONE), "given items"),
-    "a call of a number": (asm.objects(asm.number(1) + asm.EMPTY_TUPLE + b"R", asm.NONE), "not a global"),
-    "a name that is a number": (asm.objects(asm.number(1) + asm.text("x") + b"\x93", asm.NONE), "name is not a string"),
+    "a column that is a list": (asm.list_(asm.NONE, asm.NONE), "not an array"),
+    "a storage outside of an archive": (asm.object_array(asm.storage(1), asm.NONE), "not a torch storage"),
+    "a state for a list": (asm.object_array(asm.set_state(asm.EMPTY_LIST, asm.EMPTY_DICT), asm.NONE), "given a state"),
+    "something appended to a number": (asm.object_array(asm.number(1) + asm.NONE + b"a", asm.NONE), "appended to"),
+    "items of a number": (asm.object_array(asm.number(1) + asm.NONE + asm.NONE + b"s", asm.NONE), "given items"),
+    "a call of a number": (asm.object_array(asm.number(1) + asm.EMPTY_TUPLE + b"R", asm.NONE), "not a global"),
+    "a name that is a number": (
+        asm.object_array(asm.number(1) + asm.text("x") + b"\x93", asm.NONE),
+        "name is not a string",
+    ),
     "a known name called otherwise": (
-        asm.objects(asm.call("torch.Size", asm.number(3)), asm.NONE),
+        asm.object_array(asm.call("torch.Size", asm.number(3)), asm.NONE),
         "no known dump has",
     ),
     "a number of another size": (
-        asm.objects(asm.call("numpy._core.multiarray.scalar", asm.dtype(), asm.data(b"1")), asm.NONE),
+        asm.object_array(asm.call("numpy._core.multiarray.scalar", asm.dtype(), asm.bytes_(b"1")), asm.NONE),
         "other than 8 bytes",
     ),
 }
 
 
 @pytest.mark.parametrize("case", INERT)
-def test_a_value_that_can_t_be_is_inert_with_its_reason_and_the_rest_is_read(
-    case: str, file: Callable[[bytes], Path]
+def test_an_invalid_value_is_inert_with_its_reason_and_the_rest_is_read(
+    case: str, write_file: Callable[[bytes], Path]
 ) -> None:
     body, reason = INERT[case]
-    with open_batch(file(asm.proto(columns=asm.mapped(bad=body, good=asm.array(asm.data(bytes(16)), 2))))) as batch:
+    with open_batch(
+        write_file(asm.proto(columns=asm.dict_(bad=body, good=asm.array(asm.bytes_(bytes(16)), 2))))
+    ) as batch:
         first, *_ = batch.column("bad")
         assert isinstance(first, Unreadable) and reason in first.name
         assert (batch.rows, batch.column("good"), len(batch.column("bad"))) == (2, [0, 0], 2)
 
 
-def test_columns_are_read_beside_tensors_that_are_none(file: Callable[[bytes], Path]) -> None:
-    run = asm.data(asm.saved(asm.call("os.system", asm.text("touch x"))))
-    with open_batch(file(asm.proto(run, asm.mapped(good=asm.array(asm.data(bytes(16)), 2))))) as batch:
+def test_columns_are_read_if_the_tensors_are_unreadable(write_file: Callable[[bytes], Path]) -> None:
+    run = asm.bytes_(asm.torch_file(asm.call("os.system", asm.text("touch x"))))
+    with open_batch(write_file(asm.proto(run, asm.dict_(good=asm.array(asm.bytes_(bytes(16)), 2))))) as batch:
         assert (batch.format, batch.rows, batch.fields, batch.column("good")) == ("gen_batch", 2, {}, [0, 0])
 
 
-def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_a_call_becomes_an_inert_value_with_its_name(write_file: Callable[[bytes], Path], tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     run = asm.call("os.system", asm.text(f"touch {mark}"))
-    chain = asm.call(asm.call("builtins.getattr", asm.named("os.path"), asm.text("join")), asm.text("x"))
-    built = asm.set_state(asm.new("subprocess.Popen"), asm.mapped(args=asm.text("touch")))
-    rows = (run, chain, built, b"\x82\x07", asm.call("torch.storage._load_from_bytes", asm.data(b"\x80\x02.")))
-    with open_batch(file(column(asm.objects(*rows)))) as batch:
+    chain = asm.call(asm.call("builtins.getattr", asm.global_name("os.path"), asm.text("join")), asm.text("x"))
+    built = asm.set_state(asm.new_object("subprocess.Popen"), asm.dict_(args=asm.text("touch")))
+    rows = (run, chain, built, b"\x82\x07", asm.call("torch.storage._load_from_bytes", asm.bytes_(b"\x80\x02.")))
+    with open_batch(write_file(build_column_batch(asm.object_array(*rows)))) as batch:
         result = batch.column("c")
     assert all(isinstance(value, Unreadable) for value in result)
     names = [value.name for value in result]
@@ -216,9 +239,7 @@ def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path]
     assert not mark.exists()
 
 
-def test_the_hostile_dump_is_refused_by_its_name_and_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hostile_dump_is_refused_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SafePickleError, match="not verl's DataProto"):
         read_all(HOSTILE)
@@ -227,84 +248,88 @@ def test_the_hostile_dump_is_refused_by_its_name_and_runs_nothing(
 
 def test_keys_whose_hashes_could_be_forged_become_inert() -> None:
     many = (
-        b"".join(asm.row(asm.number(n)) + asm.NONE for n in range(3)) + b"\x8a\x0a" + b"\xff" * 9 + b"\x7f" + asm.NONE
+        b"".join(asm.tuple_(asm.number(n)) + asm.NONE for n in range(3))
+        + b"\x8a\x0a"
+        + b"\xff" * 9
+        + b"\x7f"
+        + asm.NONE
     )
-    result = interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"}(" + many + b"u")))
+    result = interpreter.load_pickle(ByteSource.from_bytes(asm.build_pickle(b"}(" + many + b"u")))
     assert [str(key) for key in result] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
 
 
 @pytest.mark.timeout(20)
-def test_a_value_that_contains_another_ten_times_forty_levels_deep_is_refused_not_spelled_out() -> None:
-    level = asm.listed(asm.text("x"))
+def test_a_value_that_unfolds_to_ten_to_the_power_of_forty_values_is_refused() -> None:
+    level = asm.list_(asm.text("x"))
     for _ in range(40):
         level = b"](" + level + b"2" * 9 + b"e"  # DUP
     with pytest.raises(SafePickleError, match="8,000,000"):
-        convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(level))))
+        convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.build_pickle(level))))
 
 
-def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
-    file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+def test_many_large_columns_are_refused_together_though_each_alone_is_allowed(
+    write_file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rolloutdeck.safe_pickle.batches.batch.MAX_PLAIN_VALUES", 1000)
-    rows = asm.objects(*[asm.listed(*[asm.NONE] * 100)] * 4)
-    with open_batch(file(asm.proto(asm.NONE, asm.mapped(a=rows, b=rows, c=rows)))) as batch:
+    rows = asm.object_array(*[asm.list_(*[asm.NONE] * 100)] * 4)
+    with open_batch(write_file(asm.proto(asm.NONE, asm.dict_(a=rows, b=rows, c=rows)))) as batch:
         assert [len(batch.column(name)) for name in ("a", "a", "a", "b", "a")] == [4] * 5
         with pytest.raises(SafePickleError, match="values"):
             batch.column("c")
 
 
 @pytest.mark.parametrize("opened", [b"]", b"}N"])
-def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
+def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_value(opened: bytes) -> None:
     closed = b"a" if opened == b"]" else b"s"
     result = convert_to_plain(
-        interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(opened * 100_000 + b"N" + closed * 100_000)))
+        interpreter.load_pickle(ByteSource.from_bytes(asm.build_pickle(opened * 100_000 + b"N" + closed * 100_000)))
     )
     for _ in range(65):
         result = result[0] if isinstance(result, list) else result[None]
     assert str(result) == "unreadable: values nested too deep"
 
 
-def test_a_list_that_holds_itself_ends_in_an_inert_value() -> None:
-    (result,) = convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"]\x94h\x00a"))))
+def test_a_list_that_contains_itself_ends_in_an_inert_value() -> None:
+    (result,) = convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.build_pickle(b"]\x94h\x00a"))))
     assert str(result) == "unreadable: value inside itself"
 
 
 @pytest.mark.parametrize("name", ["builtins.set", "_codecs.encode"])
-def test_a_long_argument_handed_over_again_and_again_is_refused(name: str) -> None:
-    long = asm.listed(*[asm.NONE] * 100_000) if name == "builtins.set" else asm.text("x" * 100_000)
+def test_a_long_argument_passed_again_and_again_is_refused(name: str) -> None:
+    long = asm.list_(*[asm.NONE] * 100_000) if name == "builtins.set" else asm.text("x" * 100_000)
     args = long + (b"\x85" if name == "builtins.set" else asm.text("latin1") + b"\x86") + b"\x94"
-    again = b"0" + asm.named(name) + b"\x94" + args + b"0" + b"h\x00h\x01R0" * 50_000 + asm.NONE
-    program = asm.pickled(asm.NONE + again)
+    again = b"0" + asm.global_name(name) + b"\x94" + args + b"0" + b"h\x00h\x01R0" * 50_000 + asm.NONE
+    program = asm.build_pickle(asm.NONE + again)
     with pytest.raises(SafePickleError, match="again and again"):
         interpreter.load_pickle(ByteSource.from_bytes(program))
 
 
-def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], Path]) -> None:
-    settings = asm.mapped(device=asm.NONE, names=asm.NONE, batch_size=asm.listed(asm.number(10**12)))
+def test_a_batch_that_claims_a_trillion_rows_is_refused(write_file: Callable[[bytes], Path]) -> None:
+    settings = asm.dict_(device=asm.NONE, names=asm.NONE, batch_size=asm.list_(asm.number(10**12)))
     values = {"cls": asm.text("TensorDict"), "non_tensors": asm.EMPTY_DICT, "leaves": asm.EMPTY_DICT}
     name = "tensordict._reductions._rebuild_tensordict_files_consolidated"
-    inside = asm.call(name, asm.mapped(**values, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
+    inside = asm.call(name, asm.dict_(**values, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
     with pytest.raises(SafePickleError, match="number of rows"):
-        read_all(file(asm.proto(asm.data(asm.saved(inside, bytes(16))))))
+        read_all(write_file(asm.proto(asm.bytes_(asm.torch_file(inside, bytes(16))))))
 
 
-def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[bytes], Path]) -> None:
-    state = (asm.number(1), asm.row(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
-    rows = asm.set_state(asm.blank(), asm.row(*state, asm.data(b"")))
+def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(write_file: Callable[[bytes], Path]) -> None:
+    state = (asm.number(1), asm.tuple_(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
+    rows = asm.set_state(asm.empty_array(), asm.tuple_(*state, asm.bytes_(b"")))
     with pytest.raises(SafePickleError, match="8,000,000"):
-        read_all(file(column(rows)))
+        read_all(write_file(build_column_batch(rows)))
 
 
 @pytest.mark.parametrize("path", [ASYNC, QUEUE, V2_NEW], ids=lambda path: path.name)
-def test_a_file_cut_short_anywhere_is_refused(path: Path, file: Callable[[bytes], Path]) -> None:
+def test_a_file_cut_short_anywhere_is_refused(path: Path, write_file: Callable[[bytes], Path]) -> None:
     data = path.read_bytes()
     for length in range(0, len(data), 997):
         with pytest.raises(SafePickleError):
-            read_all(file(data[:length]))
+            read_all(write_file(data[:length]))
 
 
-def damaged(data: bytes, rounds: int, seed: int) -> Iterator[bytes]:
-    """Copies with a few bytes changed, most of them where the opcodes are."""
+def build_damaged_copies(data: bytes, rounds: int, seed: int) -> Iterator[bytes]:
+    """Yields copies with a few bytes changed, most of them where the opcodes are."""
     chance = random.Random(seed)
     for _ in range(rounds):
         changed = bytearray(data)
@@ -316,19 +341,19 @@ def damaged(data: bytes, rounds: int, seed: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("path", [ASYNC, V2_NEW], ids=lambda path: path.name)
 def test_a_damaged_file_is_refused_or_read_but_never_breaks_the_reader(
-    path: Path, file: Callable[[bytes], Path]
+    path: Path, write_file: Callable[[bytes], Path]
 ) -> None:
     refused = 0
-    for data in damaged(path.read_bytes(), 150, seed=7):
+    for data in build_damaged_copies(path.read_bytes(), 150, seed=7):
         try:
-            read_all(file(data))
+            read_all(write_file(data))
         except SafePickleError:
             refused += 1
     assert 30 < refused < 150
 
 
-def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Path]) -> None:
-    path = file(asm.pickled(b"\x8e" + struct.pack("<Q", 1 << 28)))
+def test_reading_a_hostile_pickle_keeps_memory_small(write_file: Callable[[bytes], Path]) -> None:
+    path = write_file(asm.build_pickle(b"\x8e" + struct.pack("<Q", 1 << 28)))
     with path.open("r+b") as opened:
         opened.truncate(11 + (1 << 28))
         opened.seek(0, 2)
@@ -341,10 +366,10 @@ def test_reading_a_hostile_pickle_keeps_memory_small(file: Callable[[bytes], Pat
     assert peak < 1 << 20
 
 
-def test_a_row_of_millions_of_tokens_is_neither_read_nor_listed(tmp_path: Path) -> None:
+def test_a_row_of_millions_of_tokens_is_refused_and_not_read(tmp_path: Path) -> None:
     tracemalloc.start()
     with (
-        open_batch(sparse.batch(tmp_path / "gen_batch.dp", 1 << 30)) as batch,
+        open_batch(sparse.write_batch(tmp_path / "gen_batch.dp", 1 << 30)) as batch,
         pytest.raises(SafePickleError, match="a row of 67,108,864 tokens; at most 4,194,304 are read"),
     ):
         batch.tokens(0)

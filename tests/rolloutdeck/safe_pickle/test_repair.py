@@ -1,4 +1,4 @@
-"""A V0 batch without streamed rewards is written again without the columns that would end the run that replays it."""
+"""A V0 batch without streamed rewards is written again without the columns that would stop a run that replays it."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from rolloutdeck.safe_pickle.rewrite.repair import (
 )
 from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from tests.rolloutdeck.safe_pickle import assembler as made
-from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
+from tests.rolloutdeck.safe_pickle import assembler as asm
+from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, write_data_proto
 from tests.rolloutdeck.safe_pickle.summary import summarize_dump
 
-__all__ = ["pickled"]
+__all__ = ["write_data_proto"]
 BOTH = (*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS)
 
 
-def objects(*values: Any) -> np.ndarray:
+def object_array(*values: Any) -> np.ndarray:
     result = np.empty(len(values), dtype=object)
     result[:] = values
     return result
 
 
 @pytest.mark.parametrize("drop", [ALWAYS_DROPPED_COLUMNS, BOTH], ids=["at its own step", "moved"])
-def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...], tmp_path: Path) -> None:
+def test_only_the_given_columns_are_dropped_and_the_rest_is_unchanged(drop: tuple[str, ...], tmp_path: Path) -> None:
     target = tmp_path / "gen_batch.dp"
     assert drop_columns(WITHOUT_SCORES, target, drop) == RepairResult(drop, 4)
     before, after = summarize_dump(WITHOUT_SCORES), summarize_dump(target)
@@ -54,7 +54,7 @@ def test_only_the_named_columns_go_and_the_rest_is_the_same(drop: tuple[str, ...
     assert (check_file_safety(target).loadable, list(tmp_path.iterdir())) == (True, [target])
 
 
-def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() -> None:
+def test_the_columns_to_drop_depend_on_the_scores_and_on_whether_the_step_moves() -> None:
     with open_batch(WITHOUT_SCORES) as batch:
         assert (columns_to_drop(batch, moved=False), columns_to_drop(batch, moved=True)) == (
             ALWAYS_DROPPED_COLUMNS,
@@ -66,15 +66,15 @@ def test_what_is_needed_depends_on_the_scores_and_on_whether_the_step_moves() ->
 
 
 @pytest.mark.parametrize("path", [MAIN, NUMPY, QUEUE], ids=["with scores", "raw arrays with scores", "queue"])
-def test_a_batch_that_replays_as_it_is_is_not_touched(path: Path, tmp_path: Path) -> None:
+def test_a_batch_that_needs_no_repair_is_not_written(path: Path, tmp_path: Path) -> None:
     with pytest.raises(SafePickleError):
         drop_columns(path, tmp_path / "out", BOTH)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_uid_beside_scores_stays(pickled: Any, tmp_path: Path) -> None:
+def test_uid_is_not_dropped_if_the_batch_has_scores(write_data_proto: Any, tmp_path: Path) -> None:
     scores = ("float32", Size((2, 1)), np.zeros(8, "u1"))
-    source = pickled(((2,), None, {"rm_scores": scores}), {"uid": objects("a", "b")})
+    source = write_data_proto(((2,), None, {"rm_scores": scores}), {"uid": object_array("a", "b")})
     with pytest.raises(SafePickleError, match="nothing to repair"):
         drop_columns(source, tmp_path / "out", ["uid"])
     with open_batch(source) as batch:
@@ -99,11 +99,16 @@ def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert len({(tmp_path / name).read_bytes() for name in "123"}) == 1
 
 
-def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path) -> None:
+def test_every_type_of_value_is_written_unchanged(write_data_proto: Any, tmp_path: Path) -> None:
     shared = {"deep": (1, (2.5, None), b"x", "x" * 300, -(1 << 70), [True, 70_000, -5])}
-    rows = objects(shared, shared, {})
-    columns = {"uid": objects("a", "b", "c"), "extras": rows, "pred": np.array(["", "中", "three"]), "n": np.arange(3)}
-    source = pickled(None, columns, {"m": np.float64(0.5), "b": np.bool_(True)})
+    rows = object_array(shared, shared, {})
+    columns = {
+        "uid": object_array("a", "b", "c"),
+        "extras": rows,
+        "pred": np.array(["", "中", "three"]),
+        "n": np.arange(3),
+    }
+    source = write_data_proto(None, columns, {"m": np.float64(0.5), "b": np.bool_(True)})
     drop_columns(source, tmp_path / "out", ["uid"])
     with open_batch(source) as left, open_batch(tmp_path / "out") as right:
         assert [right.column(name) for name in right.columns] == [
@@ -112,23 +117,25 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
         assert right.meta == left.meta == {"m": 0.5, "b": True}
 
 
-def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None:
-    drop_columns(pickled(None, {"uid": objects("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"])
+def test_an_ordered_dict_is_written_as_one(write_data_proto: Any, tmp_path: Path) -> None:
+    drop_columns(
+        write_data_proto(None, {"uid": object_array("a")}, {"o": OrderedDict(b=1, a=2)}), tmp_path / "out", ["uid"]
+    )
     with ByteSource.open(tmp_path / "out") as source:
         state = load_data_proto(source).state
     assert state is not None and state[2]["o"] == OrderedDict(b=1, a=2)
     assert type(state[2]["o"]) is OrderedDict
 
 
-def test_what_is_shared_is_written_once(pickled: Any, tmp_path: Path) -> None:
+def test_a_shared_value_is_written_once(write_data_proto: Any, tmp_path: Path) -> None:
     long = ["x" * 100_000]
-    source = pickled(None, {"uid": objects(*"ab"), "raw_prompt": objects(*[long] * 2)})
+    source = write_data_proto(None, {"uid": object_array(*"ab"), "raw_prompt": object_array(*[long] * 2)})
     drop_columns(source, tmp_path / "out", ["uid"])
     assert (tmp_path / "out").stat().st_size < 101_000
 
 
-def test_a_batch_that_we_can_t_read_wholly_is_not_written_again(pickled: Any, tmp_path: Path) -> None:
-    source = pickled(None, {"uid": objects("a"), "extras": objects(Decimal(1))})
+def test_a_batch_that_cannot_be_read_completely_is_not_written_again(write_data_proto: Any, tmp_path: Path) -> None:
+    source = write_data_proto(None, {"uid": object_array("a"), "extras": object_array(Decimal(1))})
     target = tmp_path / "into" / "gen_batch.dp"
     target.parent.mkdir()
     target.write_bytes(b"older")
@@ -161,10 +168,10 @@ def test_a_large_batch_is_copied_without_being_loaded(tmp_path: Path) -> None:
 
 
 def test_a_batch_whose_scores_are_not_contiguous_has_scores(tmp_path: Path) -> None:
-    content = made.tensordict(rm_scores=made.expanded(made.storage(2, kind="Float"), 2, 2))
-    uid = made.mapped(uid=made.objects(made.text("a"), made.text("b")))
+    content = asm.tensordict(rm_scores=asm.expanded_tensor(asm.storage(2, kind="Float"), 2, 2))
+    uid = asm.dict_(uid=asm.object_array(asm.text("a"), asm.text("b")))
     path = tmp_path / "gen_batch.dp"
-    path.write_bytes(made.proto(made.data(made.saved(content, bytes(8))), uid))
+    path.write_bytes(asm.proto(asm.bytes_(asm.torch_file(content, bytes(8))), uid))
     with open_batch(path) as batch:
         assert columns_to_drop(batch, moved=False) == ()
     with pytest.raises(SafePickleError, match="nothing to repair"):

@@ -1,3 +1,5 @@
+"""The scan of opcodes and of the members of a torch archive."""
+
 from __future__ import annotations
 
 import pickle
@@ -14,7 +16,7 @@ from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSpan, PickleLimits, scan_opcodes
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
-from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as asm
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9000),
@@ -26,7 +28,7 @@ VALUES = st.recursive(
 
 
 def list_opcodes(data: bytes) -> list[tuple[str, Any, int]]:
-    """As `pickletools` tells it; what we skipped is read here."""
+    """The opcodes as `pickletools` lists them; skipped arguments are read here."""
     source = ByteSource.from_bytes(data)
     return [
         (
@@ -40,30 +42,30 @@ def list_opcodes(data: bytes) -> list[tuple[str, Any, int]]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(value=VALUES, protocol=st.integers(2, 5))
-def test_what_any_pickler_writes_is_told_as_the_standard_library_tells_it(value: Any, protocol: int) -> None:
+def test_opcodes_are_scanned_as_pickletools_lists_them(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
     assert list_opcodes(data) == [(op.name, argument, at) for op, argument, at in pickletools.genops(data)]
 
 
 @given(value=st.lists(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)))
-def test_protocol_0_is_told_too(value: Any) -> None:
+def test_protocol_0_is_scanned_too(value: Any) -> None:
     data = pickle.dumps(OrderedDict(a=value), 0)
     names = [op.name for op, _, _ in pickletools.genops(data)]
     assert [name for name, _, _ in list_opcodes(data)] == names
 
 
 def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
-    class Counting(ByteSource):
-        taken = 0
+    class CountingSource(ByteSource):
+        bytes_read = 0
 
         def read(self, at: int, length: int) -> bytes:
-            Counting.taken += length
+            CountingSource.bytes_read += length
             return super().read(at, length)
 
     data = pickle.dumps([bytes(50 << 20), "end"])
-    ops = list(scan_opcodes(Counting(data, 0, len(data))))
+    ops = list(scan_opcodes(CountingSource(data, 0, len(data))))
     assert [op.argument for op in ops if isinstance(op.argument, ByteSpan)] == [ByteSpan(ops[4].at + 5, 50 << 20)]
-    assert Counting.taken < 1 << 18
+    assert CountingSource.bytes_read < 1 << 18
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
         (PickleLimits(protocol=3), "protocol 4"),
     ],
 )
-def test_what_is_more_than_the_limits_allow_is_refused(limits: PickleLimits, reason: str) -> None:
+def test_a_pickle_that_exceeds_a_limit_is_refused(limits: PickleLimits, reason: str) -> None:
     data = pickle.dumps([["abcd"], ["efgh"]], 4)
     with pytest.raises(SafePickleError, match=reason):
         list(scan_opcodes(ByteSource.from_bytes(data), limits))
@@ -107,8 +109,8 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path)
             source.read(0, 100)
 
 
-def test_an_archive_tells_where_each_member_lies() -> None:
-    source = ByteSource.from_bytes(made.archive(made.queued()))
+def test_an_archive_finds_the_bytes_of_each_member() -> None:
+    source = ByteSource.from_bytes(asm.archive(asm.queue_members()))
     archive = TorchArchive.open(source)
     assert archive.root == "archive"
     assert archive.member("byteorder").read(0, 6) == b"little"
@@ -118,6 +120,6 @@ def test_an_archive_tells_where_each_member_lies() -> None:
         archive.member("data/2")
 
 
-def test_an_archive_of_a_torch_without_zip64_is_canonical_too() -> None:
-    full = made.archive(made.queued())
+def test_an_archive_of_a_torch_without_zip64_is_accepted_too() -> None:
+    full = asm.archive(asm.queue_members())
     assert TorchArchive.open(ByteSource.from_bytes(full[:-98] + full[-22:])).root == "archive"

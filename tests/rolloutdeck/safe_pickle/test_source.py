@@ -1,4 +1,4 @@
-"""Bytes that are read into memory which somebody else has, from a file or from memory, and never beyond their end."""
+"""Bytes are read into the memory of the caller, from a file or from memory, and never beyond their end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rolloutdeck.safe_pickle.stream.source import ByteSource
 DATA = bytes(range(200))
 
 
-def in_memory(path: Path) -> ByteSource:
+def open_memory_source(path: Path) -> ByteSource:
     return ByteSource.from_bytes(DATA)
 
 
-def in_a_file(path: Path) -> ByteSource:
+def open_file_source(path: Path) -> ByteSource:
     path.write_bytes(DATA)
     return ByteSource.open(path)
 
 
-@pytest.mark.parametrize("made", [in_memory, in_a_file])
+@pytest.mark.parametrize("open_source", [open_memory_source, open_file_source])
 def test_a_part_is_copied_into_a_buffer_and_nothing_beyond_it(
-    made: Callable[[Path], ByteSource], tmp_path: Path
+    open_source: Callable[[Path], ByteSource], tmp_path: Path
 ) -> None:
-    with made(tmp_path / "file") as source:
+    with open_source(tmp_path / "file") as source:
         piece = Piece(source.window(10, 100), ByteSpan(20, 50))
         buffer = bytearray(7)
         read_bytes_into(memoryview(buffer)[2:6], piece, 46)
@@ -38,7 +38,7 @@ def test_a_part_is_copied_into_a_buffer_and_nothing_beyond_it(
                 read_bytes_into(memoryview(bytearray(length)), piece, at)
 
 
-def test_bytes_that_are_no_piece_are_copied_the_same_way() -> None:
+def test_bytes_are_copied_in_the_same_way_as_a_piece() -> None:
     buffer = bytearray(3)
     read_bytes_into(memoryview(buffer), DATA, 5)
     assert bytes(buffer) == DATA[5:8]
@@ -46,15 +46,17 @@ def test_bytes_that_are_no_piece_are_copied_the_same_way() -> None:
         read_bytes_into(memoryview(buffer), DATA, 198)
 
 
-@pytest.mark.parametrize("made", [in_memory, in_a_file])
-def test_a_buffer_is_never_filled_from_beyond_a_window(made: Callable[[Path], ByteSource], tmp_path: Path) -> None:
-    with made(tmp_path / "file") as source, pytest.raises(SafePickleError):
+@pytest.mark.parametrize("open_source", [open_memory_source, open_file_source])
+def test_a_buffer_is_never_filled_from_beyond_a_window(
+    open_source: Callable[[Path], ByteSource], tmp_path: Path
+) -> None:
+    with open_source(tmp_path / "file") as source, pytest.raises(SafePickleError):
         source.window(0, 100).read_into(98, memoryview(bytearray(3)))
 
 
 def test_a_file_that_became_shorter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with in_a_file(path) as source:
+    with open_file_source(path) as source:
         path.write_bytes(DATA[:50])
         with pytest.raises(SafePickleError, match="became shorter"):
             source.read_into(0, memoryview(bytearray(200)))

@@ -1,4 +1,4 @@
-"""Rows of a dict that `torch.save` wrote: what a flat tensor in them becomes."""
+"""Flat tensors in the rows of a dict that `torch.save` wrote become lists."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import pytest
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
-from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as asm
 
 NUMBERS = struct.pack("<12f", *range(12))
 
 
 @contextmanager
 def open_row(folder: Path, *storages: bytes, **values: bytes) -> Iterator[Any]:
-    """The row of a torch file, as the interpreter built it."""
+    """Opens the row of a torch file, as the interpreter built it."""
     path = folder / "0.pt"
-    path.write_bytes(made.saved(made.mapped(row=made.mapped(**values)), *(storages or (NUMBERS,))))
+    path.write_bytes(asm.torch_file(asm.dict_(row=asm.dict_(**values)), *(storages or (NUMBERS,))))
     with open_torch_dict(path) as saved:
         yield saved["row"]
 
 
 def build_tensor(size: int, stride: int, offset: int = 0, elements: int = 12) -> bytes:
-    return made.tensor(made.storage(elements, kind="Float"), size, stride, offset=offset)
+    return asm.tensor(asm.storage(elements, kind="Float"), size, stride, offset=offset)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def build_tensor(size: int, stride: int, offset: int = 0, elements: int = 12) ->
 def test_a_flat_tensor_becomes_a_list_whatever_its_stride(
     tmp_path: Path, size: int, stride: int, offset: int, numbers: list[float]
 ) -> None:
-    with open_row(tmp_path, x=build_tensor(size, stride, offset), y=made.number(1)) as row:
+    with open_row(tmp_path, x=build_tensor(size, stride, offset), y=asm.number(1)) as row:
         assert RowConverter().plain(row) == {"x": numbers, "y": 1}
 
 
@@ -53,7 +53,7 @@ def test_a_flat_tensor_becomes_a_list_whatever_its_stride(
 def test_a_flat_tensor_that_cannot_be_read_is_inert_and_the_rest_of_the_row_is_read(
     tmp_path: Path, size: int, stride: int
 ) -> None:
-    with open_row(tmp_path, x=build_tensor(size, stride, 1), y=made.number(1)) as row:
+    with open_row(tmp_path, x=build_tensor(size, stride, 1), y=asm.number(1)) as row:
         result = RowConverter().plain(row)
     assert isinstance(result["x"], Unreadable) and result["y"] == 1
 

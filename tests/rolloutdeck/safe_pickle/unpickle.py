@@ -1,9 +1,9 @@
-"""The one place that really unpickles: a throw-away process that loads files as a trainer would and tells what ran.
+"""The only code that really unpickles: a separate process that loads files as a trainer does and prints what ran.
 
     python unpickle.py FILE...      prints a JSON list of {"file", "loaded", "error", "ran"}
 
-An audit hook notes, and forbids, whatever would start a program, open a connection, load a library or change a file.
-Where verl and tensordict are not installed, stand-ins do with the bytes what those do.
+An audit hook records and forbids each event that starts a program, opens a connection, loads a library or changes a
+file. If verl and tensordict are not installed, stand-ins load the bytes as they do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ran: list[str] = []
 armed = False
 
 
-def watch(event: str, args: tuple[Any, ...]) -> None:
+def forbid_event(event: str, args: tuple[Any, ...]) -> None:
     if not armed:
         return
     writes = event == "open" and isinstance(args[2], int) and bool(args[2] & WRITING)
@@ -50,7 +50,7 @@ class DataProto:
         batch, self.non_tensor_batch, self.meta_info = state
         if isinstance(batch, tuple):
             _, _, fields = batch
-            self.batch = {name: tensor_of(result) for name, result in fields.items()}
+            self.batch = {name: build_tensor(result) for name, result in fields.items()}
         elif batch is not None:
             self.batch = torch.load(io.BytesIO(initial_bytes=batch), weights_only=False, map_location="cpu")
 
@@ -67,9 +67,9 @@ class Rollout:
 Rollout.__name__ = "DataProto"
 
 
-def tensor_of(description: Any) -> Any:
+def build_tensor(description: Any) -> Any:
     if len(description) == 2:
-        return [tensor_of(item) for item in description[1]]
+        return [build_tensor(item) for item in description[1]]
     dtype, shape, content = description
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype)).view(shape)
 
@@ -115,17 +115,17 @@ STAND_INS = {
 }
 
 
-def stand_in() -> None:
-    there = {name for name in ("verl", "tensordict") if importlib.util.find_spec(name)}
-    for dotted, things in STAND_INS.items():
+def install_stand_ins() -> None:
+    installed = {name for name in ("verl", "tensordict") if importlib.util.find_spec(name)}
+    for dotted, classes in STAND_INS.items():
         parent = dotted.partition(".")[0]
-        if parent in there:
+        if parent in installed:
             importlib.import_module(dotted)
             continue
         sys.modules.setdefault(parent, types.ModuleType(parent))
         module = sys.modules.setdefault(dotted, types.ModuleType(dotted))
-        for thing in things:
-            setattr(module, thing.__name__, thing)
+        for item in classes:
+            setattr(module, item.__name__, item)
 
 
 def load(path: Path) -> Any:
@@ -150,7 +150,7 @@ def load_with_pickle(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    stand_in()
+    install_stand_ins()
     numpy.array(["a"], dtype=object)
-    sys.addaudithook(watch)
+    sys.addaudithook(forbid_event)
     print(json.dumps([load_with_pickle(Path(line)) for line in sys.argv[1:]]))

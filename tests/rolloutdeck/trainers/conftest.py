@@ -1,3 +1,5 @@
+"""Fixtures for the tests of live plug-ins."""
+
 from __future__ import annotations
 
 import json
@@ -8,19 +10,19 @@ import pytest
 
 from rolloutdeck.client import start
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common import session as shared
+from rolloutdeck.trainers.common import session as common_session
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support.patching import patch_everywhere
 
 
-class Recorded:
-    """What a live plug-in has sent, once the run is finished."""
+class Recorder:
+    """Finishes the runs of a live plug-in and reads what it sent to the receiver."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
 
     def finish(self) -> None:
-        for session in shared._sessions.values():
+        for session in common_session._sessions.values():
             session.flush(30)
         for run in start._runs:
             run.finish(timeout=30)
@@ -38,18 +40,18 @@ class Recorded:
         return {name: value for values in points for name, value in values.items()}
 
     def run(self) -> dict[str, Any]:
-        """The run as it was opened."""
+        """The request that created the run."""
         return next(body for path, body in self.receiver.posts if path.endswith("/runs/") and "config" in body)
 
 
 @pytest.fixture
-def recorded(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+def recorder(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A receiver to which the plug-ins record all tokens."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
-    monkeypatch.setattr(shared, "MAX_WAITING_STEPS", 100)  # a step takes no time here
-    yield Recorded(at_receiver)
+    monkeypatch.setattr(common_session, "MAX_WAITING_STEPS", 100)  # no time passes between steps here
+    yield Recorder(at_receiver)
     for run in start._runs:
         run.finish(timeout=0)
-    shared._sessions.clear()
+    common_session._sessions.clear()
     start._runs.clear()

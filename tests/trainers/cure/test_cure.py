@@ -23,7 +23,7 @@ from tests.rolloutdeck.replay.pull.imported import (
     import_folder,
     pin_step,
 )
-from tests.rolloutdeck.replay.pull.plans import plan
+from tests.rolloutdeck.replay.pull.plans import save_plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 from tests.support import builders
 
@@ -74,7 +74,7 @@ def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path)
 
 def replayed(deck: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
     """A second folder of CURE's after the first command that `pull` says, and what it says of scoring."""
-    plan(owner, (pin_step(0, owner, step_kind="iteration"), 0), **more)
+    save_plan(owner, (pin_step(0, owner, step_kind="iteration"), 0), **more)
     capsys.readouterr()
     assert deck("pull", "--set", f"pretrained_model={NEXT[0]}", f"dataset={NEXT[1]}") == 0
     copy, train = capsys.readouterr().out.splitlines()

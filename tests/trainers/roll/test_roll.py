@@ -22,7 +22,7 @@ from tests.rolloutdeck.replay.pull.imported import (
     import_folder,
     pin_step,
 )
-from tests.rolloutdeck.replay.pull.plans import plan
+from tests.rolloutdeck.replay.pull.plans import save_plan
 from tests.support import builders
 from tests.trainers.verl.process import ROOT, python
 
@@ -71,7 +71,7 @@ def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behi
     deck: RunCommand, owner: User, tmp_path: Path
 ) -> None:
     before = roll("load", tmp_path / "out", 0, 1, 7)
-    plan(owner, (pin_step(1, owner), 0), (pin_step(0, owner), 1), (pin_step(7, owner), 2))
+    save_plan(owner, (pin_step(1, owner), 0), (pin_step(0, owner), 1), (pin_step(7, owner), 2))
     assert deck("pull", *SHAPE) == 0
     after = roll("load", tmp_path / "into", 0, 1, 2, 3)
     assert (after["0"], after["1"], after["2"]) == (before["1"], before["0"], before["7"])
@@ -84,7 +84,7 @@ def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(
     before = roll("load", tmp_path / "out", 1)["1"]
     rows = Sample.objects.filter(step__step=1, visible=True).order_by("ordinal")
     flag_samples(owner, rows[2], rows[5])
-    plan(owner, (pin_step(1, owner), 0), exclude_flagged=True)
+    save_plan(owner, (pin_step(1, owner), 0), exclude_flagged=True)
     assert deck("pull", *SHAPE) == 0
     after = roll("load", tmp_path / "into", 0)["0"]
     assert after["final"] == [0 if row in (2, 5) else left for row, left in enumerate(before["final"])]

@@ -1,4 +1,4 @@
-"""Two runs of a project, and `pull` for the second, against the real server."""
+"""Fixtures: two runs of a project, and `pull` for the second one against the real server."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support import builders
 
 
 @pytest.fixture
-def old(project: Project) -> Run:
+def old_run(project: Project) -> Run:
     return builders.run(project, "grpo-1")
 
 
 @pytest.fixture
-def new(project: Project) -> Run:
+def new_run(project: Project) -> Run:
     return builders.run(project, "grpo-2", config=CONFIG)
 
 

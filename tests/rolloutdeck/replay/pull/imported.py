@@ -1,4 +1,4 @@
-"""A trainer's own files imported as the run `old`, judged and indexed, and what is flagged in them."""
+"""Helpers that import the files of a trainer as the run `old`, pin its steps and flag its samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunCommand = Callable[..., int]
 
 
 def build_command_runner(site: Site, secret: str, into: Path, trainer: str) -> RunCommand:
-    """`pull` and other commands, the first for the run `new`."""
+    """Returns a function that runs commands; `pull` is run for the run `new`."""
 
     def run_command(command: str, *words: object) -> int:
         if command == "pull":
@@ -32,7 +32,7 @@ def build_command_runner(site: Site, secret: str, into: Path, trainer: str) -> R
 
 
 def import_folder(run_command: RunCommand, folder: Path) -> None:
-    """The files below a folder, imported; a worker judges and indexes what came."""
+    """Imports the files below a folder, then checks and indexes them as a worker does."""
     assert run_command("import", folder, "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
         artifact_check.check_artifact(row.pk)

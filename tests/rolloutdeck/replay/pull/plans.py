@@ -1,4 +1,4 @@
-"""Pinned steps, plans of them, and what `pull` laid out."""
+"""Helpers that create pins and plans, and hash the files that `pull` wrote."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TREE = "grpo-2_math/GBS8_N4_in128_out256"
 RunCommand = Callable[..., int]
 
 
-def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout", **facts: Any) -> Pin:
-    """A step whose files are those of `path`; its marker says the step, so that no two steps are one artifact."""
+def create_pin(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout", **facts: Any) -> Pin:
+    """Uploads the files of `path` as a step and pins it. Each step has its own `meta.json`, and so its own artifact."""
     kind = "feed_index" if role == "async_rollout" else "global_step"
     files = {
         name: data if name.endswith(("dp", "pt")) else encode_meta(step) for name, data in read_files(path).items()
@@ -37,19 +37,19 @@ def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout"
     return pins.pin_step(run, step, by, step_kind=kind)[0]
 
 
-def plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any) -> None:
+def save_plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any) -> None:
     project = entries[0][0].project
     last = plans.find_current_revision(project)
     plans.save_plan(project, "default", by, if_match=last.number if last else 0, action=action, entries=entries, **more)
 
 
 def hash_files(into: Path) -> dict[str, str]:
-    """Path below the folder -> sha256, without our own list."""
+    """Path below the folder -> sha256, without the manifest of `pull`."""
     files = [path for path in into.rglob("*") if path.is_file() and path.name != PULL_MANIFEST]
     return {str(path.relative_to(into)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def dumped(path: Path, *folders: str) -> dict[str, str]:
-    """What lies in these folders when each has the files of step 1."""
+def build_expected_hashes(path: Path, *folders: str) -> dict[str, str]:
+    """What `hash_files` returns if each of these folders has the files of step 1."""
     files = {name: data if name.endswith(("dp", "pt")) else encode_meta(1) for name, data in read_files(path).items()}
     return {f"{folder}/{name}": hashlib.sha256(data).hexdigest() for folder in folders for name, data in files.items()}

@@ -1,4 +1,4 @@
-"""Steps of CURE, imported, pinned and laid out under the names that the next run looks for."""
+"""Steps of CURE are imported, pinned and written under the names that the next run reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.rolloutdeck.replay.pull.imported import (
     pin_step,
     sha256,
 )
-from tests.rolloutdeck.replay.pull.plans import hash_files, plan
+from tests.rolloutdeck.replay.pull.plans import hash_files, save_plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,28 +33,28 @@ SOURCE = DATA / "step0/temp_data"
 
 
 @pytest.fixture
-def cure_plan(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
-    run_command = build_command_runner(site, secret, tmp_path / "into", "cure")
+def run_command(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
+    run = build_command_runner(site, secret, tmp_path / "into", "cure")
     (tmp_path / "out/step4/temp_data").mkdir(parents=True)
     for name in (BASE, CODE, CASE):
         shutil.copy(SOURCE / name, tmp_path / "out/step4/temp_data")
-    import_folder(run_command, tmp_path / "out")
-    return run_command
+    import_folder(run, tmp_path / "out")
+    return run
 
 
-def steps(by: User, **more: Any) -> None:
-    plan(by, (pin_step(4, by, step_kind="iteration"), 0), **more)
+def plan_step(by: User, **more: Any) -> None:
+    save_plan(by, (pin_step(4, by, step_kind="iteration"), 0), **more)
 
 
-def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
-    cure_plan: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_step_is_written_unchanged_under_the_names_of_the_next_run(
+    run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.step_kind, row.state) == (4, "iteration", "ready")
     assert Run.objects.get(name="old").steps.get(split="train").samples == 32
-    steps(owner)
+    plan_step(owner)
     capsys.readouterr()
-    assert cure_plan("pull", *NEXT) == 0
+    assert run_command("pull", *NEXT) == 0
     assert hash_files(tmp_path / "into") == {
         f"step_0/{CODE}": sha256(SOURCE / CODE),
         f"step_0/{CASE}": sha256(SOURCE / CASE),
@@ -70,40 +70,40 @@ def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
 
 
 def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
-    cure_plan: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     program, test = rows[1], rows[6]
     flag_samples(owner, program, test)
-    steps(owner, on_selected="exclude")
+    plan_step(owner, on_selected="exclude")
     capsys.readouterr()
-    assert cure_plan("pull", *NEXT) == 0
+    assert run_command("pull", *NEXT) == 0
     message = capsys.readouterr().err
     assert f"{CODE} of step 4 of old is replayed without 1 of its 16 rows, which is flagged" in message
     assert "without 1 flagged program and 1 flagged test." in message
     read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "into/step_0").iterdir()}
     assert (len(read[CODE]), len(read[CASE])) == (15, 15)
     first = json.loads((SOURCE / BASE).read_text())[0]
-    assert read[RENAMED][0]["full_code_generation"] == [first["full_code_generation"][at] for at in (0, 2, 3)]
+    assert read[RENAMED][0]["full_code_generation"] == [first["full_code_generation"][index] for index in (0, 2, 3)]
     for name, key, position in ((CODE, "full_code_generation", 1), (CASE, "full_case_generation", 2)):
-        answer = first[key][position]  # of which another program of the task may be a copy
+        answer = first[key][position]  # another program of the task may be a copy of it
         before, after = json.loads((SOURCE / name).read_text()), read[name]
         count = sum(row["response"].startswith(answer) for row in before)
         assert sum(row["response"].startswith(answer) for row in after) == count - 1
 
 
 def test_the_command_on_the_plans_page_asks_for_model_and_data_set(
-    cure_plan: RunCommand, owner: User, project: Project
+    run_command: RunCommand, owner: User, project: Project
 ) -> None:
-    steps(owner)
+    plan_step(owner)
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
     assert rendered.lines.endswith("--trainer cure --set pretrained_model=MODEL dataset=NAME")
 
 
-def test_a_run_that_does_not_name_model_and_data_set_is_asked_for_them(
-    cure_plan: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
+def test_pull_asks_for_the_model_and_data_set_that_a_run_does_not_name(
+    run_command: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps(owner)
+    plan_step(owner)
     capsys.readouterr()
-    assert cure_plan("pull") == 2
+    assert run_command("pull") == 2
     assert "--set pretrained_model=MODEL dataset=NAME" in capsys.readouterr().err

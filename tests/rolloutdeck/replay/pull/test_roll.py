@@ -1,4 +1,4 @@
-"""Batches that ROLL kept, imported, pinned and laid out under the numbers of the steps that replay them."""
+"""Batches of ROLL are imported, pinned and written under the numbers of the steps that replay them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.rolloutdeck.replay.pull.imported import (
     pin_step,
     sha256,
 )
-from tests.rolloutdeck.replay.pull.plans import hash_files, plan
+from tests.rolloutdeck.replay.pull.plans import hash_files, save_plan
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,25 +32,25 @@ SHAPE = ("--set", "rollout_batch_size=8", "num_return_sequences_in_group=4", "pr
 
 
 @pytest.fixture
-def roll(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
-    run_command = build_command_runner(site, secret, tmp_path / "into", "roll")
+def run_command(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
+    run = build_command_runner(site, secret, tmp_path / "into", "roll")
     for name in ("mock/train/step_000001.pkl", "mock/val/step_000001.pkl"):
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(STEP, tmp_path / "out" / name)
     (tmp_path / "out/rows").mkdir()
     shutil.copy(DATA / "rlvr_jsonl/rollout_dump_data.step_1.jsonl", tmp_path / "out/rows")
-    import_folder(run_command, tmp_path / "out")
-    return run_command
+    import_folder(run, tmp_path / "out")
+    return run
 
 
-def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
-    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_all_repeated_steps_are_written_unchanged_to_one_folder(
+    run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.split, row.state, row.facts["rows"]) == (1, "train", "ready", 32)
-    plan(owner, (pin_step(1, owner), 0), action="repeat")
+    save_plan(owner, (pin_step(1, owner), 0), action="repeat")
     capsys.readouterr()
-    assert roll("pull", *SHAPE, "max_steps=3") == 0
+    assert run_command("pull", *SHAPE, "max_steps=3") == 0
     names = [f"train/step_{step:06d}.pkl" for step in range(3)]
     assert hash_files(tmp_path / "into") == dict.fromkeys(names, sha256(STEP))
     result = capsys.readouterr()
@@ -68,20 +68,20 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
     assert Run.objects.get(name="new").framework == "roll"
 
 
-def test_its_samples_are_there_before_anything_is_pinned(roll: RunCommand) -> None:
+def test_samples_of_an_imported_batch_are_indexed_before_a_pin(run_command: RunCommand) -> None:
     train = Run.objects.get(name="old").steps.get(split="train", step=1)
     assert train.samples == 32
-    assert train.facets["tokens"] == 32  # of the batch; the text is of the rows
+    assert train.facets["tokens"] == 32  # the tokens are from the batch, the text from the rows
 
 
-def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
-    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_flagged_rows_get_a_response_mask_of_zeros_and_nothing_else_changes(
+    run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(step__split="train", visible=True).order_by("ordinal")
     flag_samples(owner, rows[3], rows[9])
-    plan(owner, (pin_step(1, owner), 0), on_selected="exclude")
+    save_plan(owner, (pin_step(1, owner), 0), on_selected="exclude")
     capsys.readouterr()
-    assert roll("pull", *SHAPE, "max_steps=1") == 0
+    assert run_command("pull", *SHAPE, "max_steps=1") == 0
     message = capsys.readouterr().err
     assert "is replayed with response_mask 0 in its 2 flagged rows" in message
     (path,) = (tmp_path / "into/train").iterdir()
@@ -94,48 +94,48 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
 
 
 def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
-    roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
+    run_command: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pin_step(1, owner), 0))
+    save_plan(owner, (pin_step(1, owner), 0))
     capsys.readouterr()
-    assert roll("pull", *SHAPE[:-1], "response_length=512") == 2
+    assert run_command("pull", *SHAPE[:-1], "response_length=512") == 2
     assert "max_response_length: 256 pinned, 512 requested" in capsys.readouterr().err
 
 
-def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
-    roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
+def test_a_run_with_unknown_settings_is_assumed_to_match_the_pinned_batch(
+    run_command: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pin_step(1, owner), 0), (pin_step(1, owner), 2))
+    save_plan(owner, (pin_step(1, owner), 0), (pin_step(1, owner), 2))
     assert plans.find_current_revision(Project.objects.get()) is not None
     capsys.readouterr()
-    assert roll("pull") == 0
+    assert run_command("pull") == 0
     result = capsys.readouterr()
     assert "max_steps: 1" in result.out.splitlines()
     assert "max_steps is 1, as step 1 has none, and later steps are not reached" in result.err
 
 
 def test_a_plan_without_a_file_for_the_first_step_is_refused_before_a_download(
-    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan(owner, (pin_step(1, owner), 2))
+    save_plan(owner, (pin_step(1, owner), 2))
     capsys.readouterr()
-    assert roll("pull", *SHAPE, "max_steps=5") == 2
+    assert run_command("pull", *SHAPE, "max_steps=5") == 2
     assert "the plan has none for step 0. Pin that step too" in capsys.readouterr().err
     assert not (tmp_path / "into").exists()
 
 
-def test_the_command_on_the_plans_page_lays_it_out(
-    roll: RunCommand, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_on_the_plans_page_writes_the_pinned_step(
+    run_command: RunCommand, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(owner, (pin_step(1, owner), 0))
+    save_plan(owner, (pin_step(1, owner), 0))
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
     _, command, *words = shlex.split(rendered.lines)
     monkeypatch.chdir(tmp_path)
     assert words[words.index("--trainer") + 1] == "roll"
-    assert roll(command, *words[2:]) == 0
+    assert run_command(command, *words[2:]) == 0
     assert hash_files(tmp_path / "replay") == {"train/step_000000.pkl": sha256(STEP)}
 
 
-def test_validation_is_no_step_to_pin(roll: RunCommand, owner: User) -> None:
+def test_a_validation_batch_becomes_a_step_without_an_artifact(run_command: RunCommand, owner: User) -> None:
     assert not Artifact.objects.filter(split="eval").exists()
     assert Run.objects.get(name="old").steps.filter(split="eval", step=1).exists()

@@ -1,7 +1,8 @@
-"""Files that want to run something, exhaust something, or show two readers two things; each with its reason.
+"""Hostile files: they run a command, exhaust memory or time, or are read differently by two programs; each has the
+reason for which it is refused.
 
-Every one is whole and harmless but for the one thing that its name says. What they would run is `os.system` with a
-command that makes a file, so that a test can see it.
+Every file is complete and harmless except for the part that its name describes. The command that they run is
+`os.system`, which creates a file, so that a test can see it.
 """
 
 from __future__ import annotations

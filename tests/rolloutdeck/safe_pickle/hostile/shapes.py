@@ -1,4 +1,4 @@
-"""Names that verl's files have, called with what they never are."""
+"""Globals that verl's files use, called with invalid arguments."""
 
 from __future__ import annotations
 
@@ -12,183 +12,208 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     SIMPLE,
     TRUE,
     array,
+    build_pickle,
+    bytes_,
     call,
-    data,
+    dict_,
     dtype,
-    listed,
-    mapped,
-    named,
-    new,
+    global_name,
+    list_,
+    new_object,
     number,
-    objects,
-    pickled,
+    object_array,
     proto,
-    row,
-    saved,
     set_state,
     storage,
     text,
+    torch_file,
+    tuple_,
 )
-from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, build_file, columns, legacy
+from tests.rolloutdeck.safe_pickle.hostile.case import (
+    SYSTEM,
+    Case,
+    build_column_batch,
+    build_legacy_stream,
+    build_value_batch,
+)
 
 SHAPES = {
     "bytes that pass for object pointers": Case(
-        lambda: build_file(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))),
+        lambda: build_column_batch(array(bytes_(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "numbers that pass for objects": Case(
-        lambda: build_file(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))),
+        lambda: build_column_batch(array(list_(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype with fields": Case(
-        lambda: build_file(
-            array(data(bytes(8)), 1, dtype("V8", (*SIMPLE[:3], row(text("a")), mapped(a=NONE), *SIMPLE[5:])))
+        lambda: build_column_batch(
+            array(bytes_(bytes(8)), 1, dtype("V8", (*SIMPLE[:3], tuple_(text("a")), dict_(a=NONE), *SIMPLE[5:])))
         ),
         "dtype: the dtype 'V8'",
         True,
     ),
     "a dtype that is a list of objects": Case(
-        lambda: build_file(array(data(bytes(8)), 1, dtype("O,O"))), "dtype: the dtype 'O,O'", True
+        lambda: build_column_batch(array(bytes_(bytes(8)), 1, dtype("O,O"))), "dtype: the dtype 'O,O'", True
     ),
     "a dtype whose size is not its own": Case(
-        lambda: build_file(array(data(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))),
+        lambda: build_column_batch(array(bytes_(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype that is given two states": Case(
-        lambda: build_file(array(data(bytes(16)), 2, set_state(dtype(), row(*SIMPLE)))),
+        lambda: build_column_batch(array(bytes_(bytes(16)), 2, set_state(dtype(), tuple_(*SIMPLE)))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype of gigabytes": Case(
-        lambda: build_file(array(data(b""), 0, dtype("U999999999"))), "dtype: the dtype 'U999999999'", True
+        lambda: build_column_batch(array(bytes_(b""), 0, dtype("U999999999"))), "dtype: the dtype 'U999999999'", True
     ),
     "a dtype without its state": Case(
-        lambda: build_file(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))),
+        lambda: build_column_batch(array(bytes_(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))),
         "array: an invalid array state",
     ),
     "an array larger than its bytes": Case(
-        lambda: build_file(array(data(bytes(16)), 1 << 40)), "array: an array whose content does not fit its shape"
+        lambda: build_column_batch(array(bytes_(bytes(16)), 1 << 40)),
+        "array: an array whose content does not fit its shape",
     ),
     "an array smaller than its bytes": Case(
-        lambda: build_file(array(data(bytes(16)), 1)), "array: an array whose content does not fit its shape"
+        lambda: build_column_batch(array(bytes_(bytes(16)), 1)), "array: an array whose content does not fit its shape"
     ),
     "an object array with fewer objects": Case(
-        lambda: build_file(array(listed(NONE), 2, dtype("O8", OBJECTS))),
+        lambda: build_column_batch(array(list_(NONE), 2, dtype("O8", OBJECTS))),
         "array: an array whose content does not fit its shape",
     ),
     "an array of classes": Case(
-        lambda: build_file(objects(named("torch.Size"))), "array: an array of values that are not plain"
+        lambda: build_column_batch(object_array(global_name("torch.Size"))),
+        "array: an array of values that are not plain",
     ),
     "an array that is filled twice": Case(
-        lambda: build_file(
-            set_state(array(data(bytes(8)), 1), row(number(1), row(number(1)), dtype(), FALSE, data(bytes(8))))
+        lambda: build_column_batch(
+            set_state(
+                array(bytes_(bytes(8)), 1), tuple_(number(1), tuple_(number(1)), dtype(), FALSE, bytes_(bytes(8)))
+            )
         ),
         "array: an array that is filled twice",
     ),
     "an array of another class": Case(
-        lambda: build_file(
-            call("numpy._core.multiarray._reconstruct", named("numpy.memmap"), row(number(0)), data(b"b"))
+        lambda: build_column_batch(
+            call("numpy._core.multiarray._reconstruct", global_name("numpy.memmap"), tuple_(number(0)), bytes_(b"b"))
         ),
         "it names 'numpy.memmap'",
         True,
     ),
     "an array that begins with a size": Case(
-        lambda: build_file(
-            call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(1 << 40)), data(b"b"))
+        lambda: build_column_batch(
+            call(
+                "numpy._core.multiarray._reconstruct",
+                global_name("numpy.ndarray"),
+                tuple_(number(1 << 40)),
+                bytes_(b"b"),
+            )
         ),
         "_reconstruct: an array that does not begin empty",
         True,
     ),
     "a number of the wrong size": Case(
-        lambda: columns(call("numpy._core.multiarray.scalar", dtype(), data(bytes(4)))),
+        lambda: build_value_batch(call("numpy._core.multiarray.scalar", dtype(), bytes_(bytes(4)))),
         "scalar: a number of another size than its dtype",
         True,
     ),
     "a number that is an object": Case(
-        lambda: columns(call("numpy._core.multiarray.scalar", dtype("O8", OBJECTS), data(bytes(8)))),
+        lambda: build_value_batch(call("numpy._core.multiarray.scalar", dtype("O8", OBJECTS), bytes_(bytes(8)))),
         "scalar: an invalid number",
         True,
     ),
     "a buffer that is read as objects": Case(
-        lambda: columns(
-            call("numpy._core.numeric._frombuffer", data(bytes(8)), dtype("O8", OBJECTS), row(number(1)), text("C"))
+        lambda: build_value_batch(
+            call(
+                "numpy._core.numeric._frombuffer", bytes_(bytes(8)), dtype("O8", OBJECTS), tuple_(number(1)), text("C")
+            )
         ),
         "_frombuffer: an invalid array",
         True,
     ),
     "another text encoding": Case(
-        lambda: columns(call("_codecs.encode", text("x"), text("rot13"))), "encode: another encoding than latin1", True
+        lambda: build_value_batch(call("_codecs.encode", text("x"), text("rot13"))),
+        "encode: another encoding than latin1",
+        True,
     ),
     "a set of something": Case(
-        lambda: columns(call("builtins.set", NONE)), "set: a set that is not created from a list", True
+        lambda: build_value_batch(call("builtins.set", NONE)), "set: a set that is not created from a list", True
     ),
     "a batch that is filled twice": Case(
-        lambda: pickled(
+        lambda: build_pickle(
             set_state(
-                set_state(new("verl.protocol.DataProto"), row(NONE, EMPTY_DICT, EMPTY_DICT)),
-                row(data(legacy(SYSTEM)), EMPTY_DICT, EMPTY_DICT),
+                set_state(new_object("verl.protocol.DataProto"), tuple_(NONE, EMPTY_DICT, EMPTY_DICT)),
+                tuple_(bytes_(build_legacy_stream(SYSTEM)), EMPTY_DICT, EMPTY_DICT),
             )
         ),
         "batch: an invalid batch, or one that is filled twice",
     ),
-    "a batch in a legacy torch stream": Case(lambda: proto(data(legacy(SYSTEM))), "it is not a ZIP"),
+    "a batch in a legacy torch stream": Case(lambda: proto(bytes_(build_legacy_stream(SYSTEM))), "it is not a ZIP"),
     "a batch in an array of bytes": Case(
         lambda: proto(
-            array(data(legacy(SYSTEM)), len(legacy(SYSTEM)), dtype("u1", (number(3), text("|"), *SIMPLE[2:])))
+            array(
+                bytes_(build_legacy_stream(SYSTEM)),
+                len(build_legacy_stream(SYSTEM)),
+                dtype("u1", (number(3), text("|"), *SIMPLE[2:])),
+            )
         ),
         "batch: an invalid batch",
     ),
     "a batch in text": Case(
         lambda: proto(call("_codecs.encode", text("x" * 100), text("latin1"))), "an archive that was written as text"
     ),
-    "a batch whose archive runs something": Case(lambda: proto(data(saved(SYSTEM))), "inside it: it names 'os.system'"),
+    "a batch whose archive runs something": Case(
+        lambda: proto(bytes_(torch_file(SYSTEM))), "inside it: it names 'os.system'"
+    ),
     "a batch that is no tensordict": Case(
-        lambda: proto(data(saved(EMPTY_LIST))), "batch: a batch without a tensordict"
+        lambda: proto(bytes_(torch_file(EMPTY_LIST))), "batch: a batch without a tensordict"
     ),
     "a column that is no array": Case(
-        lambda: proto(columns=mapped(a=EMPTY_LIST)), "batch: the column 'a' is not an array", True
+        lambda: proto(columns=dict_(a=EMPTY_LIST)), "batch: the column 'a' is not an array", True
     ),
     "a raw field of a type that torch has by that name": Case(
         lambda: proto(
-            row(
-                row(number(2)),
+            tuple_(
+                tuple_(number(2)),
                 NONE,
-                mapped(a=row(text("load"), call("torch.Size", row(number(2))), array(data(BYTES), 2))),
+                dict_(a=tuple_(text("load"), call("torch.Size", tuple_(number(2))), array(bytes_(BYTES), 2))),
             )
         ),
         "batch: the field 'a' is invalid",
     ),
     "a raw field with fewer bytes": Case(
         lambda: proto(
-            row(
-                row(number(2)),
+            tuple_(
+                tuple_(number(2)),
                 NONE,
-                mapped(a=row(text("int64"), call("torch.Size", row(number(9))), array(data(BYTES), 2))),
+                dict_(a=tuple_(text("int64"), call("torch.Size", tuple_(number(9))), array(bytes_(BYTES), 2))),
             )
         ),
         "batch: the field 'a' does not have as many bytes as its shape",
     ),
     "a raw nested field of another layout": Case(
-        lambda: proto(row(row(number(2)), NONE, mapped(a=row(text("hub"), EMPTY_LIST)))),
+        lambda: proto(tuple_(tuple_(number(2)), NONE, dict_(a=tuple_(text("hub"), EMPTY_LIST)))),
         "batch: an invalid nested field",
     ),
     "torch's bytes in a legacy stream": Case(
-        lambda: columns(call("torch.storage._load_from_bytes", data(legacy(SYSTEM)))),
+        lambda: build_value_batch(call("torch.storage._load_from_bytes", bytes_(build_legacy_stream(SYSTEM)))),
         "_load_from_bytes: the bytes in it can't be loaded: it is not a ZIP",
         True,
     ),
     "torch's bytes in an archive that runs something": Case(
-        lambda: columns(call("torch.storage._load_from_bytes", data(saved(SYSTEM)))),
+        lambda: build_value_batch(call("torch.storage._load_from_bytes", bytes_(torch_file(SYSTEM)))),
         "inside it: it names 'os.system'",
         True,
     ),
     "an archive that is loaded again and again": Case(
         lambda: proto(
-            meta=mapped(
-                a=data(saved(storage(16), BYTES))
+            meta=dict_(
+                a=bytes_(torch_file(storage(16), BYTES))
                 + b"\x94"
                 + b"".join(call("torch.storage._load_from_bytes", b"h\x00") + b"0" for _ in range(500))
             )

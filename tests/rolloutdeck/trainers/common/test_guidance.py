@@ -8,7 +8,7 @@ from rolloutdeck.trainers.common import follows_guidance, patching
 from tests.support.patching import patch_everywhere
 
 
-def test_a_wrong_setting_is_off_and_is_named_once(
+def test_an_invalid_setting_means_off_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())

@@ -99,7 +99,7 @@ def test_files_that_arrived_after_the_start_of_the_run_are_loaded(server: SlowSe
 
 
 @pytest.mark.parametrize("mode", ["silent", "slow"])
-def test_a_step_waits_a_bounded_time_and_the_next_ones_less_until_a_file_comes(
+def test_the_wait_of_a_step_is_limited_and_later_steps_wait_less_until_a_file_arrives(
     server: SlowServer, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_limits, failing_limits = pinned_step.FIRST_LIMITS, pinned_step.FAILING_LIMITS
@@ -111,11 +111,11 @@ def test_a_step_waits_a_bounded_time_and_the_next_ones_less_until_a_file_comes(
     first, second = download(), download()
     assert (first[1], second[1]) == (b"", b"")
     assert first[0] < 2.5 and second[0] < 1.0 < first[0] + second[0]
-    tried = server.requests
+    requests_before = server.requests
     download()
-    assert server.requests == tried + 1
+    assert server.requests == requests_before + 1
     server.mode = "ok"
     assert download()[1] == BODY
-    server.mode, tried = "silent", server.requests
+    server.mode, requests_before = "silent", server.requests
     download()
-    assert server.requests > tried + 1
+    assert server.requests > requests_before + 1

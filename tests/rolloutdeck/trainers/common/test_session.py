@@ -1,4 +1,4 @@
-"""How much of a trainer's batches waits in memory for our thread."""
+"""The queue of a trainer's batches in memory: its limits, and what is counted as lost."""
 
 from __future__ import annotations
 
@@ -21,70 +21,70 @@ from tests.support.patching import patch_everywhere
 ROOT = Path(__file__).parents[4]
 
 
-class Held(session.TrainerSession):
+class ExampleSession(session.TrainerSession):
     thread_name, log_name = "rolloutdeck-test", "trainer"
     overload_reason = "rows of steps that ended sooner than they could be written"
 
 
 @pytest.fixture
-def held_session(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def trainer_session(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleSession]:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
-    held = Held(start.init(project="math", name="waits"))
-    yield held
-    held.run.finish(timeout=0)
+    example_session = ExampleSession(start.init(project="math", name="waits"))
+    yield example_session
+    example_session.run.finish(timeout=0)
     start._runs.clear()
 
 
-def count_finished_jobs(held_session: Held, jobs: int, rows: int | None) -> int:
-    """How many of the jobs are done, of those that are handed over while the first is."""
-    free, done = threading.Event(), []
+def count_finished_jobs(trainer_session: ExampleSession, jobs: int, rows: int | None) -> int:
+    """Submits jobs while the first one is running; returns how many of them were done."""
+    released, done = threading.Event(), []
     for position in range(jobs):
 
         def job(place: int = position) -> None:
-            free.wait(30)
+            released.wait(30)
             done.append(place)
 
-        held_session.submit(job) if rows is None else held_session.submit(job, rows)
-    free.set()
-    held_session.flush(30)
+        trainer_session.submit(job) if rows is None else trainer_session.submit(job, rows)
+    released.set()
+    trainer_session.flush(30)
     assert done == sorted(done)
     return len(done)
 
 
-def test_the_many_small_batches_of_an_evaluation_all_wait(held_session: Held) -> None:
-    assert count_finished_jobs(held_session, 200, rows=8) == 200
+def test_many_small_batches_of_an_evaluation_are_all_queued(trainer_session: ExampleSession) -> None:
+    assert count_finished_jobs(trainer_session, 200, rows=8) == 200
 
 
 @pytest.mark.parametrize("rows", [None, session.MAX_WAITING_ROWS])
-def test_of_whole_steps_only_a_few_wait_and_the_others_are_counted_as_lost(
-    held_session: Held, rows: int | None, caplog: pytest.LogCaptureFixture
+def test_only_a_few_complete_steps_are_queued_and_the_others_are_counted_as_lost(
+    trainer_session: ExampleSession, rows: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert count_finished_jobs(held_session, 20, rows) in (
+    assert count_finished_jobs(trainer_session, 20, rows) in (
         session.MAX_WAITING_STEPS,
         session.MAX_WAITING_STEPS + 1,
-    )  # one may be in work
+    )  # one job may be running
     assert "leaves out rows of steps" in caplog.text
 
 
-def count_lost_rows(held_session: Held) -> int:
-    return sum(held_session.run._threads.spool.dropped.values())
+def count_lost_rows(trainer_session: ExampleSession) -> int:
+    return sum(trainer_session.run._threads.spool.dropped.values())
 
 
-def test_each_row_of_what_could_not_be_built_in_time_is_counted(held_session: Held) -> None:
-    free = threading.Event()
+def test_each_row_of_a_batch_that_was_not_built_in_time_is_counted(trainer_session: ExampleSession) -> None:
+    released = threading.Event()
 
     def build() -> list[TokenSample]:
-        free.wait(30)
+        released.wait(30)
         return []
 
     for step in range(20):
-        held_session.submit_samples(build, session.MAX_WAITING_ROWS, step, "train")
-    free.set()
-    held_session.flush(30)
-    assert count_lost_rows(held_session) // session.MAX_WAITING_ROWS in (16, 17)  # one may be in work
+        trainer_session.submit_samples(build, session.MAX_WAITING_ROWS, step, "train")
+    released.set()
+    trainer_session.flush(30)
+    assert count_lost_rows(trainer_session) // session.MAX_WAITING_ROWS in (16, 17)  # one job may be running
 
 
-def build_two(decode: Callable[[Sequence[int]], str]) -> list[TokenSample]:
+def build_two_samples(decode: Callable[[Sequence[int]], str]) -> list[TokenSample]:
     return [TokenSample([1], [2], decode), TokenSample([1], [3], decode)]
 
 
@@ -94,16 +94,16 @@ def refuse_ids(ids: Sequence[int]) -> str:
 
 @pytest.mark.parametrize("submit", ["submit_samples", "collect_samples"])
 def test_samples_that_raise_are_counted_and_the_others_are_recorded(
-    held_session: Held, at_receiver: Receiver, submit: str, caplog: pytest.LogCaptureFixture
+    trainer_session: ExampleSession, at_receiver: Receiver, submit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    submit_samples = getattr(held_session, submit)
-    submit_samples(lambda: build_two(str), 2, 7, "train")
+    submit_samples = getattr(trainer_session, submit)
+    submit_samples(lambda: build_two_samples(str), 2, 7, "train")
     submit_samples(lambda: [][1], 5, 7, "train")
-    submit_samples(lambda: build_two(refuse_ids), 2, 7, "train")
-    held_session.flush(30)
-    held_session.run.finish(timeout=30)
+    submit_samples(lambda: build_two_samples(refuse_ids), 2, 7, "train")
+    trainer_session.flush(30)
+    trainer_session.run.finish(timeout=30)
     assert sum(len(body.splitlines()) for _, _, body in at_receiver.dumps) == 2
-    assert count_lost_rows(held_session) == 7
+    assert count_lost_rows(trainer_session) == 7
     assert "lost something in test_session.<lambda>: IndexError" in caplog.text, "the builder is named"
 
 
@@ -112,117 +112,121 @@ def fail_to_build() -> None:
 
 
 @pytest.mark.parametrize("job", [fail_to_build, partial(fail_to_build)])
-def test_jobs_that_raise_are_counted_and_later_ones_are_done(held_session: Held, job: Callable[[], None]) -> None:
-    held_session.submit(job, 5)
-    held_session.submit(job)
-    assert count_finished_jobs(held_session, 1, rows=8) == 1
-    assert held_session.run._threads.spool.dropped == {
+def test_jobs_that_raise_are_counted_and_later_ones_are_done(
+    trainer_session: ExampleSession, job: Callable[[], None]
+) -> None:
+    trainer_session.submit(job, 5)
+    trainer_session.submit(job)
+    assert count_finished_jobs(trainer_session, 1, rows=8) == 1
+    assert trainer_session.run._threads.spool.dropped == {
         "trainer: rows that could not be built": 5,
         "trainer: steps that could not be recorded completely": 1,
     }
 
 
-def test_a_job_that_is_no_step_is_counted_under_its_own_reason_or_not_at_all(held_session: Held) -> None:
-    started, free = threading.Event(), threading.Event()
+def test_a_job_that_is_no_step_is_counted_under_its_own_reason_or_not_at_all(trainer_session: ExampleSession) -> None:
+    started, released = threading.Event(), threading.Event()
 
     def wait() -> None:
         started.set()
-        free.wait(30)
+        released.wait(30)
 
-    held_session.submit(wait)
+    trainer_session.submit(wait)
     started.wait(30)
     for _job in range(session.MAX_WAITING_STEPS):
-        held_session.submit(wait)
+        trainer_session.submit(wait)
     for reason in ("tokenizers that could not be recorded", ""):
-        held_session.submit(fail_to_build, reason=reason)  # there are too many jobs
-    free.set()
-    held_session.flush(30)
+        trainer_session.submit(fail_to_build, reason=reason)  # there are too many jobs
+    released.set()
+    trainer_session.flush(30)
     for reason in ("tokenizers that could not be recorded", ""):
-        held_session.submit(fail_to_build, reason=reason)
-    held_session.flush(30)
-    assert held_session.run._threads.spool.dropped == {"trainer: tokenizers that could not be recorded": 2}
+        trainer_session.submit(fail_to_build, reason=reason)
+    trainer_session.flush(30)
+    assert trainer_session.run._threads.spool.dropped == {"trainer: tokenizers that could not be recorded": 2}
 
 
-def test_what_is_not_built_before_the_end_is_counted(
-    held_session: Held, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_rows_that_are_not_built_before_the_end_are_counted(
+    trainer_session: ExampleSession, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MAX_JOB_SECONDS", 0.5)
-    free = threading.Event()
-    held_session.submit_samples(lambda: build_two(str), 2, 6, "train")
-    held_session.submit(lambda: None if free.wait(30) else None, 5)
-    held_session.submit_samples(lambda: build_two(str), 2, 7, "train")
-    held_session.close("finished")
-    free.set()
-    held_session.end_jobs()
-    assert held_session.run._threads.spool.dropped == {"trainer: rows that were not built before the end": 7}
+    released = threading.Event()
+    trainer_session.submit_samples(lambda: build_two_samples(str), 2, 6, "train")
+    trainer_session.submit(lambda: None if released.wait(30) else None, 5)
+    trainer_session.submit_samples(lambda: build_two_samples(str), 2, 7, "train")
+    trainer_session.close("finished")
+    released.set()
+    trainer_session.end_jobs()
+    assert trainer_session.run._threads.spool.dropped == {"trainer: rows that were not built before the end": 7}
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["6"]
 
 
-def test_a_batch_that_cannot_be_copied_is_counted(held_session: Held) -> None:
+def test_a_batch_that_cannot_be_copied_is_counted(trainer_session: ExampleSession) -> None:
     def log_batch() -> None:
-        with held_session.count_capture_errors():
+        with trainer_session.count_capture_errors():
             raise TypeError("cannot pickle '_thread.lock' object")
 
     patching.catch_errors(log_batch)()
-    assert held_session.run._threads.spool.dropped == {"trainer: batches that could not be copied from the trainer": 1}
+    assert trainer_session.run._threads.spool.dropped == {
+        "trainer: batches that could not be copied from the trainer": 1
+    }
 
 
 def test_a_run_that_could_not_be_opened_is_not_opened_again(
     at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "_choose_identity", lambda *_: 1 / 0)
-    opened = [session.get_session("k", lambda: Held(start.init(project="math"))) for _ in range(3)]
-    assert opened[0].run.is_disabled and len({id(found) for found in opened}) == 1
+    sessions = [session.get_session("k", lambda: ExampleSession(start.init(project="math"))) for _ in range(3)]
+    assert sessions[0].run.is_disabled and len({id(found) for found in sessions}) == 1
     session._sessions.clear()
 
 
-def test_equal_samples_of_two_deliveries_are_counted_for_each_step(held_session: Held, at_receiver: Receiver) -> None:
+def test_equal_samples_of_two_deliveries_are_counted_for_each_step(
+    trainer_session: ExampleSession, at_receiver: Receiver
+) -> None:
     for step in (7, 7, 8):
-        held_session.collect_samples(lambda: build_two(str)[:1] * 2, 2, step, "train")
-        held_session.flush(30)
-    held_session.collect_samples(lambda: build_two(str), 2, 7, "train")
-    held_session.flush(30)
-    held_session.run.finish(timeout=30)
+        trainer_session.collect_samples(lambda: build_two_samples(str)[:1] * 2, 2, step, "train")
+        trainer_session.flush(30)
+    trainer_session.collect_samples(lambda: build_two_samples(str), 2, 7, "train")
+    trainer_session.flush(30)
+    trainer_session.run.finish(timeout=30)
     deliveries = [[json.loads(line) for line in body.splitlines()] for _, _, body in at_receiver.dumps]
     counts = [[row.get("earlier_equal_samples") for row in rows] for rows in deliveries]
     assert counts == [[None, None], [2, 2], [None, None], [4, None]]
 
 
-def test_what_was_made_leaves_room_for_more(held_session: Held) -> None:
-    assert [count_finished_jobs(held_session, 200, rows=8) for _ in range(4)] == [200] * 4
+def test_finished_jobs_free_their_place_in_the_queue(trainer_session: ExampleSession) -> None:
+    assert [count_finished_jobs(trainer_session, 200, rows=8) for _ in range(4)] == [200] * 4
 
 
-def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
-    at_receiver: Receiver, tmp_path: Path
-) -> None:
+def test_a_process_waits_at_its_end_for_the_rows_of_its_last_step(at_receiver: Receiver, tmp_path: Path) -> None:
     program = (
         "import time\n"
-        "from rolloutdeck.client import start as opening\n"
+        "from rolloutdeck.client import start\n"
         "from rolloutdeck.trainers.common.session import TrainerSession\n"
         "TrainerSession.thread_name = TrainerSession.log_name = TrainerSession.overload_reason = 'test'\n"
-        "held = TrainerSession(opening.init(project='math', name='ends'))\n"
+        "session = TrainerSession(start.init(project='math', name='ends'))\n"
         "def job():\n"
         "    time.sleep(0.5)\n"
-        "    held.run.log_samples([{'prompt': '1+1=', 'response': '2'}], step=7)\n"
-        "held.submit(job)\n"
+        "    session.run.log_samples([{'prompt': '1+1=', 'response': '2'}], step=7)\n"
+        "session.submit(job)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["7"], done.stderr
 
 
-def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(
-    held_session: Held, monkeypatch: pytest.MonkeyPatch
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(
+    trainer_session: ExampleSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = threading.Event()
-    held_session.submit(lambda: free.wait(30) and None)
-    monkeypatch.setattr(held_session, "pid", -1)
+    released = threading.Event()
+    trainer_session.submit(lambda: released.wait(30) and None)
+    monkeypatch.setattr(trainer_session, "pid", -1)
     start = time.monotonic()
-    held_session.flush(20)
+    trainer_session.flush(20)
     assert time.monotonic() - start < 10
-    free.set()
+    released.set()
 
 
-COLLECTED = """
+COLLECT_PROGRAM = """
 from rolloutdeck.client import start
 from rolloutdeck.trainers.common import TokenSample, TrainerSession
 
@@ -234,10 +238,10 @@ session.collect_samples(lambda: [][1], 1, step=7, split="train")
 """
 
 
-def test_samples_that_arrive_one_by_one_are_one_delivery_also_if_the_process_ends_at_once(
+def test_samples_that_arrive_one_by_one_are_one_delivery_even_if_the_process_ends_at_once(
     at_receiver: Receiver,
 ) -> None:
-    done = subprocess.run([sys.executable, "-c", COLLECTED], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", COLLECT_PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     [(_, query, body)] = at_receiver.dumps
     rows = [json.loads(line) for line in body.splitlines()]
     assert (query["step"], query["split"]) == ("7", "train"), done.stderr

@@ -1,4 +1,4 @@
-"""The methods of OpenRLHF that the plug-in wraps, in modules that stand for OpenRLHF's."""
+"""The methods of OpenRLHF that the plug-in wraps, in stand-ins for OpenRLHF's modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.openrlhf import plugin
-from tests.rolloutdeck.trainers.conftest import Recorded
+from tests.rolloutdeck.trainers.conftest import Recorder
 
 SOURCES = {
     "ppo_trainer": """
@@ -50,12 +50,12 @@ class Tokenizer:
         return " ".join(map(str, ids))
 
 
-def arguments() -> SimpleNamespace:
+def build_arguments() -> SimpleNamespace:
     wandb = SimpleNamespace(project="math", run_name="ppo", key="a secret")
     return SimpleNamespace(logger=SimpleNamespace(wandb=wandb), ckpt=SimpleNamespace(path=""), seed=3)
 
 
-def experience(**options: Any) -> SimpleNamespace:
+def build_experience(**options: Any) -> SimpleNamespace:
     """Two samples of 5 tokens: prompts of 2 and responses of 2, padded on the right and on the left."""
     values = {
         "sequences": np.array([[1, 2, 3, 4, 0], [0, 5, 6, 7, 8]]),
@@ -71,7 +71,7 @@ def experience(**options: Any) -> SimpleNamespace:
 
 
 @pytest.fixture
-def openrlhf(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def openrlhf(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """The three classes, imported after Ray has called our hook."""
     for name, source in SOURCES.items():
         path = tmp_path / "openrlhf/trainer" / f"{name.replace('.', '/')}.py"
@@ -89,19 +89,19 @@ def openrlhf(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         del sys.modules[name]
 
 
-def train(openrlhf: SimpleNamespace, experiences: list[Any]) -> Any:
-    """A step as OpenRLHF's `fit` runs it."""
-    args = arguments()
+def train_one_step(openrlhf: SimpleNamespace, experiences: list[Any]) -> Any:
+    """Runs a step as OpenRLHF's `fit` does."""
+    args = build_arguments()
     trainer = openrlhf.Trainer(args, openrlhf.Maker(args, Tokenizer(), experiences))
     status, global_step = trainer.train_step([], 6)
     trainer.save_logs_and_checkpoints(global_step, status, {})
     return trainer
 
 
-def test_the_samples_of_a_step_have_the_number_of_its_metrics(openrlhf: SimpleNamespace, recorded: Recorded) -> None:
-    trainer = train(openrlhf, [experience()])
-    recorded.finish()
-    assert recorded.rows() == {7: [
+def test_the_samples_of_a_step_have_the_number_of_its_metrics(openrlhf: SimpleNamespace, recorder: Recorder) -> None:
+    trainer = train_one_step(openrlhf, [build_experience()])
+    recorder.finish()
+    assert recorder.rows() == {7: [
         {
             "prompt": "What?", "response": "3 4", "response_length": 2, "ground_truth": "3 4", "score": 1.0,
             "truncated": False, "metrics": {"reward": 1.0, "kl": 0.25}, "advantages": [0.5, 0.5], "prompt_ids": [1, 2],
@@ -114,25 +114,25 @@ def test_the_samples_of_a_step_have_the_number_of_its_metrics(openrlhf: SimpleNa
             "response_ids": [7, 8], "response_mask": [1, 1], "logprobs": [-0.125, -1.0],
         },
     ]}  # fmt: skip
-    assert recorded.metrics(7) == {"train/kl": 0.5}
+    assert recorder.metrics(7) == {"train/kl": 0.5}
     assert trainer.saved == [(7, {"kl": 0.5, "generated_samples": ["text", 1.0]})]
 
 
-def test_an_eval_has_the_step_of_the_caller(openrlhf: SimpleNamespace, recorded: Recorded) -> None:
-    generator = openrlhf.Generator(arguments(), Tokenizer(), [experience()])
-    trainer = openrlhf.Trainer(arguments(), None)
+def test_an_eval_has_the_step_of_the_caller(openrlhf: SimpleNamespace, recorder: Recorder) -> None:
+    generator = openrlhf.Generator(build_arguments(), Tokenizer(), [build_experience()])
+    trainer = openrlhf.Trainer(build_arguments(), None)
 
     def evaluate(global_step: int) -> Any:
         return generator.generate_eval_samples(temperature=0.0)
 
     assert len(evaluate(global_step=20)) == 1
     trainer.save_best_checkpoint({"eval_math_pass1": 0.5}, 20)
-    recorded.finish()
-    assert [row["score"] for row in recorded.rows("eval")[20]] == [1.0, 0.0]
-    assert recorded.metrics(20) == {"eval/eval_math_pass1": 0.5}
+    recorder.finish()
+    assert [row["score"] for row in recorder.rows("eval")[20]] == [1.0, 0.0]
+    assert recorder.metrics(20) == {"eval/eval_math_pass1": 0.5}
 
 
-def test_the_tokenizer_is_copied_once(openrlhf: SimpleNamespace, recorded: Recorded) -> None:
+def test_the_tokenizer_is_copied_once(openrlhf: SimpleNamespace, recorder: Recorder) -> None:
     copies: list[Tokenizer] = []
 
     class CountingTokenizer(Tokenizer):
@@ -140,28 +140,28 @@ def test_the_tokenizer_is_copied_once(openrlhf: SimpleNamespace, recorded: Recor
             copies.append(Tokenizer())
             return copies[-1]
 
-    args, tokenizer = arguments(), CountingTokenizer()
-    trainer = openrlhf.Trainer(args, openrlhf.Maker(args, tokenizer, [experience()]))
+    args, tokenizer = build_arguments(), CountingTokenizer()
+    trainer = openrlhf.Trainer(args, openrlhf.Maker(args, tokenizer, [build_experience()]))
     for step in range(3):
         trainer.train_step([], step)
-    recorded.finish()
-    assert sorted(recorded.rows()) == [1, 2, 3] and len(copies) == 1
+    recorder.finish()
+    assert sorted(recorder.rows()) == [1, 2, 3] and len(copies) == 1
 
 
 def test_the_run_has_openrlhfs_names_and_arguments_without_the_key(
-    openrlhf: SimpleNamespace, recorded: Recorded
+    openrlhf: SimpleNamespace, recorder: Recorder
 ) -> None:
-    train(openrlhf, [experience()])
-    recorded.finish()
-    run = recorded.run()
+    train_one_step(openrlhf, [build_experience()])
+    recorder.finish()
+    run = recorder.run()
     assert (run["project"], run["name"], run["framework"]) == ("math", "ppo", "openrlhf")
     assert run["config"]["logger"] == {"wandb": {"project": "math", "run_name": "ppo"}} and run["config"]["seed"] == 3
 
 
-@pytest.mark.parametrize("broken", [[experience(sequences=None)], [experience(prompts=5)], [5], None])
+@pytest.mark.parametrize("broken", [[build_experience(sequences=None)], [build_experience(prompts=5)], [5], None])
 def test_samples_that_can_not_be_recorded_do_not_stop_the_training(
-    broken: Any, openrlhf: SimpleNamespace, recorded: Recorded
+    broken: Any, openrlhf: SimpleNamespace, recorder: Recorder
 ) -> None:
-    assert train(openrlhf, broken).saved
-    recorded.finish()
-    assert recorded.metrics(7) == {"train/kl": 0.5}
+    assert train_one_step(openrlhf, broken).saved
+    recorder.finish()
+    assert recorder.metrics(7) == {"train/kl": 0.5}

@@ -1,4 +1,4 @@
-"""What `record` takes from the generator and the tracker of a SkyRL experiment."""
+"""What `record` records of the generator and the tracker of a SkyRL experiment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers import skyrl
-from tests.rolloutdeck.trainers.conftest import Recorded
+from tests.rolloutdeck.trainers.conftest import Recorder
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Experiment:
         return output
 
 
-def batch(phase: str = "train", step: int | None = 3, **options: Any) -> dict[str, Any]:
+def build_batch(phase: str = "train", step: int | None = 3, **options: Any) -> dict[str, Any]:
     prompts = [[{"role": "user", "content": f"question {row // 2}"}] for row in range(4)]
     extras = [{"reward_spec": {"ground_truth": row // 2}, "data_source": "gsm8k"} for row in range(4)]
     return {
@@ -71,7 +71,7 @@ def batch(phase: str = "train", step: int | None = 3, **options: Any) -> dict[st
     }  # fmt: skip
 
 
-def output(**options: Any) -> dict[str, Any]:
+def build_output(**options: Any) -> dict[str, Any]:
     return {
         "prompt_token_ids": [[1, 2]] * 4, "response_ids": [[10 + row, 0] for row in range(4)],
         "rewards": [0.0, 1.0, 0.0, 1.0], "loss_masks": [[1, 1]] * 4, "stop_reasons": ["stop", "length"] * 2,
@@ -79,10 +79,10 @@ def output(**options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_generation_is_recorded_with_its_rewards_groups_and_tokens(recorded: Recorded) -> None:
-    experiment = skyrl.record(Experiment(batch(), output()))
+def test_a_generation_is_recorded_with_its_rewards_groups_and_tokens(recorder: Recorder) -> None:
+    experiment = skyrl.record(Experiment(build_batch(), build_output()))
     assert experiment.run()["rewards"][1] == [0.0, 1.0]
-    rows = recorded.rows()[3]
+    rows = recorder.rows()[3]
     assert rows[1] == {
         "prompt": [{"role": "user", "content": "question 0"}], "response": "11", "response_length": 2, "score": 1.0,
         "group": "uid0", "index": 1, "finish_reason": "length", "truncated": True, "ground_truth": "0",
@@ -94,76 +94,76 @@ def test_a_generation_is_recorded_with_its_rewards_groups_and_tokens(recorded: R
     ]  # fmt: skip
 
 
-def test_columns_of_the_data_set_do_not_replace_what_the_training_says(recorded: Recorded) -> None:
+def test_columns_of_the_data_set_do_not_replace_fields_of_the_training(recorder: Recorder) -> None:
     names = ("score", "group", "index", "trajectory", "turn", "rewards", "advantages", "response_ids")
     columns = {"ground_truth": "4", "level": 3, "env_class": "math", "prompt": "q", **dict.fromkeys(names, 9)}
-    skyrl.record(Experiment(batch(env_extras=[columns] * 4), output())).run()
-    row = recorded.rows()[3][1]
+    skyrl.record(Experiment(build_batch(env_extras=[columns] * 4), build_output())).run()
+    row = recorder.rows()[3][1]
     assert (row["score"], row["group"], row["index"], row["response_ids"]) == (1.0, "uid0", 1, [11, 0])
     assert {name: row.get(f"dataset_{name}") for name in names} == dict.fromkeys(names, 9)
     assert not {"trajectory", "turn", "rewards", "advantages"} & set(row)
     assert (row["ground_truth"], row["level"], row["env_class"]) == ("4", 3, "gsm8k")
 
 
-def test_metrics_reach_skyrls_tracker_and_the_run_which_ends_with_the_training(recorded: Recorded) -> None:
-    experiment = skyrl.record(Experiment(batch(), output()))
+def test_metrics_reach_skyrls_tracker_and_the_run_which_ends_with_the_training(recorder: Recorder) -> None:
+    experiment = skyrl.record(Experiment(build_batch(), build_output()))
     experiment.run()
     assert experiment.logged == [({"reward/avg_raw_reward": 0.5}, 3, True)]
-    assert recorded.metrics(3) == {"reward/avg_raw_reward": 0.5}
-    run = recorded.run()
+    assert recorder.metrics(3) == {"reward/avg_raw_reward": 0.5}
+    run = recorder.run()
     assert (run["project"], run["name"], run["framework"], run["config"]["seed"]) == ("math", "sky", "skyrl", 7)
-    assert [body["outcome"] for body in recorded.receiver.posted("/finish/")] == ["finished"]
+    assert [body["outcome"] for body in recorder.receiver.posted("/finish/")] == ["finished"]
 
 
-def test_an_error_of_the_training_is_passed_on_and_the_run_has_failed(recorded: Recorded) -> None:
+def test_an_error_of_the_training_is_passed_on_and_the_run_has_failed(recorder: Recorder) -> None:
     with pytest.raises(ValueError, match="out of memory"):
-        skyrl.record(Experiment(batch(), output(), ValueError("out of memory"))).run()
-    assert [body["outcome"] for body in recorded.receiver.posted("/finish/")] == ["failed"]
+        skyrl.record(Experiment(build_batch(), build_output(), ValueError("out of memory"))).run()
+    assert [body["outcome"] for body in recorder.receiver.posted("/finish/")] == ["failed"]
 
 
-@pytest.mark.parametrize(("step", "shown"), [(3, 3), (None, 0)])
+@pytest.mark.parametrize(("step", "expected_step"), [(3, 3), (None, 0)])
 def test_an_eval_is_recorded_as_eval_at_step_0_if_there_is_no_training(
-    step: int | None, shown: int, recorded: Recorded
+    step: int | None, expected_step: int, recorder: Recorder
 ) -> None:
-    skyrl.record(Experiment(batch("eval", step), output())).run()
-    assert list(recorded.rows("eval")) == [shown] and not recorded.rows()
+    skyrl.record(Experiment(build_batch("eval", step), build_output())).run()
+    assert list(recorder.rows("eval")) == [expected_step] and not recorder.rows()
 
 
-def test_the_turns_of_a_trajectory_are_rows_with_the_prompt_of_each_turn(recorded: Recorded) -> None:
+def test_the_turns_of_a_trajectory_are_rows_with_the_prompt_of_each_turn(recorder: Recorder) -> None:
     trajectories = [Trajectory("uid0", 0), Trajectory("uid0", 0), Trajectory("uid1", 1), Trajectory("uid1", 1)]
     prompts = [[1, 2], [1, 2, 10, 5], [1, 2], [1, 2, 12, 5]]
-    steps = output(trajectory_ids=trajectories, prompt_token_ids=prompts, rewards=[[0.0, 0.0], [0.0, 1.0]] * 2)
-    experiment = Experiment(batch(), steps)
+    steps = build_output(trajectory_ids=trajectories, prompt_token_ids=prompts, rewards=[[0.0, 0.0], [0.0, 1.0]] * 2)
+    experiment = Experiment(build_batch(), steps)
     experiment.run = lambda: asyncio.run(experiment.get_generator().generate(experiment.batch))  # type: ignore[method-assign]
     skyrl.record(experiment).run()
-    rows = recorded.rows()[3]
+    rows = recorder.rows()[3]
     assert [(row["trajectory"], row["turn"], row["score"]) for row in rows] == [
         ("uid0_0", 0, 0.0), ("uid0_0", 1, 1.0), ("uid1_1", 0, 0.0), ("uid1_1", 1, 1.0),
     ]  # fmt: skip
     assert [row["prompt"] for row in rows[1:3]] == ["1 2 10 5", [{"role": "user", "content": "question 1"}]]
 
 
-def make_unusable(values: dict[str, Any]) -> Experiment:
-    return Experiment(batch(), output(**values))
+def build_experiment(values: dict[str, Any]) -> Experiment:
+    return Experiment(build_batch(), build_output(**values))
 
 
 @pytest.mark.parametrize(
-    "make",
+    "build",
     [
-        lambda: make_unusable({"rewards": ["a", "b", "c", "d"]}),
-        lambda: make_unusable({"prompt_token_ids": None}),
-        lambda: Experiment(batch(batch_metadata=None), output()),
-        lambda: Experiment(batch(prompts=5), output()),
+        lambda: build_experiment({"rewards": ["a", "b", "c", "d"]}),
+        lambda: build_experiment({"prompt_token_ids": None}),
+        lambda: Experiment(build_batch(batch_metadata=None), build_output()),
+        lambda: Experiment(build_batch(prompts=5), build_output()),
     ],
 )
 def test_a_generation_that_can_not_be_recorded_does_not_stop_the_training(
-    make: Callable[[], Experiment], recorded: Recorded
+    build: Callable[[], Experiment], recorder: Recorder
 ) -> None:
-    experiment = skyrl.record(make())
+    experiment = skyrl.record(build())
     assert experiment.run() is experiment.output and experiment.logged
 
 
-def test_an_experiment_of_another_kind_is_returned_unchanged(recorded: Recorded) -> None:
+def test_an_experiment_of_another_kind_is_returned_unchanged(recorder: Recorder) -> None:
     assert skyrl.record(5) == 5
 
 

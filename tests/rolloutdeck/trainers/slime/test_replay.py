@@ -21,24 +21,26 @@ from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry
 from rolloutdeck.safe_pickle.rewrite.mask import write_plain_archive
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching, plan_request
-from rolloutdeck.trainers.common import session as shared
+from rolloutdeck.trainers.common import session as common_session
 from rolloutdeck.trainers.slime.plugin import replay
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import build_command_runner, flag_samples, import_folder, pin_step
-from tests.rolloutdeck.replay.pull.plans import plan
+from tests.rolloutdeck.replay.pull.plans import save_plan
 from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import wait_until
 from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-Roll = Callable[..., Any]
+RunRollout = Callable[..., Any]
 
 
 @pytest.fixture
-def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Roll]:
-    """Rollout `step` of a run that follows the default plan: the samples that slime would train on, or an eval's."""
+def run_rollout(
+    site: Site, secret: str, project: Project, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunRollout]:
+    """Returns a function that runs a rollout of a run with the default plan, and returns its samples or the eval."""
     (node / "dumps").mkdir()
     for name in ("0.pt", "2.pt"):
         shutil.copy(fake_slime.DATA / name, node / "dumps")
@@ -53,7 +55,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
         (dispatcher, "ACTION_REQUIRED_PAUSE"),
     ):
         monkeypatch.setattr(owner, name, 0.05)
-    shared._sessions.clear()
+    common_session._sessions.clear()
     replay._requests.clear()
     source = Prompts()
 
@@ -64,101 +66,105 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
             result
             if evaluation
             else [sample.to_dict() for sample in result.samples]
-            if replays(result)
+            if is_replayed(result)
             else source.count
         )
 
     yield call_replay
-    for item in shared._sessions.values():
+    for item in common_session._sessions.values():
         item.run.finish(timeout=0)
-    shared._sessions.clear()
+    common_session._sessions.clear()
     start._runs.clear()
 
 
-def replays(found: Any) -> bool:
-    """What is replayed is flat, as slime's own loader of rollouts gives it."""
-    return isinstance(found.samples[0], fake_slime.Sample)
+def is_replayed(result: Any) -> bool:
+    """A replayed rollout is a flat list of samples, as slime's own loader returns it."""
+    return isinstance(result.samples[0], fake_slime.Sample)
 
 
-def outcomes() -> list[tuple[int, str]]:
+def list_outcomes() -> list[tuple[int, str]]:
     rows = Replay.objects.filter(run__name="grpo").order_by("step")
     assert {(row.step_kind, row.pin_id is None) for row in rows} <= {("rollout_id", False)}
     return [(row.step, row.outcome) for row in rows]
 
 
-def reason(step: int) -> str:
+def wait_for_reason(step: int) -> str:
     wait_until(lambda: Replay.objects.filter(run__name="grpo", step=step))
     return Replay.objects.get(run__name="grpo", step=step).reason
 
 
-def pin(step: int, by: User) -> Any:
+def pin_rollout(step: int, by: User) -> Any:
     return pin_step(step, by, step_kind="rollout_id")
 
 
-def test_a_pinned_rollout_is_served_and_takes_the_prompts_that_it_would_have_used(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(2, owner), 1))
-    assert roll(0) == 8
-    assert roll(1) == dumped("2.pt")
-    assert roll(2) == 24  # the third eight prompts
-    assert roll(1, evaluation=True) == "an eval"
-    wait_until(outcomes)
-    assert outcomes() == [(1, "hit")]
+def test_a_pinned_rollout_is_replayed_and_takes_the_prompts_that_it_would_have_used(
+    run_rollout: RunRollout, owner: User
+) -> None:
+    save_plan(owner, (pin_rollout(2, owner), 1))
+    assert run_rollout(0) == 8
+    assert run_rollout(1) == dumped("2.pt")
+    assert run_rollout(2) == 24  # 8 prompts were taken for each of three rollouts
+    assert run_rollout(1, evaluation=True) == "an eval"
+    wait_until(list_outcomes)
+    assert list_outcomes() == [(1, "hit")]
 
 
 def test_a_server_that_does_not_respond_at_the_start_is_asked_again(
-    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+    run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(owner, (pin(0, owner), 0), (pin(2, owner), 2))
+    save_plan(owner, (pin_rollout(0, owner), 0), (pin_rollout(2, owner), 2))
     monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
     with monkeypatch.context() as patched:
         patched.setattr(RunClient, "request", lambda *_, **__: ServerResponse(503, {}, b"", True))
-        assert roll(0) == 8
-    assert roll(2) == dumped("2.pt")
+        assert run_rollout(0) == 8
+    assert run_rollout(2) == dumped("2.pt")
 
 
-def test_without_a_plan_that_was_asked_for_no_server_is(
-    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+def test_no_server_is_asked_if_no_plan_is_requested(
+    run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(owner, (pin(0, owner), 0))
+    save_plan(owner, (pin_rollout(0, owner), 0))
     monkeypatch.delenv("ROLLOUTDECK_PLAN")
-    assert roll(0) == 8 and not shared._sessions and not Run.objects.filter(name="grpo").exists()
+    assert run_rollout(0) == 8 and not common_session._sessions and not Run.objects.filter(name="grpo").exists()
 
 
-def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(0, owner), 0), on_selected="exclude")
-    own = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
-    flag_samples(owner, *own)
-    result, pinned_rows = roll(0), dumped("0.pt")
+def test_flagged_samples_are_replayed_at_their_position_without_weight(run_rollout: RunRollout, owner: User) -> None:
+    save_plan(owner, (pin_rollout(0, owner), 0), on_selected="exclude")
+    flagged_samples = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
+    flag_samples(owner, *flagged_samples)
+    result, pinned_rows = run_rollout(0), dumped("0.pt")
     for position in (3, 17):
         pinned_rows[position]["remove_sample"] = True
     assert result == pinned_rows
-    assert reason(0) == "2 flagged samples have no weight (remove_sample)"
+    assert wait_for_reason(0) == "2 flagged samples have no weight (remove_sample)"
 
 
-def test_flagged_samples_train_where_the_plan_does_not_leave_them_out(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(0, owner), 0))
+def test_flagged_samples_keep_their_weight_if_the_plan_does_not_exclude_them(
+    run_rollout: RunRollout, owner: User
+) -> None:
+    save_plan(owner, (pin_rollout(0, owner), 0))
     flag_samples(owner, Sample.objects.filter(step__run__name="old", step__step=0, visible=True)[0])
-    assert roll(0) == dumped("0.pt")
+    assert run_rollout(0) == dumped("0.pt")
 
 
-def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(0, owner), 0))
-    assert roll(0, n_samples_per_prompt=2) == 8
-    assert "rows: 32 pinned, 16 requested" in reason(0) and outcomes() == [(0, "refused")]
+def test_a_rollout_of_another_shape_is_refused_and_generated(run_rollout: RunRollout, owner: User) -> None:
+    save_plan(owner, (pin_rollout(0, owner), 0))
+    assert run_rollout(0, n_samples_per_prompt=2) == 8
+    assert "rows: 32 pinned, 16 requested" in wait_for_reason(0) and list_outcomes() == [(0, "refused")]
 
 
 def test_a_rollout_without_the_tokens_of_top_p_that_the_run_needs_is_generated(
-    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+    run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in replay.TOP_P_KEYS:
         monkeypatch.setattr(fake_slime.Sample, name, None, raising=False)
-    plan(owner, (pin(0, owner), 0), (pin(0, owner), 1))
-    assert roll(0, rollout_top_p=0.95) == 8
+    save_plan(owner, (pin_rollout(0, owner), 0), (pin_rollout(0, owner), 1))
+    assert run_rollout(0, rollout_top_p=0.95) == 8
     missing = "its samples have no rollout_top_p_token_ids, rollout_top_p_token_offsets, which --rollout-top-p 0.95"
-    assert reason(0) == f"{missing} of this run needs"
-    assert roll(1, rollout_top_p=1.0) == dumped("0.pt")
-    wait_until(lambda: len(outcomes()) == 2)
-    assert outcomes() == [(0, "refused"), (1, "hit")]
+    assert wait_for_reason(0) == f"{missing} of this run needs"
+    assert run_rollout(1, rollout_top_p=1.0) == dumped("0.pt")
+    wait_until(lambda: len(list_outcomes()) == 2)
+    assert list_outcomes() == [(0, "refused"), (1, "hit")]
 
 
 def test_samples_need_tokens_of_top_p_only_where_slime_converts_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,54 +182,54 @@ def test_samples_need_tokens_of_top_p_only_where_slime_converts_them(monkeypatch
         replay.check_top_p_tokens(arguments(rollout_top_p=0.95), samples)
 
 
-def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:
-    plan(owner, (pin(0, owner), 0), on_mismatch="stop")
+def test_only_a_plan_that_says_stop_raises_an_error(run_rollout: RunRollout, owner: User) -> None:
+    save_plan(owner, (pin_rollout(0, owner), 0), on_mismatch="stop")
     with pytest.raises(patching.ReplayStoppedError, match=r"default@1 says to stop .* Rollout 0: prompts: 8 pinned"):
-        roll(0, n_samples_per_prompt=2, rollout_batch_size=16)
+        run_rollout(0, n_samples_per_prompt=2, rollout_batch_size=16)
 
 
-def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
-    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch
+def test_a_rollout_is_generated_if_the_server_is_down_during_the_download(
+    run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(owner, (pin(0, owner), 0), (pin(2, owner), 1), (pin(2, owner), 2))
-    assert roll(0) == dumped("0.pt")
-    address = shared.Settings.from_environment().url
+    save_plan(owner, (pin_rollout(0, owner), 0), (pin_rollout(2, owner), 1), (pin_rollout(2, owner), 2))
+    assert run_rollout(0) == dumped("0.pt")
+    address = common_session.Settings.from_environment().url
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
-    assert roll(1) == 16
+    assert run_rollout(1) == 16
     monkeypatch.setenv("ROLLOUTDECK_URL", address)
-    assert roll(2) == dumped("2.pt")
-    wait_until(lambda: len(outcomes()) == 3)
-    assert outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
+    assert run_rollout(2) == dumped("2.pt")
+    wait_until(lambda: len(list_outcomes()) == 3)
+    assert list_outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
 
 
-def test_as_many_prompts_are_skipped_as_slime_takes_and_begun_groups_go_back() -> None:
+def test_as_many_prompts_are_skipped_as_slime_takes_and_partial_groups_are_returned() -> None:
     """With `--over-sampling-batch-size` and `--partial-rollout`."""
     prompts = Prompts()
-    begun = [fake_slime.Sample(group_index=9, prompt="begun", tokens=[1, 2])]
+    partial_group = [fake_slime.Sample(group_index=9, prompt="begun", tokens=[1, 2])]
     returned: list[Any] = []
     source = SimpleNamespace(
-        get_samples=lambda groups: [begun, *prompts.get_samples(groups - 1)], add_samples=returned.extend
+        get_samples=lambda groups: [partial_group, *prompts.get_samples(groups - 1)], add_samples=returned.extend
     )
     replay.skip_prompts(SimpleNamespace(rollout_batch_size=4, over_sampling_batch_size=8), source)
-    assert (prompts.count, returned) == (7, [begun])
+    assert (prompts.count, returned) == (7, [partial_group])
 
 
-def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
-    roll: Roll, owner: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_data_source_without_get_samples_does_not_stop_the_replay(
+    run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan(owner, (pin(0, owner), 0))
+    save_plan(owner, (pin_rollout(0, owner), 0))
     monkeypatch.delattr(Prompts, "get_samples")
-    assert roll(0) == dumped("0.pt") and "lost something in replay.skip_prompts" in caplog.text
+    assert run_rollout(0) == dumped("0.pt") and "lost something in replay.skip_prompts" in caplog.text
 
 
-def entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
+def build_entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
     full, flagged = bool(options.pop("whole", False)), options.pop("found", {})
     return PlanEntry(0, 1, options, (PinnedArtifact("a", "rollout", 0, files, fully_flagged=full, flagged=flagged),))
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "reason"),
     [
         ({"flagged": 2, "unplaced": 1}, "1 of its flagged samples can't be found"),
         ({"flagged": 2}, "2 of its flagged samples can't be found"),
@@ -232,14 +238,16 @@ def entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
         ({"names": ("gen_batch.dp",)}, "the pin has 0 rollout files of slime"),
     ],
 )
-def test_what_is_flagged_and_not_all_known_is_not_replayed(fields: dict[str, Any], why: str) -> None:
-    with pytest.raises(NotReplayableError, match=why):
-        replay.find_flagged_samples(entry(**fields))
-    assert replay.find_flagged_samples(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
+def test_a_pin_without_known_positions_of_its_flagged_samples_is_not_replayed(
+    fields: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(NotReplayableError, match=reason):
+        replay.find_flagged_samples(build_entry(**fields))
+    assert replay.find_flagged_samples(build_entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
 
 
 @pytest.mark.parametrize(
-    ("sample", "why"),
+    ("sample", "reason"),
     [
         ([1], "its sample 1 is not a dict"),
         ({"tokens": [1], "response_length": 1, "status": "completed", "reward": None}, "its sample 1 has no reward"),
@@ -247,15 +255,17 @@ def test_what_is_flagged_and_not_all_known_is_not_replayed(fields: dict[str, Any
         ({"multimodal_inputs": {"images": [1]}}, "its samples have multimodal_inputs, which can't be rebuilt"),
     ],
 )
-def test_a_sample_that_would_be_another_than_was_pinned_is_not_replayed(tmp_path: Path, sample: Any, why: str) -> None:
+def test_a_rollout_with_a_sample_that_cannot_be_rebuilt_is_not_replayed(
+    tmp_path: Path, sample: Any, reason: str
+) -> None:
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     with (tmp_path / "0.pt").open("wb") as file:
         write_plain_archive({"samples": [good, {**good, **sample} if "multimodal_inputs" in sample else sample]}, file)
-    with pytest.raises(NotReplayableError, match=why):
+    with pytest.raises(NotReplayableError, match=reason):
         replay.read_rollout_samples(tmp_path / "0.pt")
 
 
-def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_error_names_a_value_that_is_not_plain_even_if_it_is_nested(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     torch.save({"samples": [{**good, "metadata": {"deep": [{"path": Path("x")}]}}]}, tmp_path / "0.pt")

@@ -1,4 +1,4 @@
-"""The rows that are made of slime's samples, with those of slime's own dumps."""
+"""The rows that are built from slime's samples, with the samples of slime's own dumps."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_slime import DATA, Sample, read_samples
 
 
-def read(form: Any, stream: Any, name: str) -> list[Record]:
+def read_records(reader: Any, stream: Any, name: str) -> list[Record]:
     return [
-        item for item in form.read(stream, DumpContext(filename=name, step=int(name[0]))) if isinstance(item, Record)
+        item for item in reader.read(stream, DumpContext(filename=name, step=int(name[0]))) if isinstance(item, Record)
     ]
 
 
@@ -30,16 +30,16 @@ def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> Non
     samples = read_samples(name)
     created = rows.build_slime_rows(samples)
     rows.add_sample_tokens(created, samples, TokenSelection(None), "train", 0)
-    result = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in created)), name)
+    result = read_records(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in created)), name)
     with (DATA / name).open("rb") as file:
-        dumped = read(slime_rollout, file, name)
+        dumped = read_records(slime_rollout, file, name)
     assert [item.extras.pop("response_length") for item in result] == [sample.response_length for sample in samples]
-    for record in dumped:  # records that hold nothing are not told
-        record.extras = {key: value for key, value in record.extras.items() if any_in(value)}
+    for record in dumped:  # empty values are not recorded
+        record.extras = {key: value for key, value in record.extras.items() if has_content(value)}
     assert result == dumped and len(result) == 32
 
 
-def any_in(value: Any) -> bool:
+def has_content(value: Any) -> bool:
     return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
@@ -50,7 +50,7 @@ def test_the_images_of_a_prompt_have_the_name_that_the_server_gives_those_of_a_d
     assert "images" not in rows.build_slime_row(vars(Sample(multimodal_inputs={"images": None, "videos": None})))
     path = DATA.parents[1] / "slime_vision/rollout_data/0.pt"
     with path.open("rb") as file:
-        assert [len(record.extras["images"]) for record in read(slime_rollout, file, path.name)] == [1, 1, 2, 2]
+        assert [len(record.extras["images"]) for record in read_records(slime_rollout, file, path.name)] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,15 @@ def test_the_images_of_a_prompt_have_the_name_that_the_server_gives_those_of_a_d
         (0.0, "acc", 0.0, None),
     ],
 )
-def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any, parts: Any) -> None:
+def test_the_score_of_a_reward_dict_is_the_value_of_the_reward_key(
+    reward: Any, key: str, score: Any, parts: Any
+) -> None:
     row = rows.build_slime_row(vars(Sample(reward=reward)), key)
     assert (row.get("score"), row.get("rewards")) == (score, parts)
     assert row.get("why") == ("no" if isinstance(reward, dict) and "why" in reward else None)
 
 
-def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
+def test_arrays_of_another_length_than_the_tokens_are_left_out() -> None:
     full = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
     assert rows.extract_sample_tokens(full) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
     assert rows.extract_sample_tokens(Sample(tokens=[1], response_length=2)) == {}
@@ -78,7 +80,7 @@ def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
 
 
 def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
-    """Groups of executions that were cut into several samples."""
+    """Groups of executions that were split into several samples."""
     first, second, third = read_samples("0.pt")[:3]
     assert (
         rows.flatten_samples([[first, [second]], [[[third]]]])
@@ -88,7 +90,7 @@ def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
     assert rows.flatten_samples(first) == [first] and rows.flatten_samples([]) == []
 
 
-def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_an_eval_name_none() -> None:
+def test_samples_of_one_execution_are_turns_of_one_trajectory_and_eval_samples_have_none() -> None:
     ids = [(None, 7), (101, 8), (5, 9), (101, 8), (101, 8)]
     created = [Sample(rollout_id=full, index=index, prompt="p") for full, index in ids]
     assert [(row.get("trajectory"), row.get("turn")) for row in rows.build_slime_rows(created)] == [
@@ -100,7 +102,7 @@ def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_a
     ]  # fmt: skip
 
 
-def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
+def test_numpy_numbers_become_plain_numbers_and_large_fields_are_not_recorded() -> None:
     numpy = pytest.importorskip("numpy")
     tokens = rows.extract_sample_tokens(
         Sample(tokens=numpy.array([1, 2]), response_length=1, loss_mask=numpy.array([1]))
@@ -122,23 +124,26 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     [
         (["12"], (12, None)),
         (["12", "12"], (12, None)),
-        (["12", "13"], (12, ["12", "13"])),  # partial rollout: the weights changed under way
+        (["12", "13"], (12, ["12", "13"])),  # partial rollout: the weights changed during the generation
         (["default"], (None, ["default"])),
         ([], (None, None)),
         (None, (None, None)),
     ],
 )
-def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_file_tells_them(
+def test_weight_versions_that_changed_or_are_names_are_recorded_as_in_slimes_own_files(
     versions: Any, expected: tuple[Any, Any]
 ) -> None:
     row = rows.build_slime_row(vars(Sample(weight_versions=versions)))
     assert (row.get("policy_version"), row.get("weight_versions")) == expected
-    read = Record("", "")
-    set_policy_version(read, versions)
-    assert (read.policy_version, read.extras.get("weight_versions")) == expected
+    record = Record("", "")
+    set_policy_version(record, versions)
+    assert (record.policy_version, record.extras.get("weight_versions")) == expected
 
 
-def test_slimes_small_records_are_told_as_dicts_and_empty_ones_are_not() -> None:
-    cached, none = SimpleNamespace(to_dict=lambda: {"cached_tokens": 16}), SimpleNamespace(to_dict=lambda: {"n": 0})
-    row = rows.build_slime_row(vars(Sample(prefix_cache_info=cached, spec_info=none)))
+def test_slimes_info_objects_are_recorded_as_dicts_and_empty_ones_are_left_out() -> None:
+    cache_info, empty_info = (
+        SimpleNamespace(to_dict=lambda: {"cached_tokens": 16}),
+        SimpleNamespace(to_dict=lambda: {"n": 0}),
+    )
+    row = rows.build_slime_row(vars(Sample(prefix_cache_info=cache_info, spec_info=empty_info)))
     assert row["prefix_cache_info"] == {"cached_tokens": 16} and "spec_info" not in row

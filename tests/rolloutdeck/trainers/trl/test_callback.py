@@ -1,5 +1,5 @@
-"""The callback of TRL where neither TRL nor transformers is: what several ranks, several generations a
-step, and what goes wrong make of it. In real trainers: `tests/trainers/test_trl*.py`."""
+"""The callback of TRL without TRL and transformers: several ranks, several generations per step, and failures. With the
+real trainers: `tests/trainers/test_trl*.py`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_equal_answers_of_two_generations_of_a_step_are_two_samples(
 
 
 @pytest.mark.parametrize("selected", [{}, {RULES_KEY: "bad"}], ids=["no rule", "a rule"])
-def test_a_column_guidance_of_the_data_set_is_not_taken_for_rules(
+def test_a_data_set_column_called_guidance_is_not_taken_for_rules(
     trl: SimpleNamespace, at_receiver: Receiver, selected: dict[str, str]
 ) -> None:
     trainer = Trainer(columns={"guidance": "gg", **selected})
@@ -63,7 +63,7 @@ def test_a_column_guidance_of_the_data_set_is_not_taken_for_rules(
 
 
 @pytest.mark.parametrize("columns", [{}, {"data_source": "own"}])
-def test_rows_of_several_evaluation_data_sets_name_theirs(
+def test_rows_of_several_evaluation_data_sets_name_their_data_set(
     trl: SimpleNamespace, at_receiver: Receiver, columns: dict[str, str]
 ) -> None:
     trainer = Trainer(columns=columns)
@@ -87,19 +87,22 @@ def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_
 
 
 @pytest.mark.parametrize(
-    "who", ["the same trainer", "another trainer", "a trainer that exists already", "another one with this callback"]
+    "second_training",
+    ["the same trainer", "another trainer", "a trainer that exists already", "another one with this callback"],
 )
-def test_each_training_of_a_process_has_a_run_of_its_own(trl: SimpleNamespace, at_receiver: Receiver, who: str) -> None:
+def test_each_training_of_a_process_has_a_run_of_its_own(
+    trl: SimpleNamespace, at_receiver: Receiver, second_training: str
+) -> None:
     first, trainers = Trainer(), [Trainer()]
     callback = joined(trl, first)
-    if who == "the same trainer":
+    if second_training == "the same trainer":
         following = first, callback
-    elif who == "another one with this callback":
+    elif second_training == "another one with this callback":
         following = trainers[0], callback
         trainers[0].add_callback(callback)
     else:
         following = trainers[0], joined(trl, trainers[0])
-    if who == "a trainer that exists already":
+    if second_training == "a trainer that exists already":
         following[1].open_session(trainers[0].args)  # as guidance does
     for trainer, its_callback, number in ((first, callback, 1), (*following, 2)):
         its_callback.on_train_begin(trainer.args, trainer.state, None)
@@ -129,15 +132,15 @@ def test_a_training_that_was_interrupted_has_failed_when_the_next_begins(
     assert outcomes == ["failed", "finished"]
 
 
-def named(name: str, **options: Any) -> Trainer:
+def build_named_trainer(name: str, **options: Any) -> Trainer:
     values = {**ARGS, "run_name": name}
     return Trainer(args=SimpleNamespace(**values, to_dict=lambda: dict(values)), **options)
 
 
-def list_deliveries(deck: Receiver) -> list[list[tuple[int, str]]]:
+def list_deliveries(receiver: Receiver) -> list[list[tuple[int, str]]]:
     """The step and split of each delivery, of each run in the order of its first one."""
     result: dict[str, list[tuple[int, str]]] = {}
-    for uid, query, _ in deck.dumps:
+    for uid, query, _ in receiver.dumps:
         result.setdefault(uid, []).append((int(query["step"]), query["split"]))
     return list(result.values())
 
@@ -146,7 +149,7 @@ def list_deliveries(deck: Receiver) -> list[list[tuple[int, str]]]:
 def test_an_eval_after_another_training_belongs_to_its_own_trainer(
     trl: SimpleNamespace, at_receiver: Receiver, is_shared: bool
 ) -> None:
-    first, second = named("first"), named("second")
+    first, second = build_named_trainer("first"), build_named_trainer("second")
     callbacks = [joined(trl, first)]
     if is_shared:
         second.add_callback(callbacks[0])
@@ -164,7 +167,7 @@ def test_an_eval_after_another_training_belongs_to_its_own_trainer(
 
 
 def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_receiver: Receiver) -> None:
-    outer, inner = named("outer"), named("inner")
+    outer, inner = build_named_trainer("outer"), build_named_trainer("inner")
     callbacks = [joined(trl, outer), joined(trl, inner)]
 
     def work() -> None:
@@ -180,7 +183,7 @@ def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_rec
 
 
 def test_two_callbacks_of_a_trainer_record_all_its_trainings(trl: SimpleNamespace, at_receiver: Receiver) -> None:
-    trainer = named("twice")
+    trainer = build_named_trainer("twice")
     callbacks = [trl.Callback(project) for project in ("math", "copy")]
     for callback in callbacks:
         trainer.add_callback(callback)
@@ -200,7 +203,7 @@ def test_a_training_that_raised_has_failed_though_its_program_goes_on(
         trainer.step(at=0)
         raise RuntimeError("no memory")
 
-    trainer = named("raises")
+    trainer = build_named_trainer("raises")
     joined(trl, trainer)
     with pytest.raises(RuntimeError, match="no memory"):
         trainer.train(work)
@@ -208,7 +211,7 @@ def test_a_training_that_raised_has_failed_though_its_program_goes_on(
     assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["failed"]
 
 
-def test_an_evaluate_with_other_arguments_is_not_disturbed(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_an_evaluate_method_with_other_arguments_still_works(trl: SimpleNamespace, at_receiver: Receiver) -> None:
     class Other(Trainer):
         def evaluate(self, loader: str, eval_dataset: Any = None, **_: Any) -> None:  # type: ignore[override]
             self.step(training=False)
@@ -227,17 +230,20 @@ def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNam
     ended(callback)
     (point,) = at_receiver.points()
     assert point["values"] == {"train/loss": 1.0, "eval/reward": 0.5}
-    (opened,) = [body for path, body in at_receiver.posts if path.endswith("/runs/") and "config" in body]
-    assert opened["config"]["num_generations"] == 2 and opened["framework"] == "trl"
+    (created_run,) = [body for path, body in at_receiver.posts if path.endswith("/runs/") and "config" in body]
+    assert created_run["config"]["num_generations"] == 2 and created_run["framework"] == "trl"
     assert at_receiver.abouts[0][:2] == ("math", "tiny")
 
 
-def test_the_end_of_a_training_waits_for_the_rows_that_are_still_made(
+def test_the_end_of_a_training_waits_for_the_rows_that_are_still_built(
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, at_work = Trainer(), trl.module.CapturedGeneration.rows
-    slowly = lambda held, groups: wait_until(lambda: held.rewards is not None, 1) and at_work(held, groups)  # noqa: E731
-    monkeypatch.setattr(trl.module.CapturedGeneration, "rows", slowly)
+    trainer, original_rows = Trainer(), trl.module.CapturedGeneration.rows
+
+    def build_rows_slowly(generation: Any, groups: Any) -> Any:
+        return wait_until(lambda: generation.rewards is not None, 1) and original_rows(generation, groups)
+
+    monkeypatch.setattr(trl.module.CapturedGeneration, "rows", build_rows_slowly)
     callback = joined(trl, trainer)
     for step in range(3):
         trainer.step(at=step)
@@ -262,11 +268,11 @@ def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
     ]
 
 
-@pytest.mark.parametrize("odd", [{1, 2}, float("nan"), ("a",), [3], {1: 2}])
-def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and_not_kept(
-    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, odd: Any
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), ("a",), [3], {1: 2}])
+def test_a_step_whose_rollout_func_returns_values_that_are_not_json_is_counted_and_not_kept(
+    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any
 ) -> None:
-    values = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": odd}
+    values = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": value}
     trainer = Trainer(rollout_func=lambda prompts, trainer: values)
     callback = joined(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0)
@@ -289,15 +295,15 @@ def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
 
 
 @pytest.fixture
-def two(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
+def two_processes(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
     """Two processes of one launch that keep their steps in one folder."""
     trainers = [Trainer(rank=rank, world=2) for rank in range(2)]
     return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tells_of_it_once(
-    two: tuple[list[Trainer], list[Any]],
+def test_the_first_of_several_processes_merges_all_kept_rows_into_one_file_and_reports_it_once(
+    two_processes: tuple[list[Trainer], list[Any]],
     at_receiver: Receiver,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -306,19 +312,19 @@ def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tell
 ) -> None:
     """Not all launchers give the processes a common id. Parts of an earlier launch do not count."""
     if launcher == "mpirun":
-        for rank, callback in enumerate(two[1]):
+        for rank, callback in enumerate(two_processes[1]):
             monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", f"of-rank-{rank}")
             callback.name = f"rank{rank}"
-            callback.open_session(two[0][rank].args)
+            callback.open_session(two_processes[0][rank].args)
     (tmp_path / "kept/step_000001").mkdir(parents=True)
     (tmp_path / "kept/step_000001/.rollout-0.json.rank1").write_text('{"rows": [\n{}\n]}\n')
-    for callback in two[1]:
+    for callback in two_processes[1]:
         callback.on_train_begin(None, None, None)
-    two[0][0].step(at=0)
+    two_processes[0][0].step(at=0)
     wait_until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
-    two[0][1].step(at=0)
-    two[1][1].on_train_end(None, None, None)
-    ended(two[1][0])
+    two_processes[0][1].step(at=0)
+    two_processes[1][1].on_train_end(None, None, None)
+    ended(two_processes[1][0])
     assert "not all processes" not in caplog.text
     (file,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
     assert file.name == "rollout-0.json"
@@ -329,15 +335,18 @@ def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tell
     ]
 
 
-def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told(
-    two: tuple[list[Trainer], list[Any]], at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_reported(
+    two_processes: tuple[list[Trainer], list[Any]],
+    at_receiver: Receiver,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first, second = two[1]
+    first, second = two_processes[1]
     first._part_seconds, second.keep = 0.1, tmp_path / "elsewhere"
-    for trainer in two[0]:
+    for trainer in two_processes[0]:
         trainer.step(at=0)
-    two[1][1].on_train_end(None, None, None)
-    ended(two[1][0])
+    two_processes[1][1].on_train_end(None, None, None)
+    ended(two_processes[1][0])
     assert f"steps of which not all processes wrote their rows to {tmp_path}" in caplog.text
     reason = "TRL callback: steps of which not all processes wrote their rows"
     assert first.run._threads.spool.dropped == {reason: 1}
@@ -362,18 +371,18 @@ def test_the_groups_with_tokens_are_complete_and_counted_over_all_processes_and_
 
 
 @pytest.mark.parametrize("hook", ["on_init_end", "on_train_begin", "on_log", "on_train_end"])
-def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
+def test_an_error_in_a_hook_of_the_callback_does_not_reach_the_trainer(
     trl: SimpleNamespace, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
     callback = trl.Callback("math")
-    callback._recording = SimpleNamespace()  # it has nothing of what is asked of it
+    callback._recording = SimpleNamespace()  # it has none of the expected attributes
     callback._start_capture = None
     values = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
     getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **values)
     assert f"lost something in callback.{hook}" in caplog.text
 
 
-def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
+def test_an_error_in_the_capture_of_a_generation_does_not_reach_the_trainer(
     trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Trainer()
@@ -385,7 +394,7 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
     assert callback.run._threads.spool.dropped == {"TRL callback: batches that could not be copied from the trainer": 1}
 
 
-def test_the_first_rank_tells_how_long_a_train_step_generated(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_the_first_rank_logs_the_generation_time_of_a_train_step(trl: SimpleNamespace, at_receiver: Receiver) -> None:
     for rank in (1, 0):
         trainer = Making(rank=rank, world=2)
         callback = joined(trl, trainer)

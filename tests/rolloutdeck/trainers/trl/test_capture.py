@@ -1,4 +1,4 @@
-"""What is taken of a TRL trainer's generations where several processes, or several generations, make a step. A real
+"""The capture of a TRL trainer's generations, for steps of several processes or several generations. With a real
 trainer of one process: `tests/trainers/test_trl*.py`."""
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ torch = pytest.importorskip("torch")
 from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, Making, Trainer  # noqa: E402
 
 
-def taken(trainer: Trainer) -> list[CapturedGeneration]:
+def capture_generations(trainer: Trainer) -> list[CapturedGeneration]:
     matches: list[CapturedGeneration] = []
     GenerationCapture(trainer, matches.append)
     return matches
 
 
-def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
+def test_each_process_records_its_own_rows_with_their_positions_among_all() -> None:
     for rank in (0, 1):
         trainer = Trainer(rank, world=2)
-        result = taken(trainer)
+        result = capture_generations(trainer)
         trainer.step()
         rows = result[0].rows(range(99))
         assert [(row["group"], row["index"]) for row in rows] == [
@@ -42,9 +42,9 @@ def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
         assert [row["rewards"]["letters"] for row in rows] == [rank * 4.0 + position for position in range(4)]
 
 
-def test_the_generations_of_one_step_follow_each_other_and_the_next_step_begins_anew() -> None:
+def test_row_positions_continue_within_a_step_and_start_again_with_the_next_step() -> None:
     trainer = Trainer(world=2)
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
     assert [(item.split, item.step, item.first_row) for item in result] == [
         ("train", 1, 0), ("train", 1, 8), ("eval", 0, 0), ("train", 2, 0),
@@ -53,7 +53,7 @@ def test_the_generations_of_one_step_follow_each_other_and_the_next_step_begins_
 
 def test_an_eval_may_have_another_number_of_answers() -> None:
     trainer = Trainer(num_generations_eval=4)
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step(), trainer.step(training=False)
     assert [[row["group"] for row in item.rows(())] for item in result] == [
         ["0", "0", "1", "1"],
@@ -61,12 +61,13 @@ def test_an_eval_may_have_another_number_of_answers() -> None:
     ]
 
 
-def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
+def test_a_row_ends_at_its_end_token_and_has_no_padding() -> None:
     trainer = Trainer()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     rows = result[0].rows(range(99))
-    assert [row["truncated"] for row in rows] == [False, True, False, True]  # the pad ends one too; nothing was said
+    # A pad token ends a row too; no end tokens were given.
+    assert [row["truncated"] for row in rows] == [False, True, False, True]
     assert [row["response_length"] for row in rows] == [3, 1, 2, 0]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
     assert [row["logprobs"] for row in rows] == [[-0.25] * 3, [-0.25], [-0.25] * 2, []]
@@ -80,7 +81,7 @@ def test_columns_whose_names_have_a_meaning_for_a_sample_are_kept_under_another_
     names = ("index", "group", "score", "response", "messages", "truncated", "turn")
     trainer = Trainer()
     trainer.columns = {name: f"its {name}" for name in names} | {"data_source": "gsm8k"}
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     result[0].extras = {"score": [9.0] * 4, "note": ["a"] * 4}
     rows = result[0].rows(())
@@ -92,10 +93,10 @@ def test_columns_whose_names_have_a_meaning_for_a_sample_are_kept_under_another_
     assert {(row["extra_score"], row["note"]) for row in rows} == {(9.0, "a")}
 
 
-def test_what_a_reward_function_logs_is_no_ground_truth() -> None:
+def test_values_that_a_reward_function_logs_are_no_ground_truth() -> None:
     trainer = Trainer()
     trainer.columns = {"gold": "4"}
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     for row in result[0].inputs:
         del row["answer"]
@@ -117,74 +118,74 @@ def test_a_generation_that_cannot_be_captured_is_counted() -> None:
     assert lost == [1, 1]
 
 
-def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
+def test_the_end_tokens_that_a_trainer_names_are_used() -> None:
     trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     assert result[0].end_ids == {8}
 
 
-def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_score() -> None:
+def test_rewards_of_none_do_not_count_and_a_row_with_only_none_has_no_score() -> None:
     trainer = Trainer()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
-    held = result[0]
-    assert [row["score"] for row in held.rows(())] == [0.0, 1.0, 2.0, 3.0]
-    held.rewards = torch.full((4, 2), NAN)
-    rows = held.rows(())
+    captured = result[0]
+    assert [row["score"] for row in captured.rows(())] == [0.0, 1.0, 2.0, 3.0]
+    captured.rewards = torch.full((4, 2), NAN)
+    rows = captured.rows(())
     assert [row["score"] for row in rows] == [None] * 4
     assert rows[0]["rewards"] == {"letters": None, "short": None}
-    held.rewards = torch.tensor([[1.0, 3.0]] * 4)
-    assert [row["score"] for row in held.rows(())] == [2.5] * 4
+    captured.rewards = torch.tensor([[1.0, 3.0]] * 4)
+    assert [row["score"] for row in captured.rows(())] == [2.5] * 4
 
 
-def test_without_weights_every_function_weighs_the_same() -> None:
+def test_without_reward_weights_all_functions_have_the_same_weight() -> None:
     trainer = Trainer(reward_weights=None)
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     assert result[0].weights == [1.0, 1.0]
 
 
-def test_a_generation_that_was_not_scored_does_not_tell_the_rows_before() -> None:
+def test_a_generation_that_was_not_scored_is_not_captured() -> None:
     trainer = Trainer()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     trainer.fails = True
     trainer.step()
     assert len(result) == 1
 
 
-def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
+def test_values_that_a_trainer_changes_later_are_captured_before() -> None:
     trainer = Trainer()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step()
     trainer._pending_extra_logs["first"] = []
     assert result[0].extras == {"first": ["a", "a", "a", ""]}
 
 
-def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
+def test_a_trainer_without_these_methods_is_logged_once_and_not_patched(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     for _ in range(2):
         older = SimpleNamespace(_calculate_rewards=len)
-        GenerationCapture(older, lambda held: None)
+        GenerationCapture(older, lambda captured: None)
         assert older._calculate_rewards is len
     assert caplog.text.count("has no _generate_and_score_completions: Rolloutdeck records its metrics only") == 1
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> Iterator[Path]:
-    """A generation that was kept."""
+def step_folder(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a step with one stored generation."""
     trainer = Trainer()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step(at=6)
     yield step_files.write_generation(tmp_path, result[0], 1)
 
 
-def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> None:
-    assert step.name == "step_000007" and [path.name for path in step.iterdir()] == ["rollout-1.json"]
-    rows = json.loads((step / "rollout-1.json").read_text())["rows"]
+def test_a_generation_is_stored_completely_and_can_be_read_again(step_folder: Path) -> None:
+    assert step_folder.name == "step_000007" and [path.name for path in step_folder.iterdir()] == ["rollout-1.json"]
+    rows = json.loads((step_folder / "rollout-1.json").read_text())["rows"]
     assert [row["completion_ids"] for row in rows] == [[7, 8, 2], [7], [7, 0], []]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
     assert [row["env_mask"] for row in rows] == [[1, 0, 1], [1], [1, 1], []]
@@ -238,7 +239,7 @@ def test_the_facts_of_a_step_count_every_generation_of_it(
     )
 
 
-def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can_tell() -> None:
+def test_a_step_and_a_run_with_the_same_arguments_differ_only_in_unknown_facts() -> None:
     values = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path="tiny"))
     trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: values), model=model)
@@ -248,13 +249,13 @@ def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can
     assert {item.fact for item in before} == {"tokenizer", "model", "dataset", "versions"}
 
 
-def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(
+def test_the_seconds_of_a_step_are_only_those_of_its_generations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = iter(range(0, 100, 2))
     monkeypatch.setattr(capture, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     trainer = Making()
-    result = taken(trainer)
+    result = capture_generations(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=1), trainer.step(at=1)
     assert [(item.split, item.step, item.seconds) for item in result] == [
         ("train", 1, 2.0), ("train", 1, 4.0), ("eval", 1, 2.0), ("train", 2, 2.0),

@@ -1,4 +1,4 @@
-"""Guidance rules in a trainer of TRL where TRL is not. In a real trainer: `tests/trainers/trl/test_guidance.py`."""
+"""Guidance rules in a trainer of TRL, without TRL. With a real trainer: `tests/trainers/trl/test_guidance.py`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 from tests.rolloutdeck.support.fake_trl import IDS, PROMPTS, Trainer  # noqa: E402
 
 
-class Guided(Trainer):
-    """One whose batch has what the rules change."""
+class GuidedTrainer(Trainer):
+    """A trainer whose batch has the tensors that the rules change."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.rewards = self._calculate_rewards(inputs, PROMPTS, ["abc", "a", "ab", "b"], IDS)
@@ -28,9 +28,9 @@ class Guided(Trainer):
         return {"advantages": torch.ones(4), "completion_mask": mask, "num_items_in_batch": mask.sum()}
 
 
-def train_guided(*rules: dict[str, Any], **selected: Any) -> tuple[Guided, dict[str, Any]]:
+def train_guided(*rules: dict[str, Any], **selected: Any) -> tuple[GuidedTrainer, dict[str, Any]]:
     """Returns the trainer and the batch of its first step."""
-    trainer, found = Guided(), parse_guidance(build_rules(*rules, **selected))
+    trainer, found = GuidedTrainer(), parse_guidance(build_rules(*rules, **selected))
     trainer.accelerator.gather = lambda tensor: tensor
     run: Any = SimpleNamespace(guidance=lambda: SimpleNamespace(rules=found), report_guidance=lambda *_, **__: None)
     guidance = TrlGuidance(trainer, lambda: run)
@@ -48,7 +48,7 @@ def test_a_batch_without_any_row_in_the_loss_is_not_divided_by_zero() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_excluded"), [("1.5.1", False), ("1.6.0", True), ("2.0.0.dev0", True)])
-def test_masked_rows_count_in_the_baseline_where_trl_would_take_them_for_zero(
+def test_masked_rows_count_in_the_baseline_if_trl_would_count_them_as_zero(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, is_excluded: bool
 ) -> None:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())

@@ -1,4 +1,4 @@
-"""Prompts with images and a `rollout_func` that replays: TRL would train without the images."""
+"""Prompts with images are not replayed by a `rollout_func`, since TRL would train without the images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trainer_class(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
     return GRPOTrainer
 
 
-def pinned_step() -> bytes:
+def build_pinned_step() -> bytes:
     rows = [
         {"prompt": text, "prompt_ids": [5], "completion_ids": ids} for text, ids in zip(PROMPTS, PINNED, strict=True)
     ]
@@ -55,16 +55,16 @@ def build_rows(prompts: list[Any], **columns: Any) -> list[dict[str, Any]]:
 def test_a_step_with_images_inside_its_prompts_is_generated_by_trl_itself(
     trl: SimpleNamespace, trainer_class: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deck = Planning(pinned_step(), 2, "rollout-0.json")
-    monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
+    server = Planning(build_pinned_step(), 2, "rollout-0.json")
+    monkeypatch.setenv("ROLLOUTDECK_URL", server.url)
     trainer = trainer_class(rollout_func=trl.replaying())
     callback = joined(trl, trainer)
     rows = build_rows([WITHOUT_IMAGE, WITHOUT_IMAGE, WITHOUT_IMAGE, WITH_IMAGE])
     assert not trainer.generate(rows) and not trainer.generate(rows, training=False)
     assert trainer.generate(build_rows([WITHOUT_IMAGE] * 4))  # it sees the function again
     ended(callback)
-    deck.down()
-    events = [(body["step"], body["outcome"], body["reason"]) for body in deck.posted("/replays/")]
+    server.down()
+    events = [(body["step"], body["outcome"], body["reason"]) for body in server.posted("/replays/")]
     assert events[0] == (2, "refused", "its prompts contain images, which TRL would drop if it were replayed")
 
 

@@ -13,7 +13,7 @@ from rolloutdeck.trainers.trl.plugin.reward_function import record_reward
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_reward_function_stays_what_it_is_and_its_calls_are_recorded(is_async: bool) -> None:
+def test_a_recorded_reward_function_returns_the_same_scores_and_its_calls_are_recorded(is_async: bool) -> None:
     logged: list[Any] = []
     run: Any = SimpleNamespace(log_samples=lambda rows, step, split: logged.append((rows["score"], step, split)))
 

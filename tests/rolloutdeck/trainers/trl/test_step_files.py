@@ -1,4 +1,4 @@
-"""Kept steps that a training process names by itself."""
+"""Steps that a training process reports with `log_artifact`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_pinned_step_is_sent_by_the_training_process(training: TrainersRun, no
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
 
 
-def test_a_resumed_training_sends_what_its_earlier_process_told(
+def test_a_resumed_training_sends_the_step_that_its_earlier_process_reported(
     node: Path, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
@@ -60,7 +60,7 @@ def test_a_resumed_training_sends_what_its_earlier_process_told(
     assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
 
 
-def test_send_now_has_sent_when_the_run_is_finished(training: TrainersRun, node: Path) -> None:
+def test_send_now_sends_a_step_before_the_run_is_finished(training: TrainersRun, node: Path) -> None:
     folder = step(node, 7)
     training.log_artifact(folder, step=7, send_now=True)
     training.finish()
@@ -75,7 +75,7 @@ def test_a_single_file_and_named_files_of_a_folder_are_artifacts_too(training: T
     assert {row.step: list(row.files) for row in Artifact.objects.all()} == {7: ["gen_batch.dp"], 8: ["meta.json"]}
 
 
-def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node: Path) -> None:
+def test_a_path_that_does_not_exist_loses_only_its_own_step(training: TrainersRun, node: Path) -> None:
     training.log_artifact(node / "nowhere", step=1)
     training.log_artifact(step(node, 2), step=2)
     training.log_artifact(node, step=3, role="no such role")
@@ -84,14 +84,14 @@ def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node:
     assert Run.objects.get().dropped
 
 
-def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
+def test_reading_a_step_in_the_sender_thread_imports_no_module() -> None:
     """A fork while a thread imports leaves the module's lock held in the child."""
     code = (
-        "import sys; from pathlib import Path; from rolloutdeck.client import artifact, start as opening, run\n"
+        "import sys; from pathlib import Path; from rolloutdeck.client import artifact, start, run\n"
         "artifact.preload_modules(); before = set(sys.modules)\n"
         "paths = [path for path in Path(sys.argv[1]).glob('*/**/') if any(one.is_file() for one in path.iterdir())]\n"
-        "told = [artifact.read_layout_facts(path, artifact.list_files_below(path)) for path in paths]\n"
-        "print(sorted({str(facts.get('format')) for facts in told if facts}), sorted(set(sys.modules) - before))"
+        "layouts = [artifact.read_layout_facts(path, artifact.list_files_below(path)) for path in paths]\n"
+        "print(sorted({str(facts.get('format')) for facts in layouts if facts}), sorted(set(sys.modules) - before))"
     )
     data = Path(__file__).parents[3] / "data"
     done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, check=True, timeout=600)

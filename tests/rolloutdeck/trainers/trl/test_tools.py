@@ -1,5 +1,5 @@
-"""Steps of TRL whose answers called tools: kept with what the tools gave, and replayed without calling them. In a real
-trainer: `tests/trainers/trl/test_replay.py`."""
+"""Steps of TRL whose answers called tools are kept with the results and replayed without calling the tools. With a
+real trainer: `tests/trainers/trl/test_replay.py`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ pytest.importorskip("torch")
 from tests.rolloutdeck.support.fake_trl import Calling, Trainer, add, ended, joined
 
 IDS = [[7, 8], [7], [7, 0], [4]]
-SAID = [{"role": "assistant", "content": "?"}, {"role": "tool", "name": "add", "content": "3"}]
+MESSAGES = [{"role": "assistant", "content": "?"}, {"role": "tool", "name": "add", "content": "3"}]
 
 
-def generated(prompts: Any, trainer: Any) -> dict[str, Any]:
+def generate_batch(prompts: Any, trainer: Any) -> dict[str, Any]:
     trainer.generated += 1
     return {"prompt_ids": [[5]] * 4, "completion_ids": [list(ids) for ids in IDS], "logprobs": None}
 
 
-def keeping(trl: SimpleNamespace, trainer: Trainer, folder: Path) -> Path:
-    """A trainer makes step 1; returns where its file belongs."""
-    trainer.rollout_func = generated
+def store_step(trl: SimpleNamespace, trainer: Trainer, folder: Path) -> Path:
+    """Runs step 1 of a trainer that keeps its steps; returns the path of its file."""
+    trainer.rollout_func = generate_batch
     callback = joined(trl, trainer, keep=folder)
     trainer.step(at=0)
     ended(callback)
@@ -48,13 +48,13 @@ def test_rows_have_the_tools_that_the_model_saw(
     utils = ModuleType("transformers.utils")
     vars(utils)["get_json_schema"] = describe
     monkeypatch.setitem(sys.modules, "transformers.utils", utils)
-    given = {"type": "function", "function": {"name": "search"}}
-    trainer = Calling(tools=[add, given], columns={"tools": "of the data set"}, rollout_func=generated)
+    search_tool = {"type": "function", "function": {"name": "search"}}
+    trainer = Calling(tools=[add, search_tool], columns={"tools": "of the data set"}, rollout_func=generate_batch)
     callback = joined(trl, trainer)
     trainer.step(at=0)
     ended(callback)
     row = json.loads(at_receiver.dumps[0][2].splitlines()[0])
-    tools = [{"type": "function", "function": {"name": "add"}}, given]
+    tools = [{"type": "function", "function": {"name": "add"}}, search_tool]
     found = (row["tools"], row.get("dataset_tools"))
     assert found == ((tools, "of the data set") if is_described else ("of the data set", None))
 
@@ -63,26 +63,26 @@ def test_rows_have_the_tools_that_the_model_saw(
 def step_folder(trl: SimpleNamespace, tmp_path: Path) -> Path:
     trainer = Calling()
     trainer.args.gradient_accumulation_steps = 1
-    keeping(trl, trainer, tmp_path / "kept")
+    store_step(trl, trainer, tmp_path / "kept")
     return tmp_path / "kept"
 
 
-def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_gave(step_folder: Path) -> None:
+def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_returned(step_folder: Path) -> None:
     result = json.loads((step_folder / "step_000001/rollout-0.json").read_bytes())
     assert result["tools"] == {"names": ["add"], "calls": 4, "failures": 1}
-    assert [row["completion"] for row in result["rows"]] == [SAID] * 4
+    assert [row["completion"] for row in result["rows"]] == [MESSAGES] * 4
     assert [row["env_mask"] for row in result["rows"]] == [[1, 1, 0, 1], [1, 0, 1], [1, 1, 0, 1], [1, 0, 1]]
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["", "where somebody else wrapped the loop"])
-def test_a_replay_gives_what_the_tools_gave_and_the_next_step_calls_them_again(
+@pytest.mark.parametrize("wrapped", [False, True], ids=["", "with a wrapped loop"])
+def test_a_replay_uses_the_stored_tool_results_and_the_next_step_calls_the_tools_again(
     trl: SimpleNamespace, step_folder: Path, wrapped: bool
 ) -> None:
-    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), gives="other")
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch), gives="other")
     if wrapped:
         vars(trainer)["_tool_call_loop"] = trainer._tool_call_loop
     trainer.step(at=0)
-    assert (trainer.generated, trainer.looped, trainer.scored) == (0, 0, [SAID] * 4)
+    assert (trainer.generated, trainer.looped, trainer.scored) == (0, 0, [MESSAGES] * 4)
     assert trainer.batch["completion_ids"] == [[*ids, 3, 9] for ids in IDS]
     assert "env_mask" not in trainer.batch  # TRL would hand it to the reward functions
     assert {name: values[0] for name, values in trainer._metrics["train"].items()} == {
@@ -101,14 +101,14 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
     path.write_text(json.dumps({**result, "rows": result["rows"] * 2}))
     others.first, others.objections = {"step_000001"}, [None]
     for rank, calls in ((0, 4), (1, 0)):
-        trainer = Calling(rank, 2, rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
+        trainer = Calling(rank, 2, rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch))
         trainer.step(at=0)
         assert (trainer.generated, trainer.looped) == (0, 0)
         assert trainer._metrics["train"]["tools/call_frequency"] == [calls / 4]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "reason"),
     [
         ({"tools": [len]}, "tools: add pinned, len requested"),
         ({"tools": [add, len]}, "tools: add pinned, add, len requested"),
@@ -120,18 +120,18 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
     ],
 )
 def test_other_tools_and_environments_are_refused_with_the_reason(
-    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], why: str
+    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], reason: str
 ) -> None:
-    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), **arguments)
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch), **arguments)
     assert trainer.rollout_func(["1+1?", "1+1?", "2+2?", "2+2?"], trainer)["completion_ids"] == IDS
-    assert trainer.generated == 1 and f"Step 1 is not replayed: {why}" in caplog.text
+    assert trainer.generated == 1 and f"Step 1 is not replayed: {reason}" in caplog.text
 
 
 def test_a_step_with_tools_is_generated_by_a_trl_whose_loop_returns_other_values(
     trl: SimpleNamespace, step_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "1.0.0")
-    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch))
     trainer.step(at=0)
     assert (trainer.generated, trainer.looped) == (1, 1)
     assert "Step 1 is not replayed: a step with tools needs TRL 1.1 or newer" in caplog.text
@@ -140,29 +140,29 @@ def test_a_step_with_tools_is_generated_by_a_trl_whose_loop_returns_other_values
 def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_round(
     trl: SimpleNamespace, step_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = Trainer(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
+    trainer = Trainer(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch))
     trainer.step(at=0)
     assert trainer.generated == 1 and "tools: add pinned, none requested" in caplog.text
-    path = keeping(trl, Trainer(), tmp_path / "plain")
-    trainer = Calling(rollout_func=trl.replaying(folder=path.parents[1], otherwise=generated))
+    path = store_step(trl, Trainer(), tmp_path / "plain")
+    trainer = Calling(rollout_func=trl.replaying(folder=path.parents[1], otherwise=generate_batch))
     trainer.step(at=0)
     assert (trainer.generated, trainer.looped) == (1, 1) and "tools: none pinned, add requested" in caplog.text
 
 
 @pytest.mark.parametrize("rows", [[{"completion": "text"}], [{"env_mask": None}], [{"completion": ["text"]}]])
-def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
+def test_a_file_without_tool_results_is_refused(
     trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, rows: list[dict[str, Any]]
 ) -> None:
     path = step_folder / "step_000001/rollout-0.json"
     result = json.loads(path.read_bytes())
     path.write_text(json.dumps({**result, "rows": [{**result["rows"][0], **rows[0]}, *result["rows"][1:]]}))
-    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch))
     trainer.step(at=0)
     assert trainer.generated == 1 and "its rows have no results of tools" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "reason"),
     [
         ({"gives": {3}}, "a tool's call or result is not plain JSON"),
         ({"gives": [{"type": "image", "image": "a.png"}]}, "or is an image"),
@@ -170,16 +170,16 @@ def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
         ({"environment_factories": {None: dict}, "tools": []}, "the trainer's environments have a state"),
     ],
 )
-def test_a_step_whose_tools_gave_what_a_replay_could_not_is_counted_and_not_kept(
+def test_a_step_whose_tool_results_cannot_be_replayed_is_counted_and_not_kept(
     trl: SimpleNamespace,
     at_receiver: Receiver,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     arguments: Any,
-    why: str,
+    reason: str,
 ) -> None:
     trainer = Calling()
     vars(trainer).update(arguments)
-    assert not keeping(trl, trainer, tmp_path / "kept").exists()
-    assert "steps that could be pinned: " in caplog.text and why in caplog.text
-    assert at_receiver.dumps  # its rows are told nevertheless
+    assert not store_step(trl, trainer, tmp_path / "kept").exists()
+    assert "steps that could be pinned: " in caplog.text and reason in caplog.text
+    assert at_receiver.dumps  # its rows are recorded anyway

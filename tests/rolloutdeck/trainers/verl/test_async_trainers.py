@@ -1,4 +1,4 @@
-"""The plug-in in one step off and fully async, where verl is not; in the real ones: `tests/trainers/verl/`."""
+"""The plug-in in the one step off and fully async trainers, without verl. With verl: `tests/trainers/verl/`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_loop_asks_for_the_rules_before_its_first_batch(monkeypatch: pytest.
 
 def test_rows_of_fully_async_have_the_version_of_the_weights_that_they_updated(monkeypatch: pytest.MonkeyPatch) -> None:
     class Trainer:
-        """With verl's order: the version is counted up after the last update of a cycle, before the metrics."""
+        """In verl's order: the version is increased after the last update of a cycle and before the metrics."""
 
         def __init__(self) -> None:
             self.config: dict[str, Any] = {"async_training": {}}

@@ -1,4 +1,4 @@
-"""What verl's plug-in says of a dump that it can't build. What it builds: `tests/trainers/verl/test_loading.py`."""
+"""Dumps that verl's plug-in can't load. Those that it loads: `tests/trainers/verl/test_loading.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from rolloutdeck.safe_pickle import SafePickleError
-from tests.rolloutdeck.safe_pickle import assembler as made
+from tests.rolloutdeck.safe_pickle import assembler as asm
 
 PLUGIN = "rolloutdeck.trainers.verl.plugin"
 
@@ -34,11 +34,11 @@ def load_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     ("field", "reason"),
     [
         (
-            made.expanded(made.storage(2, kind="Long"), 2, 2),
+            asm.expanded_tensor(asm.storage(2, kind="Long"), 2, 2),
             "its field 'other' can't be rebuilt: a tensor of shape (2, 2) that is not contiguous",
         ),
         (
-            made.stack(made.value(made.number(1)), made.value(made.number(2))),
+            asm.non_tensor_stack(asm.non_tensor_data(asm.number(1)), asm.non_tensor_data(asm.number(2))),
             "the column 'other' is among its tensors, where verl writes none",
         ),
     ],
@@ -48,7 +48,7 @@ def test_a_field_that_is_not_built_is_refused_with_its_reason(
     load_batch: ModuleType, tmp_path: Path, field: bytes, reason: str
 ) -> None:
     path = tmp_path / "gen_batch.dp"
-    path.write_bytes(made.proto(made.data(made.saved(made.tensordict(other=field), bytes(16)))))
+    path.write_bytes(asm.proto(asm.bytes_(asm.torch_file(asm.tensordict(other=field), bytes(16)))))
     with pytest.raises(SafePickleError) as caught:
         load_batch.load_native_batch(path)
     assert str(caught.value) == reason

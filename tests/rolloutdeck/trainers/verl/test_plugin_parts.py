@@ -1,4 +1,4 @@
-"""The parts of verl's plug-in that need no verl; the whole of it is in `tests/trainers/verl/test_plugin.py`."""
+"""The parts of verl's plug-in that need no verl. The complete plug-in: `tests/trainers/verl/test_plugin.py`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
 
 @pytest.mark.parametrize(("value", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
-def test_tokens_are_kept_as_the_environment_says(value: str, groups: int | None) -> None:
+def test_the_environment_sets_how_many_groups_have_tokens(value: str, groups: int | None) -> None:
     assert TokenSelection.parse(value).groups == groups
 
 
-def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_token_selection_means_the_default_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     patching.once_logger.reset("tokens")
     assert TokenSelection.parse("group:3").groups == 8
     assert "not 'group:3'" in caplog.text
 
 
-def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None:
+def test_tokens_are_kept_for_complete_groups_and_the_selection_is_deterministic() -> None:
     selection = TokenSelection(4, "run")
     stored = selection.select_rows(GROUPS, "train", 7)
     assert set(Counter(GROUPS[position] for position in stored).values()) == {3}
@@ -44,12 +44,12 @@ def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None
     assert stored == selection.select_rows(GROUPS, "train", 7) == sorted(stored)
 
 
-def test_other_steps_and_other_runs_keep_other_groups() -> None:
+def test_other_steps_and_other_runs_select_other_groups() -> None:
     chosen = {tuple(TokenSelection(4, run).select_rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
     assert len(chosen) > 20
 
 
-def test_all_rows_are_kept_where_there_are_no_more_groups_than_asked_for() -> None:
+def test_all_rows_are_selected_if_there_are_no_more_groups_than_requested() -> None:
     assert (
         TokenSelection(10).select_rows(GROUPS, "train", 1)
         == TokenSelection(None).select_rows(GROUPS, "train", 1)
@@ -58,8 +58,8 @@ def test_all_rows_are_kept_where_there_are_no_more_groups_than_asked_for() -> No
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A library with a class, and a patcher of it that wraps one method and looks for one that is not there."""
+def library_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Writes a library with a class, and a patcher that wraps one method and looks for one that does not exist."""
     (tmp_path / "theirs.py").write_text("class Trainer:\n    def step(self):\n        return 1\n")
     (tmp_path / "patcher.py").write_text(
         "from rolloutdeck.trainers.common import patching as hooks\n"
@@ -75,7 +75,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     patching.once_logger.reset("no Trainer.gone")
 
 
-def test_masked_rows_are_counted_without_the_rows_that_fill_up_a_batch() -> None:
+def test_masked_rows_are_counted_without_padding_rows() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {"seq_len": 3}]
     batch: dict[str, Any] = {"keys": keys, "tags": tags}
     assert masked_rows.tag_masked_rows({"tq_batch.pt": batch}, {"tq_batch.pt": (1,)}) == 1
@@ -86,38 +86,38 @@ def test_masked_rows_are_counted_without_the_rows_that_fill_up_a_batch() -> None
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_a_library_is_patched_whether_it_is_imported_before_or_after_us(library: str, order: str) -> None:
+def test_a_library_is_patched_whether_it_is_imported_before_or_after_rolloutdeck(library_name: str, order: str) -> None:
     if order == "before":
-        importlib.import_module(library)
-    patching.patch_when_imported(library, "patcher")
-    assert importlib.import_module(library).Trainer().step() == 2
+        importlib.import_module(library_name)
+    patching.patch_when_imported(library_name, "patcher")
+    assert importlib.import_module(library_name).Trainer().step() == 2
 
 
-def test_patching_twice_changes_nothing(library: str) -> None:
+def test_patching_twice_changes_nothing(library_name: str) -> None:
     for _ in range(2):
-        patching.patch_when_imported(library, "patcher")
-        result = importlib.import_module(library)
+        patching.patch_when_imported(library_name, "patcher")
+        result = importlib.import_module(library_name)
     assert result.Trainer().step() == 2
 
 
-def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(
-    library: str, caplog: pytest.LogCaptureFixture
+def test_a_method_that_a_version_does_not_have_is_logged_and_the_rest_is_patched(
+    library_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patching.patch_when_imported(library, "patcher")
-    assert importlib.import_module(library).Trainer().step() == 2
+    patching.patch_when_imported(library_name, "patcher")
+    assert importlib.import_module(library_name).Trainer().step() == 2
     assert "This theirs has no Trainer.gone" in caplog.text
 
 
-def test_a_patcher_that_breaks_leaves_the_library_as_it_is(
-    library: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_patcher_that_raises_an_error_leaves_the_library_unchanged(
+    library_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "patcher.py").write_text("def patch(module):\n    raise KeyError('x')\n")
-    patching.patch_when_imported(library, "patcher")
-    assert importlib.import_module(library).Trainer().step() == 1
+    patching.patch_when_imported(library_name, "patcher")
+    assert importlib.import_module(library_name).Trainer().step() == 1
     assert "can't record all of theirs: 'x'" in caplog.text
 
 
-def test_an_error_of_ours_costs_the_record_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_rolloutdeck_loses_the_record_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     @patching.catch_errors
     def record() -> int:
         raise ZeroDivisionError("of a test")
@@ -133,13 +133,13 @@ def test_reward_parts_are_numbers_and_everything_else_keeps_its_name() -> None:
     assert row == {"prompt": "p", "rewards": {"acc": 1.0, "format": 0.5}, "pred": "7"}
 
 
-def test_a_reward_function_cannot_replace_what_a_row_has_already() -> None:
+def test_a_reward_function_cannot_replace_fields_that_a_row_already_has() -> None:
     row: dict[str, Any] = {"data_source": "gsm8k"}
     rows.add_reward_extras(row, {"data_source": "mine"})
     assert row == {"data_source": "gsm8k"}
 
 
-def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> None:
+def test_rows_that_the_replay_buffer_evicts_are_counted_by_session_and_reason() -> None:
     keys = [f"{uid}_{session}_{output}" for uid in ("s", "f", "x", "kept") for session in (0, 1) for output in (0, 1)]
     buffer = SimpleNamespace(**{evictions.REASONS_ATTRIBUTE: ({"s"}, {"f"}, set())})
     evictions.count_evictions(buffer, keys, ["s", "f"])
@@ -192,7 +192,7 @@ def test_rows_with_the_same_key_have_their_marks_only_in_the_order_of_the_batch(
     assert marks.find(1, ["b", "a", "a"]) == []
 
 
-def test_a_tokenizer_without_a_name_is_not_taken_from_the_working_directory(
+def test_a_tokenizer_without_a_name_is_not_read_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokenizer.json").write_text("of another model")

@@ -1,4 +1,4 @@
-"""What the plug-in does at a step for which a pin cannot be had or does not fit; hits are in `tests/trainers/`."""
+"""The plug-in at a step whose pin cannot be downloaded or does not fit. Hits: `tests/trainers/`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {name: {"sha256": "0" * 64, "bytes": 1} for name in ("gen_batch.dp", "me
 
 
 class Reports:
-    """The run, as far as a replay talks to it."""
+    """Records the outcomes that a replay reports to its run."""
 
     def __init__(self) -> None:
         self.run = self
@@ -47,7 +47,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     yield
 
 
-def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlReplay:
+def build_replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlReplay:
     """A run of V0 under a plan that replays pin 5 at step 3."""
     source = {"run": "u", "name": "first", "step": 3, "step_kind": "global_step", "flagged": flagged}
     artifact = {"id": "a", "role": "rollout", "step": 3, "files": FILES}
@@ -56,7 +56,7 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlRepla
     return VerlReplay(Reports(), read_requirements(SETTINGS), parse_plan({**values, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
-def prompt_replay(**plan: Any) -> VerlReplay:
+def build_prompt_replay(**plan: Any) -> VerlReplay:
     """A run of fully async under a plan that replays two prompts, one of them flagged, as number 6 and 7."""
     settings = {**SETTINGS, "async_training.require_batches": 1, "data.gen_batch_size": 1}
     source = {"run": "u", "name": "first", "step": 1, "step_kind": "feed_index", "flagged": 1, "unplaced": 0}
@@ -68,17 +68,17 @@ def prompt_replay(**plan: Any) -> VerlReplay:
     return VerlReplay(Reports(), read_requirements(settings), parse_plan({**values, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
-def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
-    """What was reported when step 3 came, and the run generated."""
-    assert asked.load_step(3) is None
-    ((step, result, pin, reason),) = asked.session.reported  # type: ignore[attr-defined]
+def get_reported_outcome(replay: VerlReplay) -> tuple[str, Any, str]:
+    """Loads step 3, which is not replayed; returns what was reported."""
+    assert replay.load_step(3) is None
+    ((step, result, pin, reason),) = replay.session.reported  # type: ignore[attr-defined]
     assert step == 3
     return result, pin, reason
 
 
 @pytest.mark.parametrize(("failures", "asked"), [(2, 3), (9, 4)])
 def test_the_start_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPatch, failures: int, asked: int) -> None:
-    """After that, verl has turned its rollout skip off."""
+    """Without a plan at the start, verl turns its rollout skip off."""
     now = 0.0
 
     def sleep(seconds: float) -> None:
@@ -89,7 +89,7 @@ def test_the_start_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPa
 
     def replay_plan(facts: Any) -> PlanRevision:
         calls.append(facts)
-        return PlanRevision(failure="502") if len(calls) <= failures else replay().plan
+        return PlanRevision(failure="502") if len(calls) <= failures else build_replay().plan
 
     monkeypatch.setattr(plugin_replay, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
     session: Any = SimpleNamespace(run=SimpleNamespace(replay_plan=replay_plan))
@@ -97,17 +97,17 @@ def test_the_start_waits_for_a_server_that_restarts(monkeypatch: pytest.MonkeyPa
     assert (bool(plan), len(calls)) == (failures == 2, asked)
 
 
-def test_only_steps_that_the_plan_names_are_asked_for() -> None:
-    assert [step for step in range(6) if replay().has_step(step)] == [3]
-    assert [step for step in range(6) if replay(action="repeat_last").has_step(step)] == [3, 4, 5]
+def test_only_steps_that_the_plan_names_are_requested() -> None:
+    assert [step for step in range(6) if build_replay().has_step(step)] == [3]
+    assert [step for step in range(6) if build_replay(action="repeat_last").has_step(step)] == [3, 4, 5]
 
 
-def test_a_pin_whose_bytes_cannot_be_had_is_a_miss_and_the_next_step_waits_less(
+def test_a_pin_that_cannot_be_downloaded_is_a_miss_and_the_next_step_waits_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     downloads = pinned_step.StepDownloads()
     monkeypatch.setattr(plugin_replay, "step_downloads", downloads)
-    result, pin, reason = outcome(replay())
+    result, pin, reason = get_reported_outcome(build_replay())
     assert (result, pin) == ("miss", 5)
     assert "Can't download" in reason
     assert downloads.is_failing
@@ -134,7 +134,7 @@ def test_prompts_of_fully_async_do_not_wait_for_a_server_that_did_not_respond(mo
 
     is_up = False
     monkeypatch.setattr(plugin_replay, "step_downloads", SimpleNamespace(download_file=download_file))
-    requested = prompt_replay()
+    requested = build_prompt_replay()
     monkeypatch.setattr(plugin_replay, "time", clock)
     assert requested.load_step(6) is requested.load_step(7) is None
     assert tries == [1000.0]
@@ -155,13 +155,13 @@ def test_prompts_of_fully_async_do_not_wait_for_a_server_that_did_not_respond(mo
 
 def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     wrong = {"fact": "rows", "pinned": 8, "asking": 4, "verdict": "refuse"}
-    result, pin, reason = outcome(replay(differences=[wrong]))
+    result, pin, reason = get_reported_outcome(build_replay(differences=[wrong]))
     assert (result, pin) == ("refused", 5)
     assert "rows: 8 pinned, 4 requested" in reason
 
 
 @pytest.mark.parametrize(
-    ("chosen", "needing"),
+    ("overrides", "expected"),
     [
         ({BYPASS: True}, BYPASS),
         ({**V1, BYPASS: True, LOGPROBS: True}, BYPASS),
@@ -171,47 +171,47 @@ def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
         (V1, ""),
     ],
 )
-def test_a_batch_needs_log_probs_where_verl_fails_without_them(chosen: dict[str, bool], needing: str) -> None:
-    setting = read_requirements({**SETTINGS, **chosen}).logprobs_setting
-    assert setting == needing
+def test_a_batch_needs_log_probs_if_verl_fails_without_them(overrides: dict[str, bool], expected: str) -> None:
+    setting = read_requirements({**SETTINGS, **overrides}).logprobs_setting
+    assert setting == expected
     for fields in ({"responses": 0}, {"responses": 0, "rollout_log_probs": 0}):
         for batch in ({"tensordict": fields}, SimpleNamespace(batch=fields)):  # of V1, and of the others
             loaded = LoadedStep(Path("3"), {Path("3/batch"): batch})
-            if needing and len(fields) == 1:
-                with pytest.raises(NotReplayableError, match=f"no rollout_log_probs, which {needing}=True"):
+            if expected and len(fields) == 1:
+                with pytest.raises(NotReplayableError, match=f"no rollout_log_probs, which {expected}=True"):
                     plugin_replay.check_logprobs(loaded, setting)
             else:
                 plugin_replay.check_logprobs(loaded, setting)
 
 
 def test_a_pin_without_the_log_probs_that_the_run_needs_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested = replay()
+    requested = build_replay()
     requested.requirements = read_requirements({**SETTINGS, BYPASS: True})
     loaded = LoadedStep(Path("3"), {Path("3/gen_batch.dp"): SimpleNamespace(batch={"responses": 0})})
     monkeypatch.setattr(requested, "_find_placement", lambda step: None)
     monkeypatch.setattr(requested, "_download", lambda placement: loaded)
-    result, pin, reason = outcome(requested)
+    result, pin, reason = get_reported_outcome(requested)
     assert (result, pin) == ("refused", 5)
     assert reason == f"its rows have no rollout_log_probs, which {BYPASS}=True of this run needs"
 
 
-def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_them_out() -> None:
-    result, pin, reason = outcome(replay(flagged=1, exclude_flagged=True))
+def test_a_pin_whose_flagged_rows_are_in_no_file_is_refused_if_the_plan_excludes_them() -> None:
+    result, pin, reason = get_reported_outcome(build_replay(flagged=1, exclude_flagged=True))
     assert (result, pin) == ("refused", 5)
     assert "1 of its 1 flagged samples can't be found in its files" in reason
-    assert outcome(replay(flagged=0, exclude_flagged=True))[0] == "miss"
-    assert outcome(replay(flagged=1))[0] == "miss"
+    assert get_reported_outcome(build_replay(flagged=0, exclude_flagged=True))[0] == "miss"
+    assert get_reported_outcome(build_replay(flagged=1))[0] == "miss"
 
 
-def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops_no_run() -> None:
-    requested = prompt_replay(on_mismatch="stop", exclude_flagged=True)
+def test_a_flagged_prompt_of_fully_async_is_generated_and_reported_and_stops_no_run() -> None:
+    requested = build_prompt_replay(on_mismatch="stop", exclude_flagged=True)
     assert [feed for feed in range(10) if requested.has_step(feed)] == [6, 7]
     assert requested.load_step(6) is None
     assert requested.session.reported == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
 
 
-def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
-    requested = replay(on_mismatch="stop")
+def test_only_a_plan_that_says_stop_raises_an_error() -> None:
+    requested = build_replay(on_mismatch="stop")
     with pytest.raises(patching.ReplayStoppedError, match="default@2 says to stop .* Step 3"):
         requested.load_step(3)
     with pytest.raises(patching.ReplayStoppedError):
@@ -228,20 +228,20 @@ def test_prompts_are_compared_by_role_and_text_alone() -> None:
 torch = SimpleNamespace(load=lambda path, **_: f"unpickled {path}", tensor=lambda value: [value])
 
 
-def reads(path: str, times: int = 1, *, also: int = 0) -> Any:
+def load_tensor(path: str, times: int = 1, *, also: int = 0) -> Any:
     return torch.tensor(torch.load(path, weights_only=False)), times, also
 
 
-def helped(path: str) -> Any:
-    return reads(path)
+def call_load_tensor(path: str) -> Any:
+    return load_tensor(path)
 
 
-def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
-    created = rollout_skip.replace_torch_load(reads, lambda path: f"read {path}")
+def test_code_of_verl_loads_with_our_loader_and_is_otherwise_unchanged() -> None:
+    created = rollout_skip.replace_torch_load(load_tensor, lambda path: f"read {path}")
     assert created("a.pt", also=2) == (["read a.pt"], 1, 2)
-    assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
+    assert load_tensor("a.pt") == (["unpickled a.pt"], 1, 0)
 
 
-def test_only_code_that_calls_torch_load_itself_can_be_made_to_read_by_us() -> None:
-    assert rollout_skip.has_torch_load(reads)
-    assert not any(map(rollout_skip.has_torch_load, (helped, None, torch)))
+def test_only_code_that_calls_torch_load_itself_can_use_our_loader() -> None:
+    assert rollout_skip.has_torch_load(load_tensor)
+    assert not any(map(rollout_skip.has_torch_load, (call_load_tensor, None, torch)))

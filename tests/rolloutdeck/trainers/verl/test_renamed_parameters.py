@@ -1,4 +1,4 @@
-"""verl's functions with other parameter names than those that the plug-in reads: a record is lost, and nothing else."""
+"""If verl renames a parameter that the plug-in reads, only the record is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION: Any = SimpleNamespace(selection=None, is_fully_async=False)
 
 
 @pytest.fixture(autouse=True)
-def inside_a_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def training_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (trainer_v0, trainer_v1, dataset_fields):
         monkeypatch.setattr(module, "find_verl_session", lambda config: SESSION)
     monkeypatch.setattr(patching, "once_logger", type(patching.once_logger)())
@@ -43,7 +43,7 @@ WRAPPERS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrap", "names"), WRAPPERS.values(), ids=WRAPPERS)
-def test_a_renamed_parameter_ends_no_training(wrap: Any, names: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_renamed_parameter_does_not_end_the_training(wrap: Any, names: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[dict[str, Any]] = []
     original = eval(f"lambda {names}: calls.append(locals()) or ('theirs', {{}})", {"calls": calls})
     values = {"self": TRAINER, "default_backend": ["rolloutdeck"], "partition_id": "train"}
@@ -54,7 +54,7 @@ def test_a_renamed_parameter_ends_no_training(wrap: Any, names: str, caplog: pyt
     assert len([record for record in caplog.records if "lost something" in record.message]) <= 1
 
 
-def test_a_renamed_parameter_ends_no_rollouter() -> None:
+def test_a_renamed_parameter_does_not_end_the_rollouter() -> None:
     async def generate_sequences_single(self: Any, batch: Any) -> Any:
         return batch
 

@@ -1,4 +1,4 @@
-"""The plug-in in V1 where verl is not; in the real one: `tests/trainers/verl/test_plugin.py`."""
+"""The plug-in in the V1 trainer, without verl. With verl: `tests/trainers/verl/test_plugin.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rolloutdeck.trainers.common import TokenSelection
 from rolloutdeck.trainers.verl.plugin import trainer_v1
 
 
-class Answers:
+class FakeRows:
     """Stands in for the rows of a batch, whose data is in a queue. All have the same prompt."""
 
     def __init__(self, queue: Any, answers: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class Answers:
             row["prompt"] = "2+2?"
 
 
-class Buffer:
+class FakeBuffer:
     def sample(self, answers: Sequence[str]) -> Sequence[str]:
         return answers
 
@@ -49,13 +49,13 @@ def test_equal_answers_of_two_batches_of_a_validation_are_two_samples(monkeypatc
         submit=lambda job: job(), run=SimpleNamespace(log_samples=lambda rows, **_: logged.append(rows)),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "transfer_queue", ModuleType("transfer_queue"))
-    monkeypatch.setattr(trainer_v1, "JaggedRows", Answers)
+    monkeypatch.setattr(trainer_v1, "JaggedRows", FakeRows)
     monkeypatch.setattr(trainer_v1, "find_verl_session", lambda config: session)
-    loops, buffer = SimpleNamespace(reward_loop_worker_handles=[1]), Buffer()
+    loops, buffer = SimpleNamespace(reward_loop_worker_handles=[1]), FakeBuffer()
     trainer = SimpleNamespace(
         config={"data": {}}, global_steps=4, tokenizer=None, reward_loop_manager=loops, replay_buffer=buffer
     )
-    for _ in range(2):  # a pass that verl repeats is the same samples again
+    for _ in range(2):  # a repeated validation has the same samples again
         with trainer_v1.watch_validation(trainer):
             buffer.sample(["4", "5", "4"]), buffer.sample(["4", "6"])
     earlier = [[row.get("earlier_equal_samples", 0) for row in rows] for rows in logged]

@@ -16,11 +16,11 @@ from rollouts.formats import DumpContext, find_artifact_format, select_format
 from rollouts.formats.verl import batch as verl_batch
 from rollouts.indexing import detokenize
 from rollouts.samples.record import Record, SkippedRow
-from tests.rolloutdeck.safe_pickle.dumps import Size, pickled
+from tests.rolloutdeck.safe_pickle.dumps import Size, write_data_proto
 from tests.rollouts.support.push import DUMPS
 from tests.rollouts.support.verl_batches import ASYNC, COLOCATED, NUMPY, SHAPE, TOKENIZER, V0, V1, V2
 
-__all__ = ["pickled"]
+__all__ = ["write_data_proto"]
 
 GEN, TQ = verl_batch.FORMATS
 
@@ -132,7 +132,7 @@ def test_only_batches_hold_rows() -> None:
 
 
 @pytest.fixture
-def batch(pickled: Any) -> Iterator[Any]:
+def batch(write_data_proto: Any) -> Iterator[Any]:
     """Writes a batch of two rows with these columns."""
 
     def write(columns: dict[str, list[Any]], **tensors: np.ndarray[Any, Any]) -> Path:
@@ -148,7 +148,7 @@ def batch(pickled: Any) -> Iterator[Any]:
             for name, array in full.items()
         }
         created = {name: np.array([None, *values], object)[1:] for name, values in columns.items()}
-        return Path(pickled((Size((2,)), None, parts), created, {"reward_extra_keys": ["acc", "odd"]}))
+        return Path(write_data_proto((Size((2,)), None, parts), created, {"reward_extra_keys": ["acc", "odd"]}))
 
     yield write
 

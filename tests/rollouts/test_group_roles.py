@@ -1,4 +1,4 @@
-"""Roles of groups next to roles of people: the higher one counts, and each side takes only what it gave."""
+"""Roles by groups and by people: the higher one counts, and each side removes only roles that it gave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_roles(user: User) -> dict[str, str]:
     return dict(user.memberships.values_list("project__slug", "role"))
 
 
-def test_each_side_takes_only_what_it_gave(mina: User, owner: User, project: Project) -> None:
+def test_groups_and_owners_take_away_only_roles_that_they_gave(mina: User, owner: User, project: Project) -> None:
     assert apply_group_roles(mina, ["ml", "other"], RULES) == RoleChange(lost=False, has_access=True)
     assert get_roles(mina) == {"math": "annotator"}
     for role in ("viewer", ""):
@@ -54,7 +54,7 @@ def test_the_highest_role_of_all_groups_counts_in_each_project(mina: User) -> No
     assert get_roles(mina) == {"math": "annotator"}
 
 
-def test_a_group_takes_the_server_only_from_an_admin_whom_it_made_one(mina: User) -> None:
+def test_a_group_removes_the_admin_role_only_if_it_gave_it(mina: User) -> None:
     root = User.objects.create_superuser("root")
     ExternalAccount.objects.create(user=root)
     for groups in (["admins"], []):

@@ -81,8 +81,8 @@ def read_dump(form: Format, source: str, path: Path) -> None:
             items = list(chosen.read(io.BytesIO(body), context))
         except UnreadableDumpError as error:
             assert str(error).strip(), "a refusal without a sentence"
-        strange = [item for item in items if not isinstance(item, Record | MetricPoint | LineProblem | SkippedRow)]
-        assert not strange, strange[:1]
+        unexpected = [item for item in items if not isinstance(item, Record | MetricPoint | LineProblem | SkippedRow)]
+        assert not unexpected, unexpected[:1]
         store_records([extract_images(item, "fuzz") for item in items if isinstance(item, Record)])
 
 
@@ -132,20 +132,20 @@ def run_cases(seed: int, copies: int) -> tuple[Counter[str], list[str]]:
             for copy in range(max(2, number // FILES_PER_FORMAT)):
                 counts[target] += 1
                 key = f"{seed}:{target}:{path.relative_to(DATA).as_posix()}:{copy}"
-                place = Path(folder, "run", path.parent.name, path.name)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(mutate(path.read_bytes(), random.Random(key)))
+                copy_path = Path(folder, "run", path.parent.name, path.name)
+                copy_path.parent.mkdir(parents=True, exist_ok=True)
+                copy_path.write_bytes(mutate(path.read_bytes(), random.Random(key)))
                 print(f"case {key}", file=sys.stderr, flush=True)  # a crash of the process leaves its case here
-                if problem := run_case(case, place):
+                if problem := run_case(case, copy_path):
                     findings.append(f"{key}: {problem}")
-                place.unlink()
+                copy_path.unlink()
     return counts, findings
 
 
-def run_case(case: Case, place: Path) -> str:
+def run_case(case: Case, copy_path: Path) -> str:
     signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     try:
-        case(place)
+        case(copy_path)
     except (Exception, TooSlowError) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {str(error)[:200]!r} ({Path(last.filename).name}:{last.lineno})"

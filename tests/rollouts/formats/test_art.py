@@ -19,11 +19,11 @@ SOURCE = "wiki/models/agent-1/trajectories/train/0004.parquet"
 FILE = DATA / "art" / SOURCE
 
 
-def read(path: Path) -> list[Any]:
+def read_items(path: Path) -> list[Any]:
     return list(art.read(io.BytesIO(), DumpContext(SOURCE, step=4, path=path)))
 
 
-def write(path: Path, *rows: dict[str, Any]) -> Path:
+def write_table(path: Path, *rows: dict[str, Any]) -> Path:
     pq.write_table(pa.Table.from_pylist(list(rows)), path)
     return path
 
@@ -34,7 +34,7 @@ def test_the_format_is_recognised_by_the_path() -> None:
 
 
 def test_a_trajectory_has_its_tool_calls_in_text_and_messages() -> None:
-    first, second, third = read(FILE)
+    first, second, third = read_items(FILE)
     assert first.prompt == "system\nUse the tool.\nuser\nWho wrote Faust?\nassistant\n"
     assert first.response == (
         '<tool_call>\n{"name": "search", "arguments": {"query": "Who wrote Faust?"}}\n</tool_call>\n'
@@ -47,8 +47,8 @@ def test_a_trajectory_has_its_tool_calls_in_text_and_messages() -> None:
     assert (third.prompt, third.response) == ("user\n2+2? 日本\u2028x\nassistant\n", "4 😀")
 
 
-def test_numbers_are_numbers_and_groups_are_groups() -> None:
-    rows = read(FILE)
+def test_scores_metrics_groups_and_extras_are_read() -> None:
+    rows = read_items(FILE)
     assert [(row.group, row.index, row.score) for row in rows] == [("0", 0, 0.0), ("0", 1, 1.0), ("1", 0, 0.25)]
     assert [row.metrics for row in rows] == [{"correct": False, "turns": 2}, {"correct": True, "turns": 2}, None]
     assert rows[1].extras == {
@@ -64,31 +64,31 @@ def test_numbers_are_numbers_and_groups_are_groups() -> None:
 def test_examples_in_the_prompt_are_no_answers_of_the_model(tmp_path: Path) -> None:
     roles = ("user", "assistant", "user", "assistant", "user", "assistant")
     turns = [{"role": role, "content": text, "trainable": None} for role, text in zip(roles, "abcdef", strict=True)]
-    (unmarked,) = read(write(tmp_path / "a.parquet", {"reward": 1.0, "messages": turns}))
+    (unmarked,) = read_items(write_table(tmp_path / "a.parquet", {"reward": 1.0, "messages": turns}))
     assert (unmarked.prompt, unmarked.response) == (
         "user\na\nassistant\n",
         "b\nuser\nc\nassistant\nd\nuser\ne\nassistant\nf",
     )
     turns[3]["trainable"] = turns[5]["trainable"] = True
-    (marked,) = read(write(tmp_path / "b.parquet", {"reward": 1.0, "messages": turns}))
+    (marked,) = read_items(write_table(tmp_path / "b.parquet", {"reward": 1.0, "messages": turns}))
     assert marked.prompt == "user\na\nassistant\nb\nuser\nc\nassistant\n"
     assert marked.response == "d\nuser\ne\nassistant\nf"
 
 
-def test_a_row_without_messages_costs_only_itself_and_odd_texts_stay(tmp_path: Path) -> None:
+def test_a_row_without_messages_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     turn = {"role": "user", "content": "hi", "tool_calls": None}
     answer = {"role": "assistant", "content": None, "tool_calls": "{not json"}
-    path = write(
+    path = write_table(
         tmp_path / "a.parquet",
         {"reward": 1.0, "messages": [turn, answer], "metrics": "[1]", "metadata": "plain"},
         {"reward": 1.0, "messages": [], "metrics": None, "metadata": None},
     )
-    record, problem = read(path)
+    record, problem = read_items(path)
     assert isinstance(record, Record) and isinstance(problem, LineProblem) and problem.line == 2
     assert (record.group, record.metrics, record.extras) == (None, None, {"metadata": "plain"})
 
 
 @pytest.mark.parametrize("row", [{"reward": 1.0}, {"messages": "x"}])
-def test_another_table_is_not_read(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_a_table_with_other_columns_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(UnreadableDumpError, match="no columns"):
-        read(write(tmp_path / "a.parquet", row))
+        read_items(write_table(tmp_path / "a.parquet", row))

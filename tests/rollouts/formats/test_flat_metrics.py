@@ -14,7 +14,7 @@ from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Dump, Run
 from rollouts.samples.record import LineProblem, MetricPoint, SkippedRow
 from tests.rollouts.support.push import index_file, lines
-from tests.rollouts.support.trainer_dumps import DATA, read
+from tests.rollouts.support.trainer_dumps import DATA, read_items
 
 METRICS = DATA / "metrics"
 STATE = "metrics/trl/checkpoint-4/trainer_state.json"
@@ -26,8 +26,8 @@ FILES = {
 }
 
 
-def points(*rows: Any, **options: Any) -> list[Any]:
-    return read(flat_metrics, b"".join(json.dumps(row).encode() + b"\n" for row in rows), **options)
+def read_points(*rows: Any, **options: Any) -> list[Any]:
+    return read_items(flat_metrics, b"".join(json.dumps(row).encode() + b"\n" for row in rows), **options)
 
 
 @pytest.mark.django_db
@@ -52,16 +52,16 @@ def test_the_states_of_two_checkpoints_are_one_curve_with_the_values_of_the_file
 
 
 def test_every_value_of_a_log_is_read_under_the_names_of_the_trackers() -> None:
-    (point, *_), rows = read(trainer_state, (DATA / STATE).read_bytes()), json.loads((DATA / STATE).read_bytes())
+    (point, *_), rows = read_items(trainer_state, (DATA / STATE).read_bytes()), json.loads((DATA / STATE).read_bytes())
     first = rows["log_history"][0]
     assert (point.step, len(point.values)) == (first["step"], len(first) - 1)
     assert point.values["train/grad_norm"] == first["grad_norm"]
 
 
-def test_a_state_and_the_file_of_lines_beside_it_have_the_same_names() -> None:
-    lines = read(flat_metrics, (METRICS / "swift/logging.jsonl").read_bytes())
+def test_a_trainer_state_and_a_log_file_have_the_same_metric_names() -> None:
+    lines = read_items(flat_metrics, (METRICS / "swift/logging.jsonl").read_bytes())
     assert lines[-1] == SkippedRow("a summary that repeats the rows before it")
-    state = read(trainer_state, (DATA / STATE).read_bytes())
+    state = read_items(trainer_state, (DATA / STATE).read_bytes())
     assert {"train/loss", "train/rewards/length/mean"} <= set(lines[0].values) & set(state[0].values)
     assert "eval/loss" in lines[2].values
     assert [point.step for point in lines[:-1]] == [1, 2, 2, 2]
@@ -74,37 +74,39 @@ def test_a_state_and_the_file_of_lines_beside_it_have_the_same_names() -> None:
         {"current_steps": 5, "total_steps": 9}, {"step": 5, "training_step": 5}, {"trainer/global_step": 5},
     ],
 )  # fmt: skip
-def test_the_step_has_many_names_and_is_no_curve(row: dict[str, Any]) -> None:
-    (point,) = points(row | {"loss": 0.5})
+def test_a_step_is_read_under_its_different_names_and_is_no_metric(row: dict[str, Any]) -> None:
+    (point,) = read_points(row | {"loss": 0.5})
     assert point.step == 5
     assert {name.removeprefix("train/") for name in point.values} == {"loss", *set(row) & {"total_steps"}}
 
 
 def test_numbers_inside_objects_and_in_texts_are_values_and_other_texts_are_not() -> None:
-    (point,) = points({"step": 1, "loss": {"kl": 0.5, "deep": {"er": 1}}, "lr": "1e-05", "eta": "3m 2s", "nan": None})
+    (point,) = read_points(
+        {"step": 1, "loss": {"kl": 0.5, "deep": {"er": 1}}, "lr": "1e-05", "eta": "3m 2s", "nan": None}
+    )
     assert point == MetricPoint(1, {"loss/kl": 0.5, "loss/deep/er": 1.0, "lr": 1e-05, "nan": None})
 
 
 @pytest.mark.parametrize("time", [{"_timestamp": 1.7e9}, {"time": 1.7e9}, {"recorded_at": "2023-11-14T22:13:20+00:00"}])
-def test_the_clock_of_a_row_is_its_time(time: dict[str, Any]) -> None:
-    (point,) = points({"step": 1, "loss": 0.5, **time})
+def test_the_timestamp_of_a_row_is_its_time(time: dict[str, Any]) -> None:
+    (point,) = read_points({"step": 1, "loss": 0.5, **time})
     assert (point.time, point.values) == (1.7e9, {"loss": 0.5})
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
-def test_a_clock_in_parts_of_a_second_is_the_same_time(scale: float) -> None:
-    (point,) = points({"step": 1, "loss": 0.5, "timestamp": 1.7e9 * scale})
+def test_a_timestamp_in_parts_of_a_second_is_converted(scale: float) -> None:
+    (point,) = read_points({"step": 1, "loss": 0.5, "timestamp": 1.7e9 * scale})
     assert (point.time, point.values) == (pytest.approx(1.7e9), {"loss": 0.5})
 
 
-def test_seconds_that_something_took_are_a_value() -> None:
-    (point,) = points({"step": 1, "time": 12.5})
+def test_a_duration_is_a_value_and_not_the_time_of_the_row() -> None:
+    (point,) = read_points({"step": 1, "time": 12.5})
     assert (point.time, point.values) == (None, {"time": 12.5})
 
 
-def test_a_row_without_a_step_has_that_of_the_upload_or_is_reported() -> None:
-    assert points({"loss": 1.0}, step=7) == [MetricPoint(7, {"loss": 1.0})]
-    problem, point, empty = points({"loss": 1.0}, {"step": 2, "loss": 2.0}, {"step": 3, "spans": []}, step=None)
+def test_a_row_without_a_step_gets_the_step_of_the_upload_or_is_reported() -> None:
+    assert read_points({"loss": 1.0}, step=7) == [MetricPoint(7, {"loss": 1.0})]
+    problem, point, empty = read_points({"loss": 1.0}, {"step": 2, "loss": 2.0}, {"step": 3, "spans": []}, step=None)
     assert isinstance(problem, LineProblem) and "has no step" in problem.reason
     assert point.values == {"loss": 2.0} and empty == SkippedRow("a row without a number")
 
@@ -117,7 +119,7 @@ def test_a_row_without_a_step_has_that_of_the_upload_or_is_reported() -> None:
         {"loss": 1.0}, {"step": 1, "name": "checkpoint"}, {"step": "soon", "loss": 1.0}, {"step": True, "loss": 1.0},
     ],
 )  # fmt: skip
-def test_rows_of_generations_and_of_nothing_are_no_metrics(row: dict[str, Any]) -> None:
+def test_rows_of_generations_and_incomplete_rows_are_no_metrics(row: dict[str, Any]) -> None:
     assert not flat_metrics.sniff("metrics.jsonl", json.dumps(row).encode())
 
 
@@ -128,17 +130,17 @@ def test_a_count_named_like_a_response_is_a_metric() -> None:
 @pytest.mark.parametrize("body", [b"[]", b'{"log_history": 5}', b'{"global_step": 3}', b"{", b"\xff\xfe"])
 def test_a_state_without_logs_is_refused_with_a_sentence(body: bytes) -> None:
     with pytest.raises(UnreadableDumpError):
-        read(trainer_state, body)
+        read_items(trainer_state, body)
 
 
 def test_a_log_that_is_no_object_is_reported_and_the_others_are_read() -> None:
-    problem, point = read(trainer_state, b'{"log_history": [5, {"step": 1, "loss": NaN}]}')
+    problem, point = read_items(trainer_state, b'{"log_history": [5, {"step": 1, "loss": NaN}]}')
     assert (problem.line, point) == (1, MetricPoint(1, {"train/loss": None}))
     assert select_format("checkpoint-1/trainer_state.json", b'{"log_history": [').name == "trainer-state"
 
 
 @pytest.mark.parametrize("step", [2**63, 10**19, 1e25, -(2**63)])
-def test_a_step_that_no_database_stores_costs_only_its_row(run: Run, step: float) -> None:
+def test_only_the_row_with_a_step_beyond_the_range_of_the_database_is_rejected(run: Run, step: float) -> None:
     rows = [{"step": 1, "loss": 0.5}, {"step": step, "loss": 0.4}, {"step": 2, "loss": 0.3}]
     dump = index_file(run, lines(*rows), None, source="metrics.jsonl")
     assert (dump.state, dump.rows, dump.rejected) == (Dump.State.INDEXED, 2, 1)

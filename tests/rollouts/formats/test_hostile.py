@@ -1,4 +1,4 @@
-"""Files whose writer meant harm or knew no better: they give records or a sentence, within bounds."""
+"""Hostile and broken files give records or an error message, with limited time and memory."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ FORMS = {form.name: form for form in FORMATS}
 PARQUETS = ("table", "trl-completions")
 
 
-def read(form: str, body: bytes, **options: Any) -> list[Any]:
+def read_items(form: str, body: bytes, **options: Any) -> list[Any]:
     return list(FORMS[form].read(io.BytesIO(body), DumpContext(**{"step": 1, **options})))
 
 
 def read_records(form: str, body: bytes, **options: Any) -> list[Record]:
-    result = read(form, body, **options)
+    result = read_items(form, body, **options)
     assert all(isinstance(item, Record) for item in result), result
     return result
 
 
-def parquet(**columns: Any) -> bytes:
+def encode_parquet(**columns: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"prompt": ["2+2?"], "completion": ["4"], **columns}), sink)
     return bytes(sink.getvalue())
@@ -56,34 +56,34 @@ COLUMNS: dict[str, tuple[pa.Array, Any]] = {
 
 
 @pytest.mark.parametrize("form", PARQUETS)
-@pytest.mark.parametrize("what", COLUMNS)
-def test_a_column_that_python_cannot_hold_costs_no_row(what: str, form: str) -> None:
-    column, expected = COLUMNS[what]
-    (record,) = read_records(form, parquet(beside=column))
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_with_values_that_python_cannot_represent_loses_no_row(name: str, form: str) -> None:
+    column, expected = COLUMNS[name]
+    (record,) = read_records(form, encode_parquet(beside=column))
     assert record.response == "4"
     assert expected is None or record.extras["beside"] == expected
 
 
 @pytest.mark.parametrize("part", ["prompt", "completion"])
 @pytest.mark.parametrize("value", [b"4", Decimal(4)])
-def test_a_prompt_or_answer_that_is_no_text_is_named(value: Any, part: str) -> None:
-    assert len(read_records("trl-completions", parquet(**{part: pa.array([value])}))) == 1
+def test_a_row_whose_prompt_or_answer_is_no_text_is_read(value: Any, part: str) -> None:
+    assert len(read_records("trl-completions", encode_parquet(**{part: pa.array([value])}))) == 1
 
 
 @pytest.mark.parametrize("form", PARQUETS)
 @pytest.mark.parametrize("kept_once", [True, False])
-def test_what_a_small_parquet_file_unfolds_to_is_bounded(
+def test_the_size_that_a_small_parquet_file_expands_to_is_limited(
     form: str, kept_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10_000]))
-    body = parquet(prompt=["2+2?"] * 1000, completion=same if kept_once else same.dictionary_decode())
+    body = encode_parquet(prompt=["2+2?"] * 1000, completion=same if kept_once else same.dictionary_decode())
     assert len(body) < 50_000
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 5_000_000)
     with pytest.raises(UnreadableDumpError, match="unfolds"):
-        read(form, body)
+        read_items(form, body)
     monkeypatch.setattr(parquet_rows, "MAX_ROWS", 999)
     with pytest.raises(UnreadableDumpError, match="1,000 rows"):
-        read(form, body)
+        read_items(form, body)
 
 
 SHAPES: dict[str, Any] = {
@@ -94,14 +94,14 @@ SHAPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
+def test_a_value_that_is_stored_once_is_counted_for_each_row(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.parquet"
-    path.write_bytes(parquet(prompt=["2+2?"] * 64, completion=["4"] * 64, beside=SHAPES[shape]))
+    path.write_bytes(encode_parquet(prompt=["2+2?"] * 64, completion=["4"] * 64, beside=SHAPES[shape]))
     with parquet_rows.open_parquet(path) as file:
         (batch,) = file.iter_batches()
-        assert batch.nbytes < 30_000  # it is held once, however many rows name it
+        assert batch.nbytes < 30_000  # the value is stored once for all rows
         assert 640_000 < parquet_rows.count_batch_bytes(batch) < 650_000
         assert 10_000 < parquet_rows.count_batch_bytes(batch.slice(3, 1)) < 10_100
         several = [str(row) for row in parquet_rows.read_parquet_rows(file)]
@@ -112,9 +112,9 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
             list(parquet_rows.read_parquet_rows(file))
 
 
-def test_a_row_of_empty_lists_is_refused_before_it_is_unfolded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_empty_lists_is_refused_before_it_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
-    path.write_bytes(parquet(prompt=["2+2?"] * 2, completion=["4"] * 2, beside=[[], [[]] * 100_000]))
+    path.write_bytes(encode_parquet(prompt=["2+2?"] * 2, completion=["4"] * 2, beside=[[], [[]] * 100_000]))
     with parquet_rows.open_parquet(path) as file:
         assert len(list(parquet_rows.read_parquet_rows(file))) == 2
         monkeypatch.setattr(parquet_rows, "MAX_BATCH_BYTES", 1 << 20)
@@ -124,39 +124,39 @@ def test_a_row_of_empty_lists_is_refused_before_it_is_unfolded(tmp_path: Path, m
 
 @pytest.mark.parametrize("form", PARQUETS)
 def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: str) -> None:
-    body = parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")
+    body = encode_parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")
     with pytest.raises(UnreadableDumpError, match="not a readable Parquet file"):
-        read(form, body)
+        read_items(form, body)
 
 
 @pytest.mark.parametrize("body", [b"prompt,response\n2+2?,4\n", b"prompt,response", b'\n"'])
-def test_a_line_of_a_csv_is_bounded(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_csv_line_is_limited(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1000)
     with pytest.raises(UnreadableDumpError, match="line is over"):
-        read("table", body + b"x" * 2000)
+        read_items("table", body + b"x" * 2000)
 
 
 def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> None:
-    mended, record = read("table", b'\xef\xbb\xbfprompt,response\r\n"a\r\nb","caf\xe9\xe2\x80\xa8"\r\n')
-    assert mended.repaired
+    problem, record = read_items("table", b'\xef\xbb\xbfprompt,response\r\n"a\r\nb","caf\xe9\xe2\x80\xa8"\r\n')
+    assert problem.repaired
     assert (record.prompt, record.response) == ("a\r\nb", "caf\ufffd\u2028")
 
 
-def test_an_empty_cell_is_nothing_but_an_empty_response_is_one() -> None:
+def test_an_empty_cell_is_unknown_but_an_empty_response_is_kept() -> None:
     body = b"prompt,response,reward\n2+2?,,0\n,4,\n,,\n"
     assert select_format("a.csv", body).name == "table"
-    matches = [(record.prompt, record.response, record.score) for record in read_records("table", body)]
-    assert matches == [("2+2?", "", 0.0), ("", "4", None)]
+    values = [(record.prompt, record.response, record.score) for record in read_records("table", body)]
+    assert values == [("2+2?", "", 0.0), ("", "4", None)]
 
 
-def test_messages_speak_where_a_row_has_no_response() -> None:
-    talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
-    (record,) = read_records("table", json.dumps({"messages": talk, "response": None, "score": 1}).encode())
+def test_the_response_is_read_from_messages_if_a_row_has_none() -> None:
+    messages = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    (record,) = read_records("table", json.dumps({"messages": messages, "response": None, "score": 1}).encode())
     assert record.response == "4"
 
 
 @pytest.mark.parametrize("part", ["score", "index"])
-def test_a_value_that_is_no_number_where_a_part_asks_for_one_is_kept(part: str) -> None:
+def test_a_text_in_a_number_column_is_kept_as_an_extra(part: str) -> None:
     (record,) = read_records("table", f"prompt,response,{part}\n2+2?,4,good\n".encode())
     assert record.extras == {part: "good"}
 
@@ -180,7 +180,7 @@ def test_rows_whose_first_key_is_data_are_rows() -> None:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_first_row_that_is_longer_than_what_is_looked_at_is_known_by_its_keys(listed: bool) -> None:
+def test_a_first_row_longer_than_the_head_is_recognised_by_its_keys(listed: bool) -> None:
     row = {"info": {"response": 1}, "question": "2+2?", "completion": "4 {" * HEAD_BYTES, "reward": 1}
     body = json.dumps([row] if listed else row).encode()
     assert select_format("a.json", body[:HEAD_BYTES]).name == "table"
@@ -188,15 +188,15 @@ def test_a_first_row_that_is_longer_than_what_is_looked_at_is_known_by_its_keys(
 
 
 @pytest.mark.parametrize("table", [[5], [[True], 5], [None], [{"a": 1}]])
-def test_a_table_of_tests_that_is_none_is_told(table: Any) -> None:
+def test_an_invalid_table_of_tests_is_reported(table: Any) -> None:
     task = {"question": "2+2?", "full_code_generation": ["4"], "test_bool_table": table, "case_bool_table": [[True]]}
     good = {"question": "3+3?", "full_code_generation": ["6"]}
-    record, problem = read("cure-outputs", json.dumps([task, good]).encode())
+    record, problem = read_items("cure-outputs", json.dumps([task, good]).encode())
     assert record.response == "6" and isinstance(problem, LineProblem)
 
 
 @pytest.mark.parametrize(("given", "score"), [(-1, None), (-(2**60), None), (9, 0.5)])
-def test_a_number_of_given_tests_that_the_table_has_not_is_brought_into_it(given: int, score: float | None) -> None:
+def test_a_number_of_given_tests_is_limited_to_the_size_of_the_table(given: int, score: float | None) -> None:
     task = {
         "question": "q", "full_code_generation": ["a"], "full_case_generation": ["t", "u"],
         "num_ground_truth_test": given, "all_case_bool_table": [[True, False]],
@@ -205,7 +205,7 @@ def test_a_number_of_given_tests_that_the_table_has_not_is_brought_into_it(given
     assert program.score == score
 
 
-def test_long_tests_are_told_once_and_not_with_every_program() -> None:
+def test_long_tests_are_stored_once_for_all_programs() -> None:
     task = {
         "question": "q", "full_code_generation": ["a", "b"], "num_ground_truth_test": 1,
         "all_case_input": ["1" * 50_000], "all_case_output": ["2"], "all_case_bool_table": [[True], [False]],
@@ -217,7 +217,7 @@ def test_long_tests_are_told_once_and_not_with_every_program() -> None:
 
 
 @pytest.mark.parametrize("before", [5, True, "x", {"a": 1}])
-def test_a_conversation_that_is_none_ends_no_episode(before: Any) -> None:
+def test_an_invalid_conversation_does_not_end_the_episode(before: Any) -> None:
     steps = [{"chat_completions": before, "model_response": "a"}, {"chat_completions": [], "model_response": "b"}]
     body = json.dumps({"training_step": 1, "episode_id": "e", "trajectories": [{"steps": steps}]}).encode()
     assert [record.response for record in read_records("rllm-episode", body)] == ["a", "b"]
@@ -227,27 +227,29 @@ def node(role: str, parent: Any = None, **more: Any) -> dict[str, Any]:
     return {"message": {"role": role, "content": f"{role} {parent}"}, "parent": parent, **more}
 
 
-def test_a_message_that_is_none_does_not_shift_those_behind_it() -> None:
+def test_a_node_without_a_message_does_not_shift_the_later_ones() -> None:
     nodes = [node("user"), {"parent": 0}, node("system", 1), node("assistant", 2, sampled=True)]
     (record,) = read_records("verifiers", json.dumps({"nodes": nodes}).encode())
     assert record.prompt == "user\nuser None\nsystem\nsystem 1\nassistant\n"
     assert record.response == "assistant 2"
 
 
-def empty(parent: int | None) -> dict[str, Any]:
+def empty_node(parent: int | None) -> dict[str, Any]:
     return {"parent": parent}
 
 
 @pytest.mark.parametrize("traces", [1, 100])
-@pytest.mark.parametrize("before", [partial(node, "user"), empty], ids=["messages", "none"])
-def test_ways_that_unfold_to_too_much_are_told(before: Any, traces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", [partial(node, "user"), empty_node], ids=["messages", "none"])
+def test_an_episode_whose_branches_expand_beyond_the_limit_is_reported(
+    before: Any, traces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chain = [before(at - 1 if at else None) for at in range(300)]
     nodes = [*chain, *(node("assistant", 299, sampled=True) for _ in range(300 // traces))]
     body = json.dumps({"traces": [{"nodes": nodes}] * traces}).encode()
     assert len(read_records("verifiers", body)) == 300
     monkeypatch.setattr(FORMS["verifiers"], "MAX_EPISODE_CHARS", 100_000)
     good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()
-    problem, record = read("verifiers", body + b"\n" + good)
+    problem, record = read_items("verifiers", body + b"\n" + good)
     assert isinstance(problem, LineProblem) and record.response == "assistant 0"
 
 
@@ -260,7 +262,7 @@ def test_json_of_any_depth_can_be_written(depth: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["response", "prompt", "metadata", "key"])
-def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
+def test_a_text_that_is_stored_once_and_referenced_often_is_counted_each_time(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "x" * 10_000
@@ -271,4 +273,4 @@ def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
     assert len(read_records("slime-rollout", body)) == 100
     monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MAX_ROW_VALUES", 10 * len(text))
     with pytest.raises(UnreadableDumpError, match="values"):
-        read("slime-rollout", body)
+        read_items("slime-rollout", body)

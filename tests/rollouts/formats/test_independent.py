@@ -1,4 +1,4 @@
-"""Every row and every field of every dump, against a second reader that shares no code with the product's."""
+"""Compares every row and field of every dump with a second reader that shares no code with the product."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_dumps() -> list[Path]:
     return [path for path in list_files() if has_reader(path)]
 
 
-def read_product(path: Path) -> list[Any]:
+def read_with_product(path: Path) -> list[Any]:
     """Reads without the step that a sender may name, so that each record has the step of its row."""
     artifact = find_artifact_format(path.name)
     options: dict[str, Any] = {}
@@ -50,12 +50,12 @@ def read_product(path: Path) -> list[Any]:
 
 @pytest.mark.parametrize("path", list_dumps(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_row_and_field_is_that_of_the_dump(path: Path) -> None:
-    items, rows = read_product(path), read_rows(path)
+    items, rows = read_with_product(path), read_rows(path)
     assert rows and not [item for item in items if isinstance(item, LineProblem)]
     assert len(items) == len(rows)
     groups: list[tuple[Any, Any]] = []
     trajectories: list[tuple[Any, Any]] = []
-    places: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     differences: list[Any] = []
     for number, (item, row) in enumerate(zip(items, rows, strict=True)):
         if row is SKIP or isinstance(item, MetricPoint):
@@ -68,9 +68,9 @@ def test_every_row_and_field_is_that_of_the_dump(path: Path) -> None:
         if isinstance(row.get("trajectory"), tuple):
             trajectories.append((row["trajectory"], item.trajectory))
         if item.index is not None and "index" not in row:
-            assert item.index == places[row["group"]], number
-            places[row["group"]] += 1
-        differences += compare(number, item, row)
+            assert item.index == counts[row["group"]], number
+            counts[row["group"]] += 1
+        differences += compare_fields(number, item, row)
     assert not differences, f"{len(differences)} differences, the first: {differences[:5]}"
     assert are_same_labels(trajectories)
     if any(given is not None for _, given in groups):  # else equal prompts are one group
@@ -81,15 +81,15 @@ def test_a_file_that_is_not_compared_has_a_reason_and_is_refused() -> None:
     for path in (path for path in list_files() if not has_reader(path)):
         assert find_reason(path), path
         with pytest.raises(UnreadableDumpError):
-            read_product(path)
+            read_with_product(path)
 
 
 def are_same_labels(pairs: list[tuple[Any, Any]]) -> bool:
-    """Whether both sides put the same rows together, whatever they call them."""
+    """Whether both sides group the same rows, under any labels."""
     return len(set(pairs)) == len({left for left, _ in pairs}) == len({other for _, other in pairs})
 
 
-def compare(number: int, record: Record, row: dict[str, Any]) -> list[Any]:
+def compare_fields(number: int, record: Record, row: dict[str, Any]) -> list[Any]:
     """Returns (row, field, expected, read) of each field that differs."""
     given = {name: getattr(record, name) for name in FIELDS}
     expected = {name: row.get(name) or default for name, default in FIELDS.items()} | {

@@ -1,4 +1,4 @@
-"""How the dumps of one step come together where a trainer writes several of it, or one over the other."""
+"""How the dumps of one step are merged if a trainer writes several of them or overwrites one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DATA = Path(__file__).parents[2] / "data"
 pytestmark = pytest.mark.django_db
 
 
-def body(name: str) -> bytes:
+def read_data(name: str) -> bytes:
     return (DATA / name).read_bytes()
 
 
-def completions(*answers: tuple[str, str, float], step: int = 3, **more: list[Any]) -> bytes:
-    """A file of TRL's, of (prompt, completion, reward)."""
+def encode_completions(*answers: tuple[str, str, float], step: int = 3, **more: list[Any]) -> bytes:
+    """A file of TRL with rows of (prompt, completion, reward)."""
     prompts, texts, rewards = zip(*answers, strict=True)
     table = pa.table({"step": [step] * len(answers), "prompt": prompts, "completion": texts, "acc": rewards, **more})
     sink = pa.BufferOutputStream()
@@ -41,9 +41,9 @@ EVAL = [("9+9?", "18", 1.0), ("9+9?", "19", 0.0)]
 
 
 def test_an_eval_that_overwrites_the_train_rows_of_a_step_adds_its_own(run: Run) -> None:
-    index_file(run, completions(*TRAIN), 3, **FILE)
+    index_file(run, encode_completions(*TRAIN), 3, **FILE)
     before = {sample.id for sample in list_samples(run)}
-    index_file(run, completions(*TRAIN[2:], *EVAL), 3, **FILE)
+    index_file(run, encode_completions(*TRAIN[2:], *EVAL), 3, **FILE)
     after = list_samples(run)
     assert {sample.id for sample in after} > before
     assert [sample.tail for sample in after] == ["4", "5", "6", "7", "18", "19"]
@@ -51,8 +51,8 @@ def test_an_eval_that_overwrites_the_train_rows_of_a_step_adds_its_own(run: Run)
 
 
 def test_the_order_in_which_the_two_are_indexed_does_not_matter(run: Run) -> None:
-    index_file(run, completions(*TRAIN[2:], *EVAL), 3, **FILE)
-    index_file(run, completions(*TRAIN), 3, **FILE)
+    index_file(run, encode_completions(*TRAIN[2:], *EVAL), 3, **FILE)
+    index_file(run, encode_completions(*TRAIN), 3, **FILE)
     assert sorted(sample.tail for sample in list_samples(run)) == ["18", "19", "4", "5", "6", "7"]
 
 
@@ -66,16 +66,16 @@ def test_a_validation_of_rolls_agents_that_overwrites_the_file_of_its_step_adds_
     assert {dump.state for dump in run.dumps.all()} == {Dump.State.INDEXED}
 
 
-def test_rows_that_stand_in_the_files_of_two_steps_are_samples_of_both(run: Run) -> None:
+def test_rows_that_are_in_the_files_of_two_steps_are_samples_of_both(run: Run) -> None:
     for step in (1, 2):
-        index_file(run, completions(*TRAIN, step=step), step, source=f"completions_{step:05d}.parquet")
+        index_file(run, encode_completions(*TRAIN, step=step), step, source=f"completions_{step:05d}.parquet")
     assert [len(list_samples(run, step__step=step)) for step in (1, 2)] == [4, 4]
     assert Sample.objects.count() == 8
 
 
 def test_a_train_dump_gives_the_samples_of_its_rollout_their_advantages_and_adds_none(run: Run) -> None:
-    index_file(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt", step_kind="rollout_id")
-    index_file(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt", step_kind="rollout_id")
+    index_file(run, read_data("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt", step_kind="rollout_id")
+    index_file(run, read_data("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt", step_kind="rollout_id")
     result = list_samples(run)
     assert len(result) == 32
     assert all(sample.advantage is not None for sample in result)
@@ -85,9 +85,9 @@ def test_a_train_dump_gives_the_samples_of_its_rollout_their_advantages_and_adds
 
 
 def test_a_train_dump_that_comes_first_shows_its_samples_until_the_rollout_is_there(run: Run) -> None:
-    index_file(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    index_file(run, read_data("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
     assert len(list_samples(run)) == 32
-    index_file(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt")
+    index_file(run, read_data("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt")
     result = list_samples(run)
     assert len(result) == 32
     assert all(sample.tail and sample.advantage is not None for sample in result)
@@ -95,20 +95,20 @@ def test_a_train_dump_that_comes_first_shows_its_samples_until_the_rollout_is_th
 
 def test_train_dumps_of_several_ranks_without_their_rollout_keep_all_rows(run: Run) -> None:
     for rank in (0, 1):
-        index_file(run, body(f"miles/train_data/0_{rank}.pt"), 0, source=f"train_data/0_{rank}.pt")
+        index_file(run, read_data(f"miles/train_data/0_{rank}.pt"), 0, source=f"train_data/0_{rank}.pt")
     assert len(list_samples(run)) == 4
     ids = {sample.id for sample in list_samples(run)}
-    index_file(run, body("miles/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    index_file(run, read_data("miles/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
     assert {sample.id for sample in list_samples(run)} == ids
 
 
 def test_samples_without_text_are_one_group_if_their_prompt_tokens_are_equal(run: Run) -> None:
-    index_file(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    index_file(run, read_data("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
     assert sorted(Counter(sample.group for sample in list_samples(run)).values()) == [4] * 8
 
 
 def test_a_flag_stays_on_its_sample_when_the_tokenizer_gives_it_a_text(run: Run, owner: User) -> None:
-    index_file(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+    index_file(run, read_data("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
     sample = list_samples(run)[5]
     builders.flag_row(sample, owner, reason="loop")
     ViewedSample.objects.create(sample=sample.pk, run=run, user=owner)
@@ -120,22 +120,27 @@ def test_a_flag_stays_on_its_sample_when_the_tokenizer_gives_it_a_text(run: Run,
     assert Label.objects.get().sample == new.pk and new.step.flags == 1
 
 
-def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run: Run) -> None:
-    assert index_file(run, body("slime/rollout_data/2.pt"), None, source="dump.pt").step == 2
-    assert index_file(run, completions(*TRAIN, step=7), None, source="a/completions_00003.parquet").step == 7
-    assert index_file(run, body("roll/mock/train/step_000001.pkl"), None, source="kept.pkl").step == 1
-    assert index_file(run, body("roll/agentic_jsonl/rollout_dump_data.step_1.jsonl"), None, source="a.jsonl").step == 1
+def test_the_step_of_a_file_without_a_step_in_its_name_is_read_from_the_file(run: Run) -> None:
+    assert index_file(run, read_data("slime/rollout_data/2.pt"), None, source="dump.pt").step == 2
+    assert index_file(run, encode_completions(*TRAIN, step=7), None, source="a/completions_00003.parquet").step == 7
+    assert index_file(run, read_data("roll/mock/train/step_000001.pkl"), None, source="kept.pkl").step == 1
+    assert (
+        index_file(run, read_data("roll/agentic_jsonl/rollout_dump_data.step_1.jsonl"), None, source="a.jsonl").step
+        == 1
+    )
 
 
 def test_the_step_of_a_sample_is_not_stored_as_an_extra_too(run: Run) -> None:
-    dump = index_file(run, body("nemo_gym/math_trajectory_collection.jsonl"), None, source="rollouts.jsonl")
+    dump = index_file(run, read_data("nemo_gym/math_trajectory_collection.jsonl"), None, source="rollouts.jsonl")
     assert dump.step == 0
     assert all("step" not in full.extras for full in bodies.load_bodies(list_samples(run)).values())
 
 
-def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(run: Run) -> None:
-    index_file(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 1, source="rollout_dump_data.step_1.jsonl")
-    index_file(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+def test_a_batch_of_rollout_mock_joins_the_rows_of_its_step_and_adds_tokens(run: Run) -> None:
+    index_file(
+        run, read_data("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 1, source="rollout_dump_data.step_1.jsonl"
+    )
+    index_file(run, read_data("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
     result = list_samples(run)
     assert len(result) == 32
     assert all(sample.tokens is not None and (sample.tail or sample.chars == 0) for sample in result)
@@ -143,11 +148,11 @@ def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(ru
     assert len(full.logprobs or ()) == len(full.response_ids or ()) == result[3].tokens
 
 
-def test_a_batch_of_which_only_tokens_are_known_has_text_once_the_tokenizer_came(run: Run) -> None:
-    index_file(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+def test_a_batch_with_tokens_only_has_text_after_the_tokenizer_arrives(run: Run) -> None:
+    index_file(run, read_data("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
     assert {sample.tail for sample in list_samples(run)} == {""}
     add_tokenizer(run)
     index_waiting_dumps(run)
     result = list_samples(run)
-    values = index_file(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 2, source="r.jsonl")
+    values = index_file(run, read_data("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 2, source="r.jsonl")
     assert [sample.tail for sample in result] == [sample.tail for sample in list_samples(run, dump=values)]

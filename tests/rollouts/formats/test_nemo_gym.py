@@ -10,12 +10,12 @@ import pytest
 from rollouts.formats import nemo_gym
 from rollouts.formats.readers.response_items import convert_items
 from rollouts.samples.record import LineProblem, SkippedRow
-from tests.rollouts.support.trainer_dumps import DATA, read, read_records
+from tests.rollouts.support.trainer_dumps import DATA, read_items, read_records
 
 COLLECTION = DATA / "nemo_gym/math_trajectory_collection.jsonl"
 
 
-def rollout(*output: dict[str, Any], given: Any = "q", **more: Any) -> bytes:
+def encode_rollout(*output: dict[str, Any], given: Any = "q", **more: Any) -> bytes:
     row = {"responses_create_params": {"input": given}, "response": {"output": list(output)}, "reward": 1.0, **more}
     return json.dumps(row).encode()
 
@@ -24,7 +24,7 @@ def build_message(text: str, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}], **more}
 
 
-def generated(prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+def token_fields(prompt: list[int], tokens: list[int]) -> dict[str, Any]:
     logprobs = [-0.5] * len(tokens)
     return {"prompt_token_ids": prompt, "generation_token_ids": tokens, "generation_log_probs": logprobs}
 
@@ -56,8 +56,10 @@ def test_a_rollout_with_a_tool_shows_its_turns_and_has_the_tokens_of_the_model()
 
 
 def test_tokens_whose_prompts_do_not_continue_are_left_out() -> None:
-    """As after a summary of the history."""
-    body = rollout(build_message("a", **generated([1, 2], [3])), build_message("b", **generated([1, 9], [4])))
+    """This happens after the history was summarized."""
+    body = encode_rollout(
+        build_message("a", **token_fields([1, 2], [3])), build_message("b", **token_fields([1, 9], [4]))
+    )
     (record,) = read_records(nemo_gym, body)
     assert (record.prompt_ids, record.response_ids, record.response) == (None, None, "a\nb")
 
@@ -65,21 +67,21 @@ def test_tokens_whose_prompts_do_not_continue_are_left_out() -> None:
 def test_texts_that_the_trainer_decoded_are_the_texts() -> None:
     """NeMo-RL replaces the ids by them."""
     turns = [("<s>q<a>", "look"), ("<s>q<a>look<t>4<a>", "It is 4")]
-    body = rollout(*(build_message(text, prompt_str=prompt, generation_str=text) for prompt, text in turns))
+    body = encode_rollout(*(build_message(text, prompt_str=prompt, generation_str=text) for prompt, text in turns))
     (record,) = read_records(nemo_gym, body)
     assert (record.prompt, record.response) == ("<s>q<a>", "look<t>4<a>It is 4")
 
 
 def test_a_failed_rollout_is_skipped_and_counted_and_a_strange_line_is_reported() -> None:
-    body = b'{"_ng_failure_class": "agent_error"}\n{"a": 1}\n' + rollout(build_message("a"))
-    failed, problem, record = read(nemo_gym, body)
+    body = b'{"_ng_failure_class": "agent_error"}\n{"a": 1}\n' + encode_rollout(build_message("a"))
+    failed, problem, record = read_items(nemo_gym, body)
     assert failed == SkippedRow("a rollout that failed")
     assert isinstance(problem, LineProblem) and record.response == "a"
 
 
 def test_components_of_the_reward_and_other_numbers_are_its_parts() -> None:
     (record,) = read_records(
-        nemo_gym, rollout(build_message("a"), reward_components={"style": 0.5}, correct=True, info={"a": 1})
+        nemo_gym, encode_rollout(build_message("a"), reward_components={"style": 0.5}, correct=True, info={"a": 1})
     )
     assert (record.rewards, record.extras) == ({"style": 0.5, "correct": 1.0}, {"info": {"a": 1}})
 

@@ -1,4 +1,4 @@
-"""prime-rl's one stream of all episodes, in numbered chunks: which of them are of the told split."""
+"""prime-rl writes all episodes into numbered chunks; only those of the given split are read."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ROWS = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_b
 CHUNK = "run/traces/00000.jsonl"
 
 
-def chunk() -> bytes:
-    """The episodes of a step of training, and once more as those of an evaluation of a later step."""
-    trained = [json.loads(line) for line in ROWS.splitlines()]
-    evaluated = [{**row, "run": {**row["run"], "work": {"type": "eval", "step": 7}}} for row in trained]
-    return b"".join(json.dumps(row).encode() + b"\n" for row in (*trained, *evaluated))
+def encode_chunk() -> bytes:
+    """Episodes of a training step, and the same episodes as an evaluation of a later step."""
+    train_rows = [json.loads(line) for line in ROWS.splitlines()]
+    eval_rows = [{**row, "run": {**row["run"], "work": {"type": "eval", "step": 7}}} for row in train_rows]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in (*train_rows, *eval_rows))
 
 
-def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
-    """How many samples by step, and what is left out."""
-    body = chunk()
+def count_items(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
+    """Counts samples by step, and skipped rows by reason."""
+    body = encode_chunk()
     form = select_format(name, body[:65536])
     assert form.name == "verifiers"
     items = list(form.read(io.BytesIO(body), DumpContext(name, split)))
@@ -40,13 +40,13 @@ def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
 
 @pytest.mark.parametrize(("split", "step", "other"), [("train", 3, "eval"), ("eval", 7, "train")])
 def test_episodes_of_the_other_split_are_left_out_and_counted(split: str, step: int, other: str) -> None:
-    samples, left_out = read(CHUNK, split)
+    samples, left_out = count_items(CHUNK, split)
     assert set(samples) == {step}
     assert [count for reason, count in left_out.items() if f"use --split {other} to read it" in reason] == [3]
 
 
 def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
-    assert set(read("out/traces.jsonl", "eval")[0]) == {3, 7}
+    assert set(count_items("out/traces.jsonl", "eval")[0]) == {3, 7}
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
         ({"traces": [{"info": {"kind": ["eval"]}}]}, ""),
     ],
 )
-def test_what_an_episode_was_made_for_is_stamped_or_said_by_its_run(episode: dict[str, Any], split: str) -> None:
+def test_the_split_of_an_episode_is_read_from_its_traces_or_its_run(episode: dict[str, Any], split: str) -> None:
     assert get_episode_split(episode) == split
 
 
-def read_first(change: Callable[[dict[str, Any]], object]) -> Record:
-    """The first sample after `change` of each of its messages."""
+def read_first_record(change: Callable[[dict[str, Any]], object]) -> Record:
+    """The first sample, after `change` was applied to each of its messages."""
     episode = json.loads(ROWS.splitlines()[0])
     for node in episode["traces"][0]["nodes"]:
         change(node)
@@ -81,14 +81,14 @@ def test_tokens_are_left_out_if_a_turn_of_the_model_lacks_them() -> None:
             seen.append(node)
             node |= {"token_ids": [], "mask": [], "logprobs": []}
 
-    record = read_first(drop_first_answer)
+    record = read_first_record(drop_first_answer)
     assert seen and record.response
     assert (record.prompt_ids, record.response_ids, record.response_mask, record.logprobs) == (None,) * 4
 
 
-def test_tokens_of_a_prompt_may_be_those_of_the_answer_after_it() -> None:
-    """The renderer did not say which tokens are whose, so all are stored with the answer."""
-    record = read_first(lambda node: None if node["sampled"] else node.update(token_ids=[], mask=[]))
+def test_tokens_of_a_prompt_may_be_stored_with_the_answer_after_it() -> None:
+    """The renderer did not assign tokens to messages, so all are stored with the answer."""
+    record = read_first_record(lambda node: None if node["sampled"] else node.update(token_ids=[], mask=[]))
     assert record.response_ids and record.response_mask and 1 in record.response_mask
 
 

@@ -14,7 +14,7 @@ from rolloutdeck.safe_pickle.batches import open_tensor_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import skyrl_batch
 from rollouts.samples.record import Record, SkippedRow
-from tests.rollouts.support.trainer_dumps import DATA, read
+from tests.rollouts.support.trainer_dumps import DATA, read_items
 
 BATCH = DATA / "skyrl/dumped_data/global_step_3_training_input.pkl"
 OLDER = DATA / "skyrl/older/dumped_data/global_step_7_training_input.pkl"
@@ -33,7 +33,7 @@ class Hostile:
 
 
 def test_the_rows_are_those_of_the_trainer_without_padding() -> None:
-    *records, first, second = read(skyrl_batch, BATCH.read_bytes())
+    *records, first, second = read_items(skyrl_batch, BATCH.read_bytes())
     assert (first, second) == (SkippedRow("padding"), SkippedRow("padding"))
     assert [(len(item.prompt_ids), len(item.response_ids), item.group, item.index) for item in records] == [
         (12, 1, "0", 0), (12, 28, "0", 1), (10, 5, "1", 0), (10, 2, "1", 1),
@@ -48,7 +48,7 @@ def test_the_rows_are_those_of_the_trainer_without_padding() -> None:
 
 
 def test_older_batches_are_padded_on_the_right_and_their_equal_prompts_are_groups() -> None:
-    records = read(skyrl_batch, OLDER.read_bytes())
+    records = read_items(skyrl_batch, OLDER.read_bytes())
     for record, (prompt, response, mask, logprobs, advantages) in zip(records, OLDER_ROWS, strict=True):
         assert (record.prompt_ids, record.response_ids, record.response_mask) == (prompt, response, mask)
         assert (record.logprobs, record.advantages) == (pytest.approx(logprobs), advantages)
@@ -59,7 +59,7 @@ def test_the_tokenizer_of_the_run_gives_the_text() -> None:
     def decode(rows: Any) -> list[str]:
         return [" ".join(map(str, row)) for row in rows]
 
-    record, _ = read(skyrl_batch, OLDER.read_bytes(), decode_tokens=decode)
+    record, _ = read_items(skyrl_batch, OLDER.read_bytes(), decode_tokens=decode)
     assert (record.prompt, record.response, record.textless) == ("5 6 7", "10 11", False)
 
 
@@ -78,7 +78,7 @@ def test_a_damaged_batch_gives_records_or_one_sentence_and_nothing_else(path: Pa
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         cut = bytes(broken[: chance.choice([len(broken), chance.randrange(len(broken))])])
         try:
-            assert all(isinstance(item, (Record, SkippedRow)) for item in read(skyrl_batch, cut))
+            assert all(isinstance(item, (Record, SkippedRow)) for item in read_items(skyrl_batch, cut))
         except UnreadableDumpError as error:
             assert "\n" not in str(error)
 
@@ -87,10 +87,10 @@ def test_code_in_a_batch_is_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     body = pickle.dumps(Hostile(mark)) + b"training_batch TrainingInputBatch"
     with pytest.raises(UnreadableDumpError):
-        read(skyrl_batch, body)
+        read_items(skyrl_batch, body)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("bounds", [None, [(0, 9)], [(0, 2), (1, 4)], [(0, 2), (2,)], [(2, 0)], ["a"], [(0, 1 << 70)]])
-def test_boundaries_that_are_none_give_no_groups(bounds: Any) -> None:
+def test_invalid_boundaries_give_no_groups(bounds: Any) -> None:
     assert skyrl_batch.find_groups(bounds, 4) == {}

@@ -13,7 +13,7 @@ from rollouts.models import Run
 from rollouts.samples.bodies import load_body
 from rollouts.samples.record import LineProblem, SkippedRow
 from tests.rollouts.support.push import index_file, list_samples
-from tests.rollouts.support.trainer_dumps import DATA, read, read_records
+from tests.rollouts.support.trainer_dumps import DATA, read_items, read_records
 
 TINKER = DATA / "tinker"
 FORMS = {form.name: form for form in FORMATS}
@@ -31,7 +31,7 @@ def section(title: str, *children: Any) -> dict[str, Any]:
     return node("section", node("h2", title), node("div", *children))
 
 
-def talk(*messages: dict[str, Any]) -> dict[str, Any]:
+def conversation(*messages: dict[str, Any]) -> dict[str, Any]:
     return node("div", data={"type": "conversation", "messages": list(messages)})
 
 
@@ -40,10 +40,10 @@ def table(**values: Any) -> dict[str, Any]:
     return node("table", node("thead"), node("tbody", *body))
 
 
-def attempt(text: str, reward: str | None) -> list[dict[str, Any]]:
-    shown = [section("Reward", table(reward=reward))] if reward is not None else []
-    prompt = section("Prompt", talk({"role": "user", "content": "2+2?"}))
-    return [prompt, section("Policy Response", talk({"role": "assistant", "content": text})), *shown]
+def logged_rollout(text: str, reward: str | None) -> list[dict[str, Any]]:
+    reward_sections = [section("Reward", table(reward=reward))] if reward is not None else []
+    prompt = section("Prompt", conversation({"role": "user", "content": "2+2?"}))
+    return [prompt, section("Policy Response", conversation({"role": "assistant", "content": text})), *reward_sections]
 
 
 def trajectory(index: int, length: int, reward: str) -> dict[str, Any]:
@@ -52,11 +52,11 @@ def trajectory(index: int, length: int, reward: str) -> dict[str, Any]:
     return section(f"Trajectory {index} Episode", section("Episode Details", turn, totals))
 
 
-def document(*children: Any) -> bytes:
+def encode_document(*children: Any) -> bytes:
     return json.dumps({"title": "t", "root": node("body", section("Group Rollout", *children))}).encode()
 
 
-def answers(body: bytes) -> dict[int | None, tuple[str, float | None]]:
+def read_answers(body: bytes) -> dict[int | None, tuple[str, float | None]]:
     return {record.index: (record.response, record.score) for record in read_records(LOGTREE, body)}
 
 
@@ -95,45 +95,57 @@ def test_summaries_hold_what_the_trainer_wrote() -> None:
     assert two_turns.extras["steps"][0]["logs"] == {"guess": two_turns.extras["steps"][0]["logs"]["guess"]}
 
 
-def test_a_text_gets_the_trajectory_with_its_reward_in_whatever_order_they_finished() -> None:
-    logged = [*attempt("wrong", "0.000"), *attempt("right", "1.000")]
+def test_a_text_gets_the_trajectory_with_its_reward_in_any_order() -> None:
+    logged = [*logged_rollout("wrong", "0.000"), *logged_rollout("right", "1.000")]
     details = section("Trajectory Details", trajectory(0, 3, "1.000"), trajectory(1, 2, "0.000"))
-    assert answers(document(*logged, details)) == {0: ("right", 1.0), 1: ("wrong", 0.0)}
+    assert read_answers(encode_document(*logged, details)) == {0: ("right", 1.0), 1: ("wrong", 0.0)}
 
 
-def test_of_texts_with_the_same_reward_the_longest_has_the_most_tokens() -> None:
-    logged = [*attempt("a long text", "1.000"), *attempt("short", "1.000"), *attempt("no", "0.000")]
+def test_of_texts_with_the_same_reward_the_longest_gets_the_most_tokens() -> None:
+    logged = [
+        *logged_rollout("a long text", "1.000"),
+        *logged_rollout("short", "1.000"),
+        *logged_rollout("no", "0.000"),
+    ]
     details = section(
         "Trajectory Details", *(trajectory(*each) for each in ((0, 2, "1.000"), (1, 9, "1.000"), (2, 5, "0.000")))
     )
-    assert answers(document(*logged, details)) == {0: ("short", 1.0), 1: ("a long text", 1.0), 2: ("no", 0.0)}
+    assert read_answers(encode_document(*logged, details)) == {
+        0: ("short", 1.0),
+        1: ("a long text", 1.0),
+        2: ("no", 0.0),
+    }
 
 
 def test_a_text_without_its_reward_is_skipped_and_counted_if_rewards_differ() -> None:
     """As with graders that run at the same time."""
-    logged = [*attempt("a", None), *attempt("b", None), section("Reward Terms", table(total_reward="1.000"))]
+    logged = [
+        *logged_rollout("a", None),
+        *logged_rollout("b", None),
+        section("Reward Terms", table(total_reward="1.000")),
+    ]
     details = section("Trajectory Details", trajectory(0, 3, "1.000"), trajectory(1, 2, "0.000"))
-    skipped, record = read(LOGTREE, document(*logged, details))
+    skipped, record = read_items(LOGTREE, encode_document(*logged, details))
     assert isinstance(skipped, SkippedRow) and "cannot be assigned" in skipped.reason
     assert (record.response, record.score) == ("b", 1.0)
     same = section("Trajectory Details", trajectory(0, 3, "0.500"), trajectory(1, 2, "0.500"))
-    assert {score for _, score in answers(document(*logged, same)).values()} == {0.5}
+    assert {score for _, score in read_answers(encode_document(*logged, same)).values()} == {0.5}
 
 
 def test_completions_of_preference_environments_have_their_index() -> None:
-    texts = [section(f"Completion {at}", talk({"role": "assistant", "content": f"c{at}"})) for at in (0, 1)]
-    prompt = section("Prompt", talk({"role": "user", "content": "q"}))
+    texts = [section(f"Completion {at}", conversation({"role": "assistant", "content": f"c{at}"})) for at in (0, 1)]
+    prompt = section("Prompt", conversation({"role": "user", "content": "q"}))
     details = section("Trajectory Details", trajectory(0, 3, "-1.000"), trajectory(1, 3, "1.000"))
-    assert answers(document(section("compute_group_rewards", prompt, *texts), details)) == {
+    assert read_answers(encode_document(section("compute_group_rewards", prompt, *texts), details)) == {
         0: ("c0", -1.0),
         1: ("c1", 1.0),
     }
 
 
-def test_paragraphs_of_a_problem_and_a_response_are_one() -> None:
+def test_paragraphs_with_a_problem_and_a_response_are_one_sample() -> None:
     texts = ("Problem: sort &lt;list&gt;", "Response: sorted(x)", "Format Valid: ✓, Correct: ✓, Reward: 1.00")
     details = section("Trajectory Details", trajectory(0, 3, "1.000"), trajectory(1, 3, "0.000"))
-    (record,) = read_records(LOGTREE, document(*(node("p", text) for text in texts), details))
+    (record,) = read_records(LOGTREE, encode_document(*(node("p", text) for text in texts), details))
     assert (record.prompt, record.response, record.score, record.index) == (
         "user\nsort <list>\nassistant\n", "sorted(x)", 1.0, 0,
     )  # fmt: skip
@@ -143,15 +155,15 @@ def test_thoughts_and_tool_calls_of_an_answer_are_shown() -> None:
     parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "4"}]
     call = {"function": {"name": "add", "arguments": "{}"}}
     answer = {"role": "assistant", "content": parts, "tool_calls": [call]}
-    prompt = section("Prompt", talk({"role": "user", "content": "q"}))
-    (record,) = read_records(LOGTREE, document(prompt, section("Policy Response", talk(answer))))
+    prompt = section("Prompt", conversation({"role": "user", "content": "q"}))
+    (record,) = read_records(LOGTREE, encode_document(prompt, section("Policy Response", conversation(answer))))
     assert record.response == '<think>\nhm\n</think>\n4\n<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
     assert record.trajectory is None  # its group failed
 
 
-def test_groups_with_the_same_numbers_are_told_apart_in_both_files() -> None:
+def test_groups_with_the_same_values_are_distinguished_in_both_files() -> None:
     details = section("Trajectory Details", trajectory(0, 3, "1.000"))
-    group = section("Group Rollout", *attempt("a", "1.000"), details)
+    group = section("Group Rollout", *logged_rollout("a", "1.000"), details)
     body = json.dumps({"root": node("body", group, group)}).encode()
     step = {"step_idx": 0, "ob_len": 9, "ac_len": 3, "reward": 1.0, "metrics": {}}
     summary = {
@@ -170,14 +182,14 @@ def test_groups_with_the_same_numbers_are_told_apart_in_both_files() -> None:
 @pytest.mark.parametrize("body", [b"[]", b'{"root": []}', b"{", b'{"root": 5}'])
 def test_a_file_that_is_no_log_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableDumpError):
-        read(LOGTREE, body)
+        read_items(LOGTREE, body)
 
 
-def test_a_tree_that_is_deeper_than_any_page_ends() -> None:
+def test_a_very_deep_tree_without_a_rollout_is_skipped() -> None:
     deep: Any = "end"
     for _ in range(400):
         deep = node("div", deep)
-    assert read(LOGTREE, document(deep)) == [SkippedRow("a log without a rollout")]
+    assert read_items(LOGTREE, encode_document(deep)) == [SkippedRow("a log without a rollout")]
 
 
 def test_an_evaluation_is_read_turn_by_turn_without_the_repeated_conversation() -> None:
@@ -193,8 +205,10 @@ def test_an_evaluation_is_read_turn_by_turn_without_the_repeated_conversation() 
 
 def test_an_example_that_failed_is_skipped_and_counted() -> None:
     row = {"idx": 0, "benchmark": "b", "example_id": "e", "turns": [], "reward": 0.0, "error": "timeout (300s)"}
-    assert read(EVAL, json.dumps(row).encode()) == [SkippedRow("an example that failed before the model answered")]
-    problem, *_ = read(EVAL, b'{"idx": 0, "benchmark": "b"}\n')
+    assert read_items(EVAL, json.dumps(row).encode()) == [
+        SkippedRow("an example that failed before the model answered")
+    ]
+    problem, *_ = read_items(EVAL, b'{"idx": 0, "benchmark": "b"}\n')
     assert isinstance(problem, LineProblem)
 
 

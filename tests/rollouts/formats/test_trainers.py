@@ -1,4 +1,4 @@
-"""What is the same for the dumps of TRL, slime and ROLL: how they are told apart, and what no bytes can do."""
+"""Dumps of TRL, slime and ROLL are recognised, and damaged or hostile ones do no harm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.formats.slime import rollout as slime_rollout
 from rollouts.formats.slime import train as slime_train
 from rollouts.samples.record import LineProblem, Record
 from rollouts.storage import files
-from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, read, read_records, rollout, sample
+from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, encode_rollout, read_items, read_records, sample
 
 REAL: dict[Path, Format] = {
     TRL / "plain/completions/completions_00004.parquet": trl_completions,
@@ -41,7 +41,7 @@ def test_a_real_dump_is_recognised_by_its_beginning(path: Path) -> None:
 @pytest.mark.parametrize("path", BINARY, ids=lambda path: "/".join(path.parts[-3:]))
 def test_a_stream_gives_what_the_file_gives_and_leaves_no_copy_behind(path: Path) -> None:
     form, name = BINARY[path], path.name
-    assert read(form, path.read_bytes(), filename=name) == read(form, b"", filename=name, path=path) != []
+    assert read_items(form, path.read_bytes(), filename=name) == read_items(form, b"", filename=name, path=path) != []
     assert [item for item in files.create_incoming_path().parent.iterdir() if item.is_file()] == []
 
 
@@ -54,7 +54,9 @@ def test_a_damaged_file_gives_records_or_one_sentence_and_nothing_else(path: Pat
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         cut = bytes(broken[: chance.choice([len(broken), chance.randrange(len(broken))])])
         try:
-            assert all(isinstance(item, (Record, LineProblem)) for item in read(BINARY[path], cut, filename=path.name))
+            assert all(
+                isinstance(item, (Record, LineProblem)) for item in read_items(BINARY[path], cut, filename=path.name)
+            )
         except UnreadableDumpError as error:
             assert "\n" not in str(error) and str(error).endswith(".")
 
@@ -69,7 +71,9 @@ class Hostile:
 
 def test_code_in_a_rollout_is_not_run_and_the_other_values_are_read(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    (record,) = read_records(slime_rollout, rollout(sample(metadata={"image": Hostile(mark), "source_name": "gsm8k"})))
+    (record,) = read_records(
+        slime_rollout, encode_rollout(sample(metadata={"image": Hostile(mark), "source_name": "gsm8k"}))
+    )
     assert not mark.exists()
     assert (record.response, record.data_source) == ("4", "gsm8k")
     assert record.extras["metadata"]["image"] == "<unreadable: posix.mkdir>"
@@ -79,5 +83,5 @@ def test_code_in_place_of_a_batch_is_not_run_and_refused(tmp_path: Path) -> None
     mark = tmp_path / "ran"
     body = pickle.dumps(Hostile(mark)) + b"roll.distributed.scheduler.protocol"
     with pytest.raises(UnreadableDumpError, match=r"posix\.mkdir"):
-        read(roll_mock, body)
+        read_items(roll_mock, body)
     assert not mark.exists()

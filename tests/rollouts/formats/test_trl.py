@@ -1,4 +1,4 @@
-"""What TRL's dumps hold that is easy to read wrongly. Its real dumps are in test_formats.py."""
+"""Special cases of TRL's dumps. Real dumps are tested in test_trainers.py and test_independent.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import trl_completions
-from tests.rollouts.support.trainer_dumps import TRL, parquet, read, read_records
+from tests.rollouts.support.trainer_dumps import TRL, encode_parquet, read_items, read_records
 
 
 def test_texts_and_message_lists_of_one_prompt_are_the_same_prompt_and_answer() -> None:
@@ -22,7 +22,7 @@ def test_texts_and_message_lists_of_one_prompt_are_the_same_prompt_and_answer() 
     assert text[0].messages is None and chat[0].messages and chat[0].messages[1]["role"] == "user"
 
 
-def test_a_file_that_an_eval_mixed_up_holds_rows_of_both() -> None:
+def test_a_file_that_mixes_rows_of_train_and_eval_is_read() -> None:
     path = TRL / "eval_mixed_with_train/completions/completions_00003.parquet"
     records = read_records(trl_completions, path.read_bytes(), step=3)
     assert len(records) == 8
@@ -30,7 +30,7 @@ def test_a_file_that_an_eval_mixed_up_holds_rows_of_both() -> None:
     assert sorted(sizes) == [2, 2, 4]  # a group of 4 that was trained on, two of 2 from the eval
 
 
-def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_others_have() -> None:
+def test_an_answer_with_tools_is_shown_turn_by_turn_without_empty_keys() -> None:
     turns = [
         {"role": "assistant", "content": "let me see", "name": None},
         {"role": "tool", "content": "42", "name": "calculator"},
@@ -40,18 +40,22 @@ def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_ot
         {"role": "system", "content": "Be brief.", "name": None},
         {"role": "user", "content": "6*7?", "name": "ann"},
     ]
-    body = parquet(step=[1], prompt=[requests], completion=[turns])
+    body = encode_parquet(step=[1], prompt=[requests], completion=[turns])
     (record,) = read_records(trl_completions, body)
     assert record.response == "let me see\ntool\n42\nassistant\n42"
-    values = [{key: value for key, value in turn.items() if value is not None} for turn in (*requests, *turns)]
-    assert record.messages == values
+    messages = [{key: value for key, value in turn.items() if value is not None} for turn in (*requests, *turns)]
+    assert record.messages == messages
 
 
 def test_a_tool_call_has_only_the_arguments_that_the_model_wrote() -> None:
     """Parquet gives each call the arguments of all calls."""
-    calls = [call("search", query="Faust", tags=[None, "a"]), call("add", a=1, b={"x": 2, "y": None}), call("now")]
+    calls = [
+        tool_call("search", query="Faust", tags=[None, "a"]),
+        tool_call("add", a=1, b={"x": 2, "y": None}),
+        tool_call("now"),
+    ]
     turn = {"role": "assistant", "content": None, "tool_calls": calls}
-    (record,) = read_records(trl_completions, parquet(step=[1], prompt=["q"], completion=[[turn]]))
+    (record,) = read_records(trl_completions, encode_parquet(step=[1], prompt=["q"], completion=[[turn]]))
     assert record.response == "\n".join(
         f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
         for name, arguments in (
@@ -60,12 +64,12 @@ def test_a_tool_call_has_only_the_arguments_that_the_model_wrote() -> None:
     )  # fmt: skip
 
 
-def call(tool: str, **arguments: Any) -> dict[str, Any]:
+def tool_call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
 def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> None:
-    body = parquet(
+    body = encode_parquet(
         step=[1] * 3, prompt=["q"] * 3, completion=list("abc"), acc=[1.0, 0.0, None], style=[0.5, 0.25, None],
         pred=["x", "y", "z"], advantage=[1.0, -1.0, None],
     )  # fmt: skip
@@ -76,8 +80,8 @@ def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> Non
 
 
 @pytest.mark.parametrize("advantages", [[-1.0, 1.0], [0.0, 0.0]])
-def test_there_is_no_score_where_a_number_of_the_run_or_a_weight_makes_the_sum_another(advantages: list[float]) -> None:
-    body = parquet(
+def test_there_is_no_score_where_the_advantages_contradict_the_sum_of_the_rewards(advantages: list[float]) -> None:
+    body = encode_parquet(
         step=[1] * 2, prompt=["q"] * 2, completion=["a", "b"], acc=[1.0, 0.0], seconds=[3.0, 1.0], advantage=advantages
     )
     assert [(item.score, item.rewards["seconds"]) for item in read_records(trl_completions, body)] == [
@@ -87,25 +91,27 @@ def test_there_is_no_score_where_a_number_of_the_run_or_a_weight_makes_the_sum_a
 
 
 def test_control_characters_and_broken_text_of_a_random_model_are_kept() -> None:
-    body = parquet(step=[1], prompt=["q\x00"], completion=["\ufffd\x1d\u2028"], pred=["x"])
+    body = encode_parquet(step=[1], prompt=["q\x00"], completion=["\ufffd\x1d\u2028"], pred=["x"])
     (record,) = read_records(trl_completions, body)
     assert (record.prompt, record.response) == ("q\x00", "\ufffd\x1d\u2028")
 
 
-def test_text_that_is_not_utf8_is_shown_with_the_replacement_sign() -> None:
+def test_text_that_is_not_utf8_is_shown_with_the_replacement_character() -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
-    (record,) = read_records(trl_completions, parquet(step=[1], prompt=["q"], completion=broken))
+    (record,) = read_records(trl_completions, encode_parquet(step=[1], prompt=["q"], completion=broken))
     assert record.response == "caf\ufffd"
 
 
-def test_a_row_without_a_prompt_is_told_and_the_others_are_kept() -> None:
-    problem, record = read(trl_completions, parquet(step=[1, 1], prompt=[None, "q"], completion=["a", "b"]))
+def test_a_row_without_a_prompt_is_reported_and_the_others_are_kept() -> None:
+    problem, record = read_items(
+        trl_completions, encode_parquet(step=[1, 1], prompt=[None, "q"], completion=["a", "b"])
+    )
     assert (problem.line, record.response) == (1, "b")
 
 
 @pytest.mark.parametrize(
-    "body", [parquet(question=["q"]), parquet(prompt=["q"])[:0], parquet(prompt=[], completion=[])]
+    "body", [encode_parquet(question=["q"]), encode_parquet(prompt=["q"])[:0], encode_parquet(prompt=[], completion=[])]
 )
 def test_a_parquet_file_without_completions_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableDumpError, match=r"Parquet"):
-        read(trl_completions, body)
+        read_items(trl_completions, body)

@@ -1,4 +1,4 @@
-"""Chunks of a file that grows: equal samples in two of them are two samples, in whatever order they are indexed."""
+"""Chunks of a growing file: equal samples in two chunks are two samples, in any order of indexing."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ FILE = [row(answer) for answer in ANSWERS]
 
 
 def push_chunk(run: Run, first: int, end: int, parts: list[bytes] = FILE, **header: Any) -> Dump:
-    """The rows from `first` to `end` as a chunk that has arrived and waits."""
+    """Pushes the rows from `first` to `end` as a chunk that waits to be indexed."""
     options = {"step": 1, "source": "7.jsonl", "format": "native", **header}
     return push(run, b"".join(parts[first:end]), offset=len(b"".join(parts[:first])), **options)
 
 
-def index_waiting(run: Run) -> None:
-    """As the sweep does, until no dump waits."""
+def index_waiting_dumps(run: Run) -> None:
+    """Indexes dumps as the sweep does, until none waits."""
     while waiting := Dump.objects.filter(run=run, state=Dump.State.RECEIVED).order_by("pk").first():
         indexer.index_dump(waiting.pk)
 
@@ -54,20 +54,20 @@ def test_equal_samples_of_several_chunks_are_those_of_the_whole_file(run: Run, o
     chunks = [push_chunk(run, *bounds) for bounds in ((0, 2), (2, 4), (4, 6))]
     for position in order:
         indexer.index_dump(chunks[position].pk)
-    index_waiting(run)
+    index_waiting_dumps(run)
     assert list_ids(run) == compute_ids(run, ANSWERS)
     assert Step.objects.get().samples == 6
     full = load_bodies(list_samples(run))
     assert sorted(sample.response for sample in full.values()) == sorted(ANSWERS)
 
 
-def test_the_whole_file_after_its_chunks_is_the_same_samples(run: Run) -> None:
+def test_the_whole_file_after_its_chunks_gives_the_same_samples(run: Run) -> None:
     for bounds in ((0, 2), (2, 4), (4, 6), (0, 6), (0, 3), (3, 6)):
         indexer.index_dump(push_chunk(run, *bounds).pk)
-        index_waiting(run)
+        index_waiting_dumps(run)
     assert list_ids(run) == compute_ids(run, ANSWERS)
     indexer.reindex_run(run)
-    index_waiting(run)
+    index_waiting_dumps(run)
     assert list_ids(run) == compute_ids(run, ANSWERS)
 
 
@@ -99,7 +99,7 @@ def test_chunks_with_rows_of_several_steps_are_counted_in_each_step(run: Run, or
     chunks = [push_chunk(run, *bounds, parts, step=None) for bounds in ((0, 3), (3, 7))]
     for position in order:
         indexer.index_dump(chunks[position].pk)
-    index_waiting(run)
+    index_waiting_dumps(run)
     for step, answers in ((1, "BAB"), (2, "BBB"), (3, "A")):
         assert list_ids(run, step__step=step) == compute_ids(run, list(answers), step)
 
@@ -112,7 +112,7 @@ def test_indexing_again_in_any_order_changes_no_id(run: Run) -> None:
     indexer.reindex_run(run)
     for dump in Dump.objects.order_by("-pk"):
         indexer.index_dump(dump.pk)
-    index_waiting(run)
+    index_waiting_dumps(run)
     assert {sample.pk: (sample.dump.offset, sample.ordinal) for sample in list_samples(run)} == samples
 
 
@@ -125,7 +125,7 @@ def test_samples_that_an_older_version_lost_come_back(run: Run, monkeypatch: pyt
     assert len(before) == 4
     assert [find_body_difference(dump) for dump in Dump.objects.all()] == ["", ""], "the raw bytes can be dropped"
     indexer.reindex_run(run)
-    index_waiting(run)
+    index_waiting_dumps(run)
     assert set(before) < set(list_ids(run)) == set(compute_ids(run, ANSWERS))
 
 

@@ -1,4 +1,4 @@
-"""Batches that trainers keep join the samples of their step."""
+"""Batches that trainers keep are joined with the samples of their step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollouts.models import Artifact, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.query import body_scan, search
 from rollouts.samples import bodies
 from tests.rollouts.support.artifacts import register_artifact, upload_files
-from tests.rollouts.support.push import DUMPS, index_alone, index_file, list_samples, push
+from tests.rollouts.support.push import DUMPS, index_file, index_one_dump, list_samples, push
 from tests.rollouts.support.verl_batches import (
     ASYNC,
     COLOCATED,
@@ -31,19 +31,19 @@ V0_TEXT = (DUMPS / "v0/rollout/1.jsonl").read_bytes()
 V1_TEXT = (DUMPS / "v1/rollout/1.jsonl").read_bytes()
 
 
-def listed(run: Run) -> dict[str, tuple[Any, ...]]:
-    """What lists show of each visible sample."""
+def list_fields(run: Run) -> dict[str, tuple[Any, ...]]:
+    """The fields of each visible sample that lists show."""
     return {
         item.id: (item.group, item.score, item.chars, item.data_source, item.expected, item.tail)
         for item in list_samples(run)
     }
 
 
-def with_tokens(run: Run) -> int:
+def count_samples_with_tokens(run: Run) -> int:
     return sum(body.response_ids is not None for body in bodies.load_bodies(list_samples(run)).values())
 
 
-def test_a_batch_becomes_a_dump_of_its_step_whose_bytes_are_the_artifacts(run: Run) -> None:
+def test_a_batch_becomes_a_dump_of_its_step_and_its_bytes_stay_in_the_artifact(run: Run) -> None:
     artifact = create_ready_artifact(run, V0, facts={})
     (dump,) = Dump.objects.all()
     assert dump.source == f"artifact:{artifact.key}/gen_batch.dp"
@@ -60,7 +60,7 @@ def test_an_artifact_that_is_ready_twice_makes_one_dump(run: Run) -> None:
 
 def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run) -> None:
     index_file(run, V1_TEXT)
-    before = listed(run)
+    before = list_fields(run)
     create_ready_artifact(run, V1, role="rollout_tq")
     index_waiting_dumps(run)
     after = list_samples(run)
@@ -79,7 +79,7 @@ def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run
 
 
 def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
-    """Decoded on purpose here, to see that each row has found its own."""
+    """Decodes the tokens to check that each row was joined with its own text."""
     from rollouts.indexing.detokenize import load_tokenizer_file
     from tests.rollouts.support.verl_batches import TOKENIZER
 
@@ -92,36 +92,40 @@ def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
         assert decoder.decode_rows([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
 
 
-def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(run: Run) -> None:
+def test_the_accuracy_of_the_batch_decides_what_is_correct(run: Run) -> None:
     index_file(run, V1_TEXT)
     assert all(item.correct for item in list_samples(run) if item.score == pytest.approx(0.1))
     create_ready_artifact(run, V1, role="rollout_tq")
     index_waiting_dumps(run)
-    result = {row.id: body.rewards["acc"] for row, body in zip(list_samples(run), read_in_order(run), strict=True)}
+    result = {
+        row.id: body.rewards["acc"] for row, body in zip(list_samples(run), load_bodies_in_order(run), strict=True)
+    }
     assert [item.correct for item in list_samples(run)] == [result[item.id] == 1 for item in list_samples(run)]
     assert not any(item.correct for item in list_samples(run) if item.score == pytest.approx(0.1))
 
 
-def read_in_order(run: Run) -> list[bodies.SampleBody]:
+def load_bodies_in_order(run: Run) -> list[bodies.SampleBody]:
     result = list_samples(run)
     read = bodies.load_bodies(result)
     return [read[item.id] for item in result]
 
 
-def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None:
+def test_samples_are_found_by_values_that_only_the_batch_has(run: Run) -> None:
     index_file(run, V1_TEXT)
     create_ready_artifact(run, V1, role="rollout_tq")
     index_waiting_dumps(run)
-    right = {
-        row.id for row, body in zip(list_samples(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1
+    accurate_ids = {
+        row.id
+        for row, body in zip(list_samples(run), load_bodies_in_order(run), strict=True)
+        if body.rewards["acc"] == 1
     }
-    assert 0 < len(right) < 32
-    assert {sample.id for sample in search.find_samples(run, step=1, q="acc=1").samples} == right
-    assert {sample.id for sample in search.find_samples(run, q="acc=0").samples} == set(listed(run)) - right
+    assert 0 < len(accurate_ids) < 32
+    assert {sample.id for sample in search.find_samples(run, step=1, q="acc=1").samples} == accurate_ids
+    assert {sample.id for sample in search.find_samples(run, q="acc=0").samples} == set(list_fields(run)) - accurate_ids
 
 
-def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
-    """All samples of a step with a joined batch, and what is known of each."""
+def index_joined_step(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
+    """Indexes a step with text and batch, and returns the ids and bodies of its samples."""
     index_file(run, V1_TEXT)
     create_ready_artifact(run, V1, role="rollout_tq")
     index_waiting_dumps(run)
@@ -130,57 +134,57 @@ def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
 
 
 def search_ids(run: Run, q: str) -> set[str]:
-    here = {sample.id for sample in search.find_samples(run, step=1, q=q).samples}
-    assert here == {sample.id for sample in search.find_samples(run, q=q).samples}
-    return here
+    ids = {sample.id for sample in search.find_samples(run, step=1, q=q).samples}
+    assert ids == {sample.id for sample in search.find_samples(run, q=q).samples}
+    return ids
 
 
-def test_a_negation_finds_the_samples_of_which_no_body_says_it(run: Run) -> None:
-    every, read = joined(run)
-    right = {pk for pk, body in read.items() if body.rewards["acc"] == 1}
-    message = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
-    assert 0 < len(right) < 32 and 0 < len(message) < 32
-    assert search_ids(run, "-acc=1") == search_ids(run, "acc!=1") == every - right
-    assert search_ids(run, '-"*"') == every - message
+def test_a_negation_finds_samples_of_which_no_body_matches(run: Run) -> None:
+    all_ids, read = index_joined_step(run)
+    accurate_ids = {pk for pk, body in read.items() if body.rewards["acc"] == 1}
+    ids_with_star = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert 0 < len(accurate_ids) < 32 and 0 < len(ids_with_star) < 32
+    assert search_ids(run, "-acc=1") == search_ids(run, "acc!=1") == all_ids - accurate_ids
+    assert search_ids(run, '-"*"') == all_ids - ids_with_star
     assert search_ids(run, "-num_turns=2") == search_ids(run, "-user") == set()
-    assert search_ids(run, '-(acc=1 or "*")') == every - right - message
-    assert search_ids(run, '-(acc=1 "*")') == every - (right & message)
-    assert search_ids(run, '"*" -(acc=1 or -num_turns=2)') == message - right
-    assert search_ids(run, '-acc=1 or (score>0 -(-"*"))') == (every - right) | {
-        pk for pk in message if (read[pk].score or 0) > 0
+    assert search_ids(run, '-(acc=1 or "*")') == all_ids - accurate_ids - ids_with_star
+    assert search_ids(run, '-(acc=1 "*")') == all_ids - (accurate_ids & ids_with_star)
+    assert search_ids(run, '"*" -(acc=1 or -num_turns=2)') == ids_with_star - accurate_ids
+    assert search_ids(run, '-acc=1 or (score>0 -(-"*"))') == (all_ids - accurate_ids) | {
+        pk for pk in ids_with_star if (read[pk].score or 0) > 0
     }
 
 
-def test_terms_of_which_each_is_said_by_another_body_hold_together(run: Run) -> None:
-    every, read = joined(run)
-    message = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
-    assert search_ids(run, '"*" num_turns=2') == message
-    assert search_ids(run, 'num_turns=2 ("*" or quokka)') == message
-    assert search_ids(run, "num_turns=2 user") == every
+def test_terms_that_match_different_bodies_of_a_sample_match_together(run: Run) -> None:
+    all_ids, read = index_joined_step(run)
+    ids_with_star = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert search_ids(run, '"*" num_turns=2') == ids_with_star
+    assert search_ids(run, 'num_turns=2 ("*" or quokka)') == ids_with_star
+    assert search_ids(run, "num_turns=2 user") == all_ids
 
 
-def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[object] = []
-    matching = body_scan.scan_bodies
+def test_a_step_with_one_body_per_sample_is_searched_in_one_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned_nodes: list[object] = []
+    scan_bodies = body_scan.scan_bodies
 
     def record_scan(scope: Any, node: Any, *more: Any) -> list[str]:
-        requests.append(node)
-        return matching(scope, node, *more)
+        scanned_nodes.append(node)
+        return scan_bodies(scope, node, *more)
 
     monkeypatch.setattr(body_scan, "scan_bodies", record_scan)
     index_file(run, V1_TEXT)
     search_ids(run, '"*" -(index=1 or -user) score>0')
-    assert len(requests) == 2  # of the step, and of the run
+    assert len(scanned_nodes) == 2  # of the step, and of the run
 
 
 def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:
     index_file(run, V0_TEXT)
-    before = listed(run)
+    before = list_fields(run)
     add_tokenizer(run)
     create_ready_artifact(run, V0)
     index_waiting_dumps(run)
-    assert {pk: facts[:3] for pk, facts in listed(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
-    assert with_tokens(run) == 32
+    assert {pk: facts[:3] for pk, facts in list_fields(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
+    assert count_samples_with_tokens(run) == 32
     step = Step.objects.get()
     assert (step.samples, step.facets["tokens"]) == (32, 32)
     assert DuplicateSource.objects.count() == 32
@@ -188,29 +192,29 @@ def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_per
 
 def test_without_a_tokenizer_a_v0_batch_adds_nothing_to_a_step_that_has_text(run: Run) -> None:
     index_file(run, V0_TEXT)
-    before = listed(run)
+    before = list_fields(run)
     create_ready_artifact(run, V0)
     index_waiting_dumps(run)
-    assert listed(run) == before
-    assert (with_tokens(run), Step.objects.get().facets.get("tokens")) == (0, None)
+    assert list_fields(run) == before
+    assert (count_samples_with_tokens(run), Step.objects.get().facets.get("tokens")) == (0, None)
 
 
-def test_a_tokenizer_that_comes_later_brings_the_tokens_to_their_texts(run: Run) -> None:
+def test_a_tokenizer_that_arrives_later_joins_tokens_and_texts(run: Run) -> None:
     index_file(run, V0_TEXT)
     create_ready_artifact(run, V0)
     index_waiting_dumps(run)
-    before = set(listed(run))
+    before = set(list_fields(run))
     add_tokenizer(run)
     assert [dump.state for dump in run.dumps.order_by("pk")] == ["indexed", "received"]
     index_waiting_dumps(run)
-    assert (set(listed(run)), with_tokens(run)) == (before, 32)
+    assert (set(list_fields(run)), count_samples_with_tokens(run)) == (before, 32)
 
 
-def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_and_no_text(run: Run) -> None:
+def test_a_step_with_a_batch_only_shows_prompts_token_ids_and_scores_and_no_text(run: Run) -> None:
     create_ready_artifact(run, ASYNC, role="async_rollout", step_kind="feed_index")
     index_waiting_dumps(run)
     result = list_samples(run)
-    body = read_in_order(run)[0]
+    body = load_bodies_in_order(run)[0]
     assert len(result) == 4
     assert body.textless
     assert body.messages and body.messages[-1]["role"] == "user"
@@ -222,16 +226,16 @@ def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_an
     assert [search.find_samples(run, q=q).total for q in ("no:text", "is:empty")] == [4, 0]
 
 
-def test_its_text_comes_with_the_tokenizer(run: Run) -> None:
+def test_a_step_with_a_batch_only_has_text_after_the_tokenizer_arrives(run: Run) -> None:
     create_ready_artifact(run, ASYNC, role="async_rollout", step_kind="feed_index")
     index_waiting_dumps(run)
     add_tokenizer(run)
     index_waiting_dumps(run)
-    assert all(body.response and not body.textless for body in read_in_order(run))
+    assert all(body.response and not body.textless for body in load_bodies_in_order(run))
     assert "no-text" not in Step.objects.get().facets
 
 
-def test_a_batch_that_was_dumped_again_takes_the_place_of_the_first(run: Run) -> None:
+def test_a_batch_that_was_dumped_again_replaces_the_first(run: Run) -> None:
     create_ready_artifact(run, V0)
     create_ready_artifact(run, COLOCATED)
     index_waiting_dumps(run)
@@ -239,48 +243,48 @@ def test_a_batch_that_was_dumped_again_takes_the_place_of_the_first(run: Run) ->
     assert len(list_samples(run)) == Dump.objects.order_by("pk").last().rows  # type: ignore[union-attr]
 
 
-def test_tokens_outlive_the_bytes_that_they_came_from(run: Run) -> None:
+def test_tokens_remain_after_the_bytes_of_the_artifact_are_deleted(run: Run) -> None:
     index_file(run, V1_TEXT)
     artifact = create_ready_artifact(run, V1, role="rollout_tq")
     index_waiting_dumps(run)
     blob_path(run.project_id, artifact.files["0/tq_batch.pt"]["sha256"]).unlink()
     indexer.reindex_run(run)
     index_waiting_dumps(run)
-    assert (with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
+    assert (count_samples_with_tokens(run), Step.objects.get().facets["tokens"]) == (32, 32)
     assert {dump.state for dump in run.dumps.all()} == {"indexed"}
 
 
-def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:
+def test_labels_of_a_v2_step_come_from_new_batch(run: Run) -> None:
     create_ready_artifact(run, V2)
     index_waiting_dumps(run)
-    body = read_in_order(run)[0]
+    body = load_bodies_in_order(run)[0]
     assert (body.ground_truth, body.data_source) == ("448", "openai/gsm8k")
     assert len({item.group for item in list_samples(run)}) == 8
 
 
 @pytest.mark.parametrize("text_first", [True, False])
-def test_a_batch_that_somebody_imports_beside_a_launch_hides_none_of_its_text(run: Run, text_first: bool) -> None:
-    def text() -> None:
+def test_an_imported_batch_hides_no_text_of_a_launch(run: Run, text_first: bool) -> None:
+    def index_text() -> None:
         index_file(run, V0_TEXT, attempt="launch")
 
-    def batch() -> None:
+    def index_batch() -> None:
         create_ready_artifact(run, V0)
         index_waiting_dumps(run)
 
-    for arrive in (text, batch) if text_first else (batch, text):
-        arrive()
+    for index in (index_text, index_batch) if text_first else (index_batch, index_text):
+        index()
     assert {(item.step.attempt.key, item.chars > 0) for item in list_samples(run)} == {("launch", True)}
     assert len(list_samples(run)) == 32
 
 
-def test_a_later_launch_of_which_only_batches_are_known_takes_the_place_of_the_first(run: Run) -> None:
+def test_a_later_launch_with_batches_only_replaces_the_first(run: Run) -> None:
     create_ready_artifact(run, V0, attempt="first")
     create_ready_artifact(run, V2, attempt="second")
     index_waiting_dumps(run)
     assert {item.step.attempt.key for item in list_samples(run)} == {"second"}
 
 
-def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
+def test_an_unsafe_artifact_creates_no_dump(run: Run) -> None:
     files = {"gen_batch.dp": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = upload_files(register_artifact(run, 1, files), files)
     from rollouts.pins import artifact_check
@@ -292,29 +296,29 @@ def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_tokenizer", [True, False])
 def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
-    run: Run, order: tuple[int, ...], known: bool
+    run: Run, order: tuple[int, ...], has_tokenizer: bool
 ) -> None:
-    if known:
+    if has_tokenizer:
         add_tokenizer(run)
     text = push(run, V1_TEXT)
     create_ready_artifact(run, V1, role="rollout_tq")
     create_ready_artifact(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
     for position in order:
-        index_alone(dumps[position])
-    here = figures()
+        index_one_dump(dumps[position])
+    before = read_results()
     indexer.reindex_run(run)
     index_waiting_dumps(run)
-    assert figures() == here
+    assert read_results() == before
     assert len(list_samples(run)) == 32
 
 
-def figures() -> tuple[Any, ...]:
+def read_results() -> tuple[Any, ...]:
     samples = Sample.objects.order_by("id").values_list(
         "id", "dump", "ordinal", "visible", "score", "correct", "facets"
     )
-    sights = DuplicateSource.objects.order_by("sample", "dump").values_list("sample", "dump", "ordinal")
+    sources = DuplicateSource.objects.order_by("sample", "dump").values_list("sample", "dump", "ordinal")
     steps = Step.objects.values_list("samples", "groups", "score_mean", "facets")
-    return list(samples), list(sights), list(steps), list(Dump.objects.order_by("pk").values_list("state", flat=True))
+    return list(samples), list(sources), list(steps), list(Dump.objects.order_by("pk").values_list("state", flat=True))

@@ -1,4 +1,4 @@
-"""Small dumps of a step that wait are indexed with the first one."""
+"""Small waiting dumps of a step are indexed together with the first one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollouts.errors import RolloutError
 from rollouts.indexing import indexer, publishing, reconcile
 from rollouts.models import Dump, DuplicateSource, Run, Sample, Step
 from rollouts.storage import raw_dumps
-from tests.rollouts.support.push import generation, index_alone, index_file, lines, list_samples, push
+from tests.rollouts.support.push import generation, index_file, index_one_dump, lines, list_samples, push
 from tests.support import builders
 from tests.support.stored import list_stored
 
@@ -33,7 +33,7 @@ def list_states(dumps: list[Dump]) -> list[tuple[str, int]]:
     return [(dump.state, dump.tries) for dump in dumps]
 
 
-def describe(run: Run) -> tuple[Any, ...]:
+def read_results(run: Run) -> tuple[Any, ...]:
     samples = Sample.objects.filter(step__run=run).order_by("tail")
     sources = DuplicateSource.objects.filter(dump__run=run).order_by("dump__source")
     steps = Step.objects.filter(run=run).values_list("samples", "groups", "score_mean", "facets", "histogram")
@@ -58,43 +58,43 @@ def test_a_step_of_many_dumps_is_merged_once(run: Run, monkeypatch: pytest.Monke
     assert Run.objects.get(pk=run.pk).version == version + 1
 
 
-def test_together_or_one_by_one_the_samples_are_the_same(run: Run) -> None:
+def test_a_batch_gives_the_same_samples_as_single_dumps(run: Run) -> None:
     def push_versions(name: str) -> list[Dump]:
-        of = builders.run(run.project, name)
-        again = [generation(f"q{n // 4}", f"answer {n}", 1.0, acc=n) for n in (0, 5)]
-        repeated = [push(of, lines(row), source=f"more:{row['acc']}") for row in again]
-        older = push(of, lines(generation("q0", "older", 0.5)), source="call:1")
-        return [*push_samples(of, 6), *repeated, older]
+        target = builders.run(run.project, name)
+        repeated_rows = [generation(f"q{n // 4}", f"answer {n}", 1.0, acc=n) for n in (0, 5)]
+        repeated = [push(target, lines(row), source=f"more:{row['acc']}") for row in repeated_rows]
+        older = push(target, lines(generation("q0", "older", 0.5)), source="call:1")
+        return [*push_samples(target, 6), *repeated, older]
 
-    together, alone = push_versions("together"), push_versions("alone")
-    indexer.index_dump(together[3].pk)
-    for dump in reversed(alone):
-        index_alone(dump)
-    assert describe(together[0].run) == describe(alone[0].run)
+    batch_dumps, single_dumps = push_versions("together"), push_versions("alone")
+    indexer.index_dump(batch_dumps[3].pk)
+    for dump in reversed(single_dumps):
+        index_one_dump(dump)
+    assert read_results(batch_dumps[0].run) == read_results(single_dumps[0].run)
 
 
 def test_a_reindex_of_a_step_keeps_one_file_for_each_dump(run: Run) -> None:
     dumps = push_samples(run, 5)
     indexer.index_dump(dumps[0].pk)
-    ids, before = {sample.pk for sample in list_samples(run)}, describe(run)
+    ids, before = {sample.pk for sample in list_samples(run)}, read_results(run)
     indexer.reindex_run(run)
     indexer.index_dump(dumps[4].pk)
-    assert {sample.pk for sample in list_samples(run)} == ids and describe(run) == before
+    assert {sample.pk for sample in list_samples(run)} == ids and read_results(run) == before
     assert run.segments.count() == 5
 
 
-def test_dumps_that_cannot_be_read_fail_alone(run: Run) -> None:
-    good, torn = push_samples(run, 3), push(run, b"torn", source="torn.jsonl")
+def test_a_dump_that_cannot_be_read_does_not_fail_the_others(run: Run) -> None:
+    good, broken = push_samples(run, 3), push(run, b"torn", source="torn.jsonl")
     metrics = push(run, b'{"step": 1, "data": {"loss": 0.5}}\n', source="metrics.jsonl", format="verl-metrics")
     indexer.index_dump(good[1].pk)
     assert list_states(good) == [(Dump.State.INDEXED, 1)] * 3
-    torn.refresh_from_db()
-    assert torn.state == Dump.State.FAILED and "in no format" in torn.message
+    broken.refresh_from_db()
+    assert broken.state == Dump.State.FAILED and "in no format" in broken.message
     metrics.refresh_from_db()
     assert (metrics.state, metrics.rows) == (Dump.State.INDEXED, 1)
 
 
-def test_chunks_large_dumps_other_steps_and_second_tries_are_left_out(
+def test_chunks_large_dumps_other_steps_and_second_tries_are_indexed_separately(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "SMALL_DUMP_BYTES", 500)
@@ -115,7 +115,7 @@ def test_chunks_large_dumps_other_steps_and_second_tries_are_left_out(
 
 
 @pytest.mark.parametrize("limit", [{"BATCH_DUMPS": 4}, {"BATCH_BYTES": 4 * 74}])
-def test_a_batch_is_limited(run: Run, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]) -> None:
+def test_the_size_of_a_batch_is_limited(run: Run, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]) -> None:
     for name, value in limit.items():
         monkeypatch.setattr(indexer, name, value)
     dumps = push_samples(run, 9)
@@ -131,13 +131,13 @@ def test_dumps_of_a_batch_that_cannot_be_stored_are_tried_again_one_by_one(
     dumps, published = push_samples(run, 3), []
     finish = publishing.finish_dump
 
-    def refuse(reading: Any) -> None:
+    def finish_or_fail(reading: Any) -> None:
         published.append(reading.dump.source)
         if reading.dump.pk == dumps[2].pk:
             raise error
         finish(reading)
 
-    monkeypatch.setattr(publishing, "finish_dump", refuse)
+    monkeypatch.setattr(publishing, "finish_dump", finish_or_fail)
     with pytest.raises(type(error)):
         indexer.index_dump(dumps[0].pk)
     assert {state for state, _ in list_states(dumps)} == {Dump.State.RECEIVED}
@@ -149,32 +149,32 @@ def test_dumps_of_a_batch_that_cannot_be_stored_are_tried_again_one_by_one(
     assert len(list_samples(run)) == 2
 
 
-def test_a_batch_whose_first_dump_was_taken_over_is_given_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_first_dump_another_worker_took_over_is_released(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dumps = push_samples(run, 3)
     publish = indexer.publish_samples
 
-    def overtaken(readings: Any) -> None:
+    def publish_after_takeover(readings: Any) -> None:
         Dump.objects.filter(pk=dumps[0].pk).update(tries=2)  # as by another worker
         publish(readings)
 
-    monkeypatch.setattr(indexer, "publish_samples", overtaken)
+    monkeypatch.setattr(indexer, "publish_samples", publish_after_takeover)
     indexer.index_dump(dumps[0].pk)
     assert list_states(dumps) == [(Dump.State.INDEXING, 2), (Dump.State.RECEIVED, 1), (Dump.State.RECEIVED, 1)]
     assert list_samples(run) == [] and list_stored("bodies/") == []
 
 
-def test_a_storage_that_fails_meanwhile_stops_only_the_dumps_that_it_concerns(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_storage_error_stops_only_the_dumps_that_it_affects(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dumps = push_samples(run, 3)
     fetch = raw_dumps.access.fetch_file
 
-    def fail_once(key: str) -> Any:
+    def fetch_or_fail(key: str) -> Any:
         if dumps[1].sha256 in key:
             raise OSError(errno.EIO, "Input/output error")
         return fetch(key)
 
-    monkeypatch.setattr(raw_dumps.access, "fetch_file", fail_once)
+    monkeypatch.setattr(raw_dumps.access, "fetch_file", fetch_or_fail)
     indexer.index_dump(dumps[0].pk)
     assert [state for state, _ in list_states(dumps)] == ["indexed", "received", "indexed"]
     monkeypatch.undo()
@@ -182,11 +182,11 @@ def test_a_storage_that_fails_meanwhile_stops_only_the_dumps_that_it_concerns(
     assert len(list_samples(run)) == 3
 
 
-def test_dumps_wait_after_a_reader_was_refused(run: Run) -> None:
-    """A dump with an error of its own does not keep the others from being indexed with the next one."""
-    torn, good = push(run, b"torn", source="torn.jsonl"), push_samples(run, 2)
+def test_other_dumps_wait_after_a_dump_failed(run: Run) -> None:
+    """They are indexed together with the next dump."""
+    broken, good = push(run, b"torn", source="torn.jsonl"), push_samples(run, 2)
     with pytest.raises(RolloutError):
-        indexer.index_dump(torn.pk)
+        indexer.index_dump(broken.pk)
     assert [state for state, _ in list_states(good)] == [Dump.State.RECEIVED] * 2
     index_file(run, lines(generation("z", "z")), source="call:9")
     assert [state for state, _ in list_states(good)] == [Dump.State.INDEXED] * 2

@@ -1,3 +1,5 @@
+"""A dump is indexed once, and errors and restarts of workers lose nothing."""
+
 from __future__ import annotations
 
 import errno
@@ -84,7 +86,7 @@ def test_padding_and_bad_lines_are_counted_on_the_dump(run: Run) -> None:
 
 
 @pytest.mark.parametrize("value", ["high", [1], {"a": 1}])
-def test_a_score_that_is_no_number_is_named(run: Run, value: object) -> None:
+def test_a_score_that_is_no_number_is_reported(run: Run, value: object) -> None:
     dump = index_file(
         run, lines(generation("a", "b", 1), generation("a", "c", value), generation("a", "d", float("nan")))
     )
@@ -107,16 +109,16 @@ def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
     assert "\x00" not in sample.tail + sample.expected + sample.data_source + sample.group
 
 
-def test_a_key_may_be_a_number_here_a_text_there_and_a_list_elsewhere(run: Run) -> None:
+def test_a_key_may_have_values_of_different_types(run: Run) -> None:
     values: list[Any] = [3, 0.5, "x", [1, {"a": None}], {"b": 2}, True, 10**17]
     for step, value in enumerate(values):
         index_file(run, lines({"prompt": "q", "response": "a", "lang": value}), step)
     index_file(run, lines(*({"prompt": "q", "response": str(i), "lang": value} for i, value in enumerate(values))), 99)
-    read = bodies.load_bodies(list_samples(run))
-    assert [read[sample.id].extras["lang"] for sample in list_samples(run)] == [*values, *values]
+    loaded = bodies.load_bodies(list_samples(run))
+    assert [loaded[sample.id].extras["lang"] for sample in list_samples(run)] == [*values, *values]
 
 
-def test_a_key_that_appears_late_or_is_one_too_many_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_later_rows_and_very_many_keys_are_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BATCH_ROWS", 1)
     many = {f"k{i}": i for i in range(500)}
     index_file(
@@ -154,7 +156,7 @@ def test_any_one_of_many_samples_is_read_alone(run: Run) -> None:
         assert bodies.load_bodies([sample])[sample.id].response == f"response {position}"
 
 
-def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:
+def test_a_step_that_the_upload_does_not_name_is_read_from_the_rows(run: Run) -> None:
     assert index_file(run, lines(generation(step=7)), None).step == Step.objects.get().step == 7
 
 
@@ -167,7 +169,7 @@ def test_a_dump_without_any_step_fails_in_one_sentence(run: Run) -> None:
     assert "which step" in dump.message
 
 
-def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
+def test_a_dump_that_cannot_be_read_fails_once_with_a_reason(run: Run) -> None:
     dump = push(run, b"\x80\x04 a pickle")
     with pytest.raises(UnreadableDumpError):
         indexer.index_dump(dump.pk)
@@ -177,7 +179,7 @@ def test_what_cannot_be_read_fails_once_and_says_why(run: Run) -> None:
     indexer.index_dump(dump.pk)  # nothing to claim
 
 
-def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run) -> None:
+def test_missing_bytes_are_tried_again_later_and_fail_after_five_tries(run: Run) -> None:
     dump = push(run, lines(generation()))
     raw_path(run.project_id, dump.sha256).unlink()
     for state in [Dump.State.RECEIVED] * (Dump.MAX_TRIES - 1) + [Dump.State.FAILED]:
@@ -189,7 +191,7 @@ def test_missing_bytes_are_tried_again_later_and_given_up_after_a_while(run: Run
 
 
 @pytest.mark.parametrize("error", [DataError("value too long"), FileNotFoundError("x")])
-def test_a_fault_that_is_no_outage_is_given_up_after_five_tries(
+def test_an_error_that_is_no_outage_fails_the_dump_after_five_tries(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     dump = push(run, lines(generation()))
@@ -265,27 +267,29 @@ def test_a_worker_whose_connection_ended_gives_the_dump_back(run: Run, monkeypat
 
 def test_two_workers_index_a_dump_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    worked = []
-    work = indexer.index_with_rereads
+    claimed = []
+    index_with_rereads = indexer.index_with_rereads
     monkeypatch.setattr(
-        indexer, "index_with_rereads", lambda dump, _: (worked.append(dump.pk), indexer.index_dump(dump.pk), work(dump))
+        indexer,
+        "index_with_rereads",
+        lambda dump, _: (claimed.append(dump.pk), indexer.index_dump(dump.pk), index_with_rereads(dump)),
     )
     indexer.index_dump(dump.pk)
-    assert worked == [dump.pk]
+    assert claimed == [dump.pk]
     assert Sample.objects.count() == 1
 
 
 def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.index_with_rereads
+    index_with_rereads = indexer.index_with_rereads
 
-    def overtaken(claimed: Dump, *_: Any) -> None:
+    def index_after_takeover(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
-        monkeypatch.setattr(indexer, "index_with_rereads", work)
+        monkeypatch.setattr(indexer, "index_with_rereads", index_with_rereads)
         indexer.index_dump(dump.pk)
-        work(claimed)
+        index_with_rereads(claimed)
 
-    monkeypatch.setattr(indexer, "index_with_rereads", overtaken)
+    monkeypatch.setattr(indexer, "index_with_rereads", index_after_takeover)
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count(), Segment.objects.count()) == (Dump.State.INDEXED, 2, 1, 1)
@@ -294,25 +298,25 @@ def test_a_worker_that_lost_its_claim_changes_nothing(run: Run, monkeypatch: pyt
 
 def test_a_worker_that_was_overtaken_leaves_the_claim_to_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = push(run, lines(generation()))
-    work = indexer.index_with_rereads
+    index_with_rereads = indexer.index_with_rereads
 
-    def overtaken(claimed: Dump, *_: Any) -> None:
+    def index_after_takeover(claimed: Dump, *_: Any) -> None:
         Dump.objects.filter(pk=dump.pk).update(claimed_at=timezone.now() - 2 * Dump.LEASE)
         assert Dump.objects.get(pk=dump.pk).claim()
-        work(claimed)
+        index_with_rereads(claimed)
 
-    monkeypatch.setattr(indexer, "index_with_rereads", overtaken)
+    monkeypatch.setattr(indexer, "index_with_rereads", index_after_takeover)
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
     assert (dump.state, dump.tries, Sample.objects.count()) == (Dump.State.INDEXING, 2, 0)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hung_up(*of: object, **more: object) -> None:
+def test_an_error_after_the_commit_deletes_no_body(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_after_commit(*args: object, **kwargs: object) -> None:
         transaction.on_commit(lambda: 1 / 0)
 
-    monkeypatch.setattr(publishing, "notify_run_changed", hung_up)
+    monkeypatch.setattr(publishing, "notify_run_changed", fail_after_commit)
     dump = push(run, lines(generation()))
     with pytest.raises(ZeroDivisionError):
         indexer.index_dump(dump.pk)
@@ -321,7 +325,7 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
     assert [body.prompt for body in bodies.load_bodies(list_samples(run)).values()]
 
 
-def test_a_reindex_keeps_every_id_and_leaves_the_file_that_somebody_may_read_for_an_hour(
+def test_a_reindex_keeps_all_ids_and_keeps_the_old_body_file_for_an_hour(
     run: Run, django_capture_on_commit_callbacks: Callable[..., AbstractContextManager[Any]]
 ) -> None:
     dump = index_file(run, lines(generation(), generation(), generation("b", "")))
@@ -347,7 +351,7 @@ def test_a_reindex_reads_metrics_again_only_where_they_failed(run: Run) -> None:
     assert (states[read.pk].state, states[failed.pk].state) == (Dump.State.INDEXED, Dump.State.RECEIVED)
 
 
-def test_a_dump_that_is_gone_is_nothing_to_do(db: None) -> None:
+def test_indexing_a_deleted_dump_does_nothing(db: None) -> None:
     indexer.index_dump(12345)
 
 
@@ -355,8 +359,8 @@ def test_metrics_become_series(run: Run) -> None:
     index_file(
         run, b'{"step":1,"data":{"loss":0.5,"kl":null}}\nbad\n{"step":2,"data":{"loss":0.25}}\n', None, split="train"
     )
-    read = series.load_curves([run], ["loss"])
-    assert read[run.uid]["loss"][0]["values"] == [0.5, 0.25]
+    curves = series.load_curves([run], ["loss"])
+    assert curves[run.uid]["loss"][0]["values"] == [0.5, 0.25]
     assert Dump.objects.get().left_out == {"bad line": 1}
 
 
@@ -365,10 +369,10 @@ def test_a_dump_of_nothing_but_padding_is_indexed_with_no_rows(run: Run) -> None
     assert (dump.state, dump.rows, dump.left_out) == (Dump.State.INDEXED, 0, {"padding": 1})
 
 
-def test_a_huge_integer_costs_nothing_but_itself(run: Run) -> None:
-    """Tasks about factorials have such answers. `orjson` reads no number that a float cannot have."""
+def test_a_huge_integer_does_not_affect_other_values(run: Run) -> None:
+    """Tasks about factorials have such answers. `orjson` reads no number that a float cannot represent."""
     huge = 10**320
-    odd = {
+    huge_row = {
         "prompt": "n!",
         "response": "odd",
         "score": 1.0,
@@ -376,11 +380,11 @@ def test_a_huge_integer_costs_nothing_but_itself(run: Run) -> None:
         "duration": huge,
         "metrics": {"states": huge},
     }
-    odd |= {"timing": {"gen": huge, "start": huge, "end": 1.0}, "tools": [{"name": "f", "n": huge}]}
-    plain = {"prompt": "n!", "response": "plain", "score": 0.0, "states": 7}
-    dump = index_file(run, lines(odd, plain), format="native")
+    huge_row |= {"timing": {"gen": huge, "start": huge, "end": 1.0}, "tools": [{"name": "f", "n": huge}]}
+    normal_row = {"prompt": "n!", "response": "plain", "score": 0.0, "states": 7}
+    dump = index_file(run, lines(huge_row, normal_row), format="native")
     assert (dump.state, dump.rows) == (Dump.State.INDEXED, 2)
-    other = index_file(run, lines({**plain, "response": "another dump"}), source="b.jsonl", format="native")
+    other = index_file(run, lines({**normal_row, "response": "another dump"}), source="b.jsonl", format="native")
     assert other.state == Dump.State.INDEXED
     exported = b"".join(export_jsonl(find_samples(run).samples)).splitlines()
     found = {row["response"]: row for row in map(json.loads, exported)}

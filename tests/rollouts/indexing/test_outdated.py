@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 MISMATCH = "samples/answer-mismatch"
 
 
-def hack(n: int, **more: object) -> dict[str, object]:
+def mismatch_row(n: int, **more: object) -> dict[str, object]:
     row = {
         "prompt": f"q{n % 3}",
         "group": f"g{n % 3}",
@@ -31,16 +31,16 @@ def hack(n: int, **more: object) -> dict[str, object]:
 
 
 def make_outdated(run: Run, steps: int) -> None:
-    """Leaves the rows as a version without these properties wrote them."""
+    """Indexes steps and leaves their rows as a version without these properties wrote them."""
     for step in range(1, steps + 1):
-        index_file(run, lines(*(hack(n) for n in range(6))), step, format="native", source=f"{step}")
+        index_file(run, lines(*(mismatch_row(n) for n in range(6))), step, format="native", source=f"{step}")
     Sample.objects.update(answer=None, parts=None, opening=None, ending=None, facets=0)
     Step.objects.update(properties=None, facets={"judged": 6, "correct": 6})
     StepTemplate.objects.all().delete()
     run.refresh_from_db()
 
 
-def curve(run: Run) -> list[tuple[int, float]]:
+def load_curve(run: Run) -> list[tuple[int, float]]:
     run.refresh_from_db()
     points = load_sample_curve_points([run.pk], [MISMATCH])
     return [
@@ -49,7 +49,7 @@ def curve(run: Run) -> list[tuple[int, float]]:
 
 
 def test_a_new_step_has_all_properties_at_once(run: Run) -> None:
-    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(mismatch_row(n) for n in range(6))), format="native")
     sample = Sample.objects.get(index=3)
     assert (sample.answer, sample.expected, sample.parts) == ("4", "3", {"acc": 1.0, "format": 0.1})
     template = StepTemplate.objects.get()
@@ -57,7 +57,7 @@ def test_a_new_step_has_all_properties_at_once(run: Run) -> None:
     assert {template.key} == set(Sample.objects.values_list("opening", flat=True))
     assert Step.objects.get().properties == PROPERTIES_VERSION
     assert Step.objects.get().facets["answer-mismatch"] == 6
-    assert curve(run) == [(1, 1.0)]
+    assert load_curve(run) == [(1, 1.0)]
     assert find_samples(run, q=f"is:answer-mismatch alike:{template.template_id}").total == 6
     assert not has_outdated_steps()
 
@@ -65,23 +65,23 @@ def test_a_new_step_has_all_properties_at_once(run: Run) -> None:
 def test_older_steps_are_unknown_until_they_are_updated(run: Run) -> None:
     make_outdated(run, 2)
     assert has_outdated_steps()
-    assert curve(run) == []
+    assert load_curve(run) == []
     assert update_outdated_steps(max_seconds=0) == 1
-    assert curve(run) == [(2, 1.0)]
+    assert load_curve(run) == [(2, 1.0)]
     assert update_outdated_steps() == 1
-    assert curve(run) == [(1, 1.0), (2, 1.0)]
+    assert load_curve(run) == [(1, 1.0), (2, 1.0)]
     assert (update_outdated_steps(), has_outdated_steps()) == (0, False)
     assert StepTemplate.objects.count() == 2
 
 
-def test_an_update_keeps_ids_and_what_the_project_calls_correct(run: Run) -> None:
+def test_an_update_keeps_ids_and_uses_the_rule_of_the_project(run: Run) -> None:
     builders.member(run.project, "ann", "owner")
     make_outdated(run, 1)
     ids = set(Sample.objects.values_list("pk", flat=True))
     change_correctness_rule(run.project, "n>=4", by=run.project.memberships.get().user)
     evaluate_due_steps(run.project_id)
-    make = Sample.objects.update(answer=None, facets=0)
-    assert make == 6
+    updated = Sample.objects.update(answer=None, facets=0)
+    assert updated == 6
     Step.objects.update(properties=None)
     update_outdated_steps()
     assert set(Sample.objects.values_list("pk", flat=True)) == ids
@@ -90,7 +90,7 @@ def test_an_update_keeps_ids_and_what_the_project_calls_correct(run: Run) -> Non
 
 def test_a_mismatch_follows_the_rule_of_the_project(run: Run) -> None:
     owner = builders.member(run.project, "ann", "owner")
-    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(mismatch_row(n) for n in range(6))), format="native")
     change_correctness_rule(run.project, "score>1", by=owner)
     evaluate_due_steps(run.project_id)
     assert find_samples(run, q="is:answer-mismatch").total == 0
@@ -101,7 +101,7 @@ def test_a_mismatch_follows_the_rule_of_the_project(run: Run) -> None:
     assert find_samples(run, q="is:answer-mismatch").total == 6
 
 
-def test_a_step_whose_texts_are_gone_stays_unknown_and_is_not_tried_again(run: Run) -> None:
+def test_a_step_with_deleted_texts_stays_unknown_and_is_not_tried_again(run: Run) -> None:
     make_outdated(run, 1)
     body_path(run.segments.get().path).unlink()
     update_outdated_steps()
@@ -129,8 +129,8 @@ def test_an_outage_leaves_the_steps_outdated(run: Run, monkeypatch: pytest.Monke
 
 
 def test_answers_and_truths_of_two_dumps_are_compared(run: Run) -> None:
-    text = [hack(n, ground_truth=None, rewards={"acc": 1.0}) for n in range(6)]
-    truth = [hack(n, rewards={"format": 0.5}) for n in range(6)]
+    text = [mismatch_row(n, ground_truth=None, rewards={"acc": 1.0}) for n in range(6)]
+    truth = [mismatch_row(n, rewards={"format": 0.5}) for n in range(6)]
     index_file(run, lines(*text), format="native", source="a")
     assert find_samples(run, q="is:other-answer").total == 0
     index_file(run, lines(*truth), format="native", source="b")
@@ -139,7 +139,7 @@ def test_answers_and_truths_of_two_dumps_are_compared(run: Run) -> None:
 
 
 def test_a_step_that_lacks_only_a_statistic_gets_it_without_its_texts(run: Run) -> None:
-    index_file(run, lines(*(hack(n) for n in range(6))), format="native")
+    index_file(run, lines(*(mismatch_row(n) for n in range(6))), format="native")
     body_path(run.segments.get().path).unlink()
     Step.objects.update(properties=ROWS_VERSION, parts={})
     assert update_outdated_steps() == 1 and not has_outdated_steps()

@@ -1,4 +1,4 @@
-"""What a sample is only beside the others is said of its step, whichever dumps the others came in."""
+"""Properties that compare a sample with its step do not depend on how the step is split into dumps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.samples import TEXT_PROPERTY_BITS
-from tests.rollouts.support.push import index_alone, index_file, lines, push
+from tests.rollouts.support.push import index_file, index_one_dump, lines, push
 
 pytestmark = pytest.mark.django_db
 
@@ -18,55 +18,59 @@ def answer(n: int, text: str = "", **more: Any) -> dict[str, Any]:
     return {"prompt": "q", "group": "g", "response": text or f"So w{n} and w{n + 1}.\nAnswer: {n}", "score": 1, **more}
 
 
-def call(run: Run, name: str, *rows: dict[str, Any], **header: Any) -> None:
-    """One of many calls that log samples of the same step."""
+def index_call(run: Run, name: str, *rows: dict[str, Any], **header: Any) -> None:
+    """Indexes one of many calls that log samples of the same step."""
     index_file(run, lines(*rows), source=name, format="native", **header)
 
 
-def having(facet: str) -> list[str]:
+def list_tails_with(facet: str) -> list[str]:
     result = Sample.objects.filter(visible=True).order_by("tail")
     return [sample.tail for sample in result if sample.facets & TEXT_PROPERTY_BITS[facet]]
 
 
 def test_equal_responses_of_two_processes_are_duplicates(run: Run) -> None:
-    call(run, "0", answer(0, "the same"), producer="0")
-    assert having("duplicate") == []
-    call(run, "1", answer(0, "the same"), answer(1, "another"), producer="1")
-    assert having("duplicate") == ["the same", "the same"]
+    index_call(run, "0", answer(0, "the same"), producer="0")
+    assert list_tails_with("duplicate") == []
+    index_call(run, "1", answer(0, "the same"), answer(1, "another"), producer="1")
+    assert list_tails_with("duplicate") == ["the same", "the same"]
     assert Step.objects.get().facets["duplicate"] == 2
 
 
-def test_a_duplicate_is_none_once_the_other_is_gone(run: Run) -> None:
-    call(run, "0", answer(0, "the same"), producer="0")
-    call(run, "1", answer(0, "the same"), producer="1")
-    call(run, "1", answer(0, "another"), producer="1")
-    assert having("duplicate") == []
+def test_a_sample_is_no_duplicate_after_the_other_one_is_replaced(run: Run) -> None:
+    index_call(run, "0", answer(0, "the same"), producer="0")
+    index_call(run, "1", answer(0, "the same"), producer="1")
+    index_call(run, "1", answer(0, "another"), producer="1")
+    assert list_tails_with("duplicate") == []
 
 
-def test_a_habit_of_the_step_shows_in_a_call_of_one_sample(run: Run) -> None:
+def test_a_missing_marker_is_found_in_a_call_of_one_sample(run: Run) -> None:
     for n in range(9):
-        call(run, f"call-{n}", answer(n))
-    call(run, "last", answer(9, "w1 w2 and then it went on and on, and on, without an"))
-    assert having("no-marker") == having("trunc?") == ["w1 w2 and then it went on and on, and on, without an"]
+        index_call(run, f"call-{n}", answer(n))
+    index_call(run, "last", answer(9, "w1 w2 and then it went on and on, and on, without an"))
+    assert (
+        list_tails_with("no-marker")
+        == list_tails_with("trunc?")
+        == ["w1 w2 and then it went on and on, and on, without an"]
+    )
 
 
-def test_lengths_of_the_whole_step_show_where_it_was_cut(run: Run) -> None:
+def test_truncation_is_inferred_from_the_lengths_of_the_whole_step(run: Run) -> None:
     for n, tokens in enumerate([40, 60, 512, 512, 30, 20]):
-        call(run, f"call-{n}", answer(n, f"response {n}", response_ids=[1] * tokens))
-    assert having("trunc?") == ["response 2", "response 3"]
+        index_call(run, f"call-{n}", answer(n, f"response {n}", response_ids=[1] * tokens))
+    assert list_tails_with("trunc?") == ["response 2", "response 3"]
 
 
-def test_what_the_trainer_says_of_truncation_is_believed(run: Run) -> None:
+def test_recorded_truncation_overrides_inferred_truncation(run: Run) -> None:
     for n, tokens in enumerate([40, 60, 512, 512, 30, 20]):
-        call(run, f"call-{n}", answer(n, f"response {n}", response_ids=[1] * tokens, truncated=n == 2))
-    assert having("trunc?") == []
+        index_call(run, f"call-{n}", answer(n, f"response {n}", response_ids=[1] * tokens, truncated=n == 2))
+    assert list_tails_with("trunc?") == []
     assert Step.objects.get().truncated == 1
 
 
 def test_a_trajectory_whose_turns_come_in_several_calls_counts_once(run: Run) -> None:
     for turn in (1, 0, 2):
-        call(run, f"turn-{turn}", answer(turn, f"turn {turn}", trajectory="t", turn=turn))
-    call(run, "other", answer(9, "other", trajectory="u", turn=0))
+        index_call(run, f"turn-{turn}", answer(turn, f"turn {turn}", trajectory="t", turn=turn))
+    index_call(run, "other", answer(9, "other", trajectory="u", turn=0))
     finals = Sample.objects.filter(final=True).order_by("tail").values_list("tail", flat=True)
     step = Step.objects.get()
     assert list(finals) == ["other", "turn 2"]
@@ -74,7 +78,7 @@ def test_a_trajectory_whose_turns_come_in_several_calls_counts_once(run: Run) ->
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[int, ...]) -> None:
+def test_facets_do_not_depend_on_the_order_of_indexing(run: Run, order: tuple[int, ...]) -> None:
     first = [answer(n, trajectory="t", turn=n) for n in range(5)]
     dumps = [
         push(run, lines(*first), source="a", format="native"),
@@ -82,19 +86,19 @@ def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[in
         push(run, lines(answer(9, "no end and no marker, however long it becomes")), source="c", format="native"),
     ]
     for position in order:
-        index_alone(dumps[position])
-    assert having("duplicate") == ["So w4 and w5. Answer: 4"] * 2
-    assert len(having("no-marker")) == 1
+        index_one_dump(dumps[position])
+    assert list_tails_with("duplicate") == ["So w4 and w5. Answer: 4"] * 2
+    assert len(list_tails_with("no-marker")) == 1
     assert Sample.objects.filter(final=False).count() == 4
 
 
 def test_index_rows_do_not_depend_on_how_many_dumps_the_step_has(run: Run) -> None:
-    looping = "and again and again we go, " * 20
+    repetition = "and again and again we go, " * 20
     tool_call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]}
     generations = [
         *(answer(n) for n in range(9)),
         answer(10, "the same"), answer(11, "the same"),
-        answer(20, looping), answer(21, " \n"), answer(22, "Это ответ на вопрос.\nAnswer: 3"),
+        answer(20, repetition), answer(21, " \n"), answer(22, "Это ответ на вопрос.\nAnswer: 3"),
         answer(23, messages=[{"role": "user", "content": "q"}, tool_call]),
         answer(24, messages=[{"role": "tool", "content": "7"}]), answer(25, "<tool_call>add</tool_call>\nAnswer: 1"),
         answer(26, filtered=True), answer(27, filtered=False), answer(28, filtered=1.0),
@@ -128,6 +132,6 @@ def test_index_rows_do_not_depend_on_how_many_dumps_the_step_has(run: Run) -> No
 
 
 def read_index_rows(step: int) -> list[dict[str, Any]]:
-    """The visible rows of a step, without what says which step and dump they belong to."""
+    """The visible rows of a step, without ids and positions."""
     rows = Sample.objects.filter(step__step=step, visible=True).order_by("tail", "chars").values()
     return [{**row, **dict.fromkeys(("id", "step_id", "dump_id", "ordinal"))} for row in rows]

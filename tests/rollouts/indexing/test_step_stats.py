@@ -1,3 +1,5 @@
+"""Statistics of the samples of a step."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,13 +11,13 @@ from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 
-def bins(*scores: float) -> list[int]:
+def count_bins(*scores: float) -> list[int]:
     counts: list[int] = build_histogram(np.array(scores))["counts"]
     return counts
 
 
-def test_usual_rewards_are_counted_where_they_differ_in_kind() -> None:
-    assert bins(-1, -0.1, 0, 0, 0.25, 0.5, 0.99, 1) == [2, 2, 1, 2, 1]
+def test_usual_rewards_are_counted_in_five_fixed_bins() -> None:
+    assert count_bins(-1, -0.1, 0, 0, 0.25, 0.5, 0.99, 1) == [2, 2, 1, 2, 1]
     assert len(build_histogram(np.array([0.5]))["labels"]) == 5
 
 
@@ -23,16 +25,21 @@ def test_other_scores_are_counted_in_ten_equal_bins() -> None:
     result = build_histogram(np.array([0.0, 5.0, 10.0]))
     assert result["counts"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
     assert (result["edges"][0], result["edges"][-1], len(result["labels"])) == (0.0, 10.0, 10)
-    assert bins(7, 7) == [2]
+    assert count_bins(7, 7) == [2]
 
 
 def test_scores_that_differ_by_rounding_only_are_in_one_bin() -> None:
-    assert bins(1.0 + 0.2, 1.1 + 0.1) == bins(2.0, 1.9999999999999998) == bins(-3.0, -3.0000000000000004) == [2]
-    assert sum(bins(2.0, 2.0 + 17 * 2**-51)) == 2
+    assert (
+        count_bins(1.0 + 0.2, 1.1 + 0.1)
+        == count_bins(2.0, 1.9999999999999998)
+        == count_bins(-3.0, -3.0000000000000004)
+        == [2]
+    )
+    assert sum(count_bins(2.0, 2.0 + 17 * 2**-51)) == 2
 
 
 @pytest.mark.django_db
-def test_hidden_samples_count_nowhere(project: Project) -> None:
+def test_hidden_samples_are_not_counted(project: Project) -> None:
     index_file(builders.run(project), lines(generation("a", "1", 1.0), generation("a", "2", 0.0)))
     step = Step.objects.get()
     Sample.objects.filter(tail="2").update(visible=False)
@@ -41,7 +48,7 @@ def test_hidden_samples_count_nowhere(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_a_step_without_scores_has_no_figures_of_them(project: Project) -> None:
+def test_a_step_without_scores_has_no_score_statistics(project: Project) -> None:
     index_file(builders.run(project), lines({"prompt": "a", "response": "1"}))
     step = Step.objects.get()
     assert (step.score_mean, step.histogram, step.samples, step.groups) == (None, {}, 1, 1)

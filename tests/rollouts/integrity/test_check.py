@@ -1,4 +1,4 @@
-"""fsck finds what is missing, damaged or orphaned, and repairs what can be repaired."""
+"""fsck finds missing, damaged and orphaned files, and repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def filled(run: Run) -> Run:
+def stored_run(run: Run) -> Run:
     for step in range(1, 4):
         index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
     artifact = upload_files(register_artifact(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
@@ -33,30 +33,30 @@ def filled(run: Run) -> Run:
     return run
 
 
-def find(**options: float) -> list[Problem]:
+def find_problems(**options: float) -> list[Problem]:
     return check_integrity(CheckOptions(**{"grace": 0, **options})).problems
 
 
-def repair() -> list[bool]:
-    return [repair.repaired for repair in repair_problems(find(), grace=0)]
+def repair_all() -> list[bool]:
+    return [repair.repaired for repair in repair_problems(find_problems(), grace=0)]
 
 
-def first_file(prefix: str) -> StoredPath:
+def find_first_file(prefix: str) -> StoredPath:
     return min(list_stored(prefix), key=lambda path: path.key)
 
 
-def responses() -> list[str]:
+def list_responses() -> list[str]:
     return sorted(body.response for body in load_bodies(list(Sample.objects.all())).values())
 
 
-def damage(path: StoredPath) -> None:
+def damage_file(path: StoredPath) -> None:
     """Changes one byte, so that the size stays the same."""
     content = bytearray(path.read_bytes())
     content[len(content) // 3] ^= 0xFF
     path.write_bytes(bytes(content))
 
 
-def test_a_sound_server_is_clean(filled: Run) -> None:
+def test_a_server_without_damage_has_no_problems(stored_run: Run) -> None:
     result = check_integrity(CheckOptions(grace=0))
     assert result.problems == []
     assert {kind: (count.files, count.verified) for kind, count in result.counts.items()} == {
@@ -78,19 +78,19 @@ def test_progress_and_rate_count_the_stored_bytes(run: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["raw", "bodies", "blobs"])
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_a_missing_or_damaged_file_is_found(filled: Run, kind: str, problem: str) -> None:
-    path = first_file(f"{kind}/")
-    path.unlink() if problem == "missing" else damage(path)
-    assert [(found.problem, found.name) for found in find()] == [(problem, path.key)]
+def test_a_missing_or_damaged_file_is_found(stored_run: Run, kind: str, problem: str) -> None:
+    path = find_first_file(f"{kind}/")
+    path.unlink() if problem == "missing" else damage_file(path)
+    assert [(item.problem, item.name) for item in find_problems()] == [(problem, path.key)]
 
 
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, problem: str) -> None:
-    path = first_file("bodies/")
-    path.unlink() if problem == "missing" else damage(path)
-    assert repair() == [True]
-    assert responses() == ["2", "3", "4"]
-    assert find() == [] and not path.exists()
+def test_a_body_is_rebuilt_from_the_raw_dump(stored_run: Run, problem: str) -> None:
+    path = find_first_file("bodies/")
+    path.unlink() if problem == "missing" else damage_file(path)
+    assert repair_all() == [True]
+    assert list_responses() == ["2", "3", "4"]
+    assert find_problems() == [] and not path.exists()
 
 
 def add_second_dump(run: Run) -> list[Dump]:
@@ -100,81 +100,83 @@ def add_second_dump(run: Run) -> list[Dump]:
 
 
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_several_lost_bodies_of_one_step_are_rebuilt(filled: Run, problem: str) -> None:
-    for dump in add_second_dump(filled):
+def test_several_lost_bodies_of_one_step_are_rebuilt(stored_run: Run, problem: str) -> None:
+    for dump in add_second_dump(stored_run):
         assert dump.segment
         path = body_path(dump.segment.path)
         path.unlink() if problem == "missing" else path.write_bytes(b"damaged")
-    assert repair() == [True, True]
-    assert responses() == ["10", "2", "3", "4"]
-    assert find() == []
+    assert repair_all() == [True, True]
+    assert list_responses() == ["10", "2", "3", "4"]
+    assert find_problems() == []
 
 
 @pytest.mark.parametrize("problem", ["missing", "damaged"])
-def test_a_dump_is_not_lost_because_another_dump_of_its_step_is(filled: Run, problem: str) -> None:
-    first, second = add_second_dump(filled)
+def test_a_dump_is_not_lost_because_another_dump_of_its_step_is(stored_run: Run, problem: str) -> None:
+    first, second = add_second_dump(stored_run)
     for dump in (first, second):
         assert dump.segment
         path = body_path(dump.segment.path)
         path.unlink() if problem == "missing" else path.write_bytes(b"damaged")
-    raw_path(filled.project_id, second.sha256).unlink()
-    assert sorted(repair()) == [False, False, True]
+    raw_path(stored_run.project_id, second.sha256).unlink()
+    assert sorted(repair_all()) == [False, False, True]
     states = Dump.objects.in_bulk([first.pk, second.pk])
     assert (states[first.pk].state, states[second.pk].state) == (Dump.State.INDEXED, Dump.State.FAILED)
-    assert responses() == ["2", "3", "4"]
+    assert list_responses() == ["2", "3", "4"]
 
 
-def test_lost_texts_are_marked_on_the_dump(filled: Run) -> None:
+def test_lost_texts_are_marked_on_the_dump(stored_run: Run) -> None:
     dump = Dump.objects.select_related("segment").order_by("pk")[0]
     body_path(dump.segment.path).unlink()
-    raw_path(filled.project_id, dump.sha256).unlink()
-    assert repair() == [False, False]
+    raw_path(stored_run.project_id, dump.sha256).unlink()
+    assert repair_all() == [False, False]
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED and "are lost" in dump.message and dump.segment is None
     with pytest.raises(StorageUnavailableError):
-        responses()
+        list_responses()
     assert Sample.objects.count() == 3
-    assert [(problem.problem, problem.kind) for problem in find()] == [("missing", "raw")]  # until it is sent again
+    assert [(problem.problem, problem.kind) for problem in find_problems()] == [
+        ("missing", "raw")
+    ]  # until it is sent again
 
 
-def test_raw_bytes_that_retention_dropped_are_not_missing(filled: Run) -> None:
+def test_raw_bytes_that_retention_dropped_are_not_missing(stored_run: Run) -> None:
     dump = Dump.objects.order_by("pk")[0]
     Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
-    raw_path(filled.project_id, dump.sha256).unlink()
-    assert find() == [] and len([name for name in iterate_references() if name.kind == "raw"]) == 2
+    raw_path(stored_run.project_id, dump.sha256).unlink()
+    assert find_problems() == [] and len([name for name in iterate_references() if name.kind == "raw"]) == 2
     body_path(dump.segment.path).unlink()
-    assert repair() == [False]
+    assert repair_all() == [False]
     dump.refresh_from_db()
     assert dump.state == Dump.State.FAILED and "are lost" in dump.message
 
 
-def test_a_lost_artifact_file_is_waited_for_again(filled: Run) -> None:
-    first_file("blobs/").unlink()
-    repair()
+def test_a_lost_artifact_file_is_requested_again(stored_run: Run) -> None:
+    find_first_file("blobs/").unlink()
+    repair_all()
     artifact = Artifact.objects.get()
-    assert (artifact.state, artifact.missing, artifact.blobs.count()) == ("waiting", 1, 0) and find() == []
+    assert (artifact.state, artifact.missing, artifact.blobs.count()) == ("waiting", 1, 0) and find_problems() == []
     upload_files(artifact, {"meta.json": b"{}"})
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "ready"
 
 
-def test_orphans_are_removed_after_their_time(filled: Run) -> None:
+def test_orphans_are_removed_after_the_grace_period(stored_run: Run) -> None:
     orphans = [StoredPath(key) for key in ("raw/1/aa/orphan.zst", "bodies/orphan.parquet", "images/run-99/aa/aa")]
     for path in orphans:
         path.write_bytes(b"x")
-    assert find(grace=3600) == []
+    assert find_problems(grace=3600) == []
     for path in orphans:
         path.set_age(4 * 3600)
-    problems = find(grace=3600)
+    problems = find_problems(grace=3600)
     assert sorted(problem.name for problem in problems) == sorted(path.key for path in orphans)
     with deletion_lock.forbid_deletion():  # as a backup does
         assert [repair.repaired for repair in repair_problems(problems)] == [False] * 3
     assert [repair.repaired for repair in repair_problems(problems)] == [True] * 3
-    assert not [path for path in orphans if path.exists()] and find() == []
+    assert not [path for path in orphans if path.exists()] and find_problems() == []
 
 
-def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run) -> None:
+def test_a_row_that_was_removed_during_the_check_is_no_problem(stored_run: Run) -> None:
     def compact(done: int, *_: int) -> None:
         if done == 0:
             for path in list_stored("bodies/"):
@@ -185,24 +187,24 @@ def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run) -> None:
     assert {problem.problem for problem in problems} == {"bodyless"}
 
 
-def test_only_a_sample_is_verified(filled: Run) -> None:
-    damage(first_file("blobs/"))
+def test_only_the_given_share_of_files_is_verified(stored_run: Run) -> None:
+    damage_file(find_first_file("blobs/"))
     result = check_integrity(CheckOptions(sample=0, grace=0))
     assert result.problems == [] and {count.verified for count in result.counts.values()} == {0}
 
 
-def test_the_rate_is_limited(filled: Run) -> None:
+def test_the_rate_is_limited(stored_run: Run) -> None:
     size = sum(file.bytes for file in list_files("bodies/"))
     started = time.monotonic()
     check_integrity(CheckOptions(grace=0, rate=size))
     assert time.monotonic() - started >= 0.8
 
 
-def test_the_command_has_a_table_and_a_status(filled: Run) -> None:
+def test_the_command_has_a_table_and_a_status(stored_run: Run) -> None:
     output = StringIO()
     call_command("fsck", "--grace=0", stdout=output)
     assert output.getvalue().endswith("Clean.\n")
-    first_file("bodies/").unlink()
+    find_first_file("bodies/").unlink()
     output = StringIO()
     with pytest.raises(SystemExit) as end:
         call_command("fsck", "--grace=0", "--json", "--repair", stdout=output)
@@ -213,7 +215,7 @@ def test_the_command_has_a_table_and_a_status(filled: Run) -> None:
     call_command("fsck", "--grace=0", stdout=output)
 
 
-def test_the_command_leaves_files_to_the_hourly_cleanup(filled: Run, capsys: Any) -> None:
+def test_the_command_leaves_files_to_the_hourly_cleanup(stored_run: Run, capsys: Any) -> None:
     orphan = StoredPath("bodies/orphan.parquet")
     orphan.write_bytes(b"x")
     orphan.set_age(2 * 3600)

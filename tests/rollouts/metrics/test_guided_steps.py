@@ -1,3 +1,5 @@
+"""Guidance counts of a step."""
+
 from __future__ import annotations
 
 import pytest
@@ -13,12 +15,12 @@ pytestmark = pytest.mark.django_db
 COUNTS = {"samples": 3.0, "tokens": 40.0, "rule/short": 3.0, "rule/other": 0.0}
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_what_rules_did_is_found_if_it_arrived_before_the_samples(run: Run, is_packed: bool) -> None:
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_guidance_counts_that_arrived_before_the_samples_are_found(run: Run, is_compacted: bool) -> None:
     values = {f"guidance/{name}": value for name, value in COUNTS.items()}
     points = [MetricPoint(step, {"guidance/version": version, **values}) for step, version in ((3, 2.0), (4, 5.0))]
     append_points(run, builders.attempt(run), points)
-    if is_packed:
+    if is_compacted:
         compact_metric_rows(run.pk, min_rows=1)
     for step in (3, 4, 5):
         index_file(run, line({"prompt": "2+2?", "response": "4"}), step)

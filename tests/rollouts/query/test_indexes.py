@@ -17,17 +17,17 @@ ON_POSTGRES = pytest.mark.skipif(connection.vendor != "postgresql", reason="abou
 @pytest.fixture
 def run(project: Project) -> Run:
     for name in ("grpo", "other"):
-        filled = builders.run(project, name)
+        run = builders.run(project, name)
         for step in (1, 2):
             index_file(
-                filled, lines(*(generation(f"{n}+1?", f"{n + 1}", score=float(n), step=step) for n in range(3))), step
+                run, lines(*(generation(f"{n}+1?", f"{n + 1}", score=float(n), step=step) for n in range(3))), step
             )
     return Run.objects.get(name="grpo")
 
 
 def explain(run: Run, q: str) -> str:
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")  # else a small table is read as a whole
+        cursor.execute("SET LOCAL enable_seqscan = off")  # otherwise a small table is scanned
     return str(find_samples(run, q=q).samples.order_by().values("pk").explain())
 
 

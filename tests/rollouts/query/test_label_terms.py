@@ -83,17 +83,17 @@ def run(project: Project, owner: User, mate: User) -> Run:
     return run
 
 
-def find(run: Run, q: str) -> str:
-    """The samples that match, as letters."""
+def find_letters(run: Run, q: str) -> str:
+    """Finds samples and returns them as letters."""
     letters = dict(zip(samples(run), "abcdef", strict=True))
     return "".join(sorted(letters[pk] for pk in find_samples(run, q=q).samples.values_list("pk", flat=True)))
 
 
 def test_a_query_finds_samples_by_their_labels(run: Run) -> None:
-    assert {q: find(run, q) for q in MATCHES} == MATCHES
+    assert {q: find_letters(run, q) for q in MATCHES} == MATCHES
 
 
-def test_a_mistake_is_explained(run: Run) -> None:
+def test_an_invalid_label_term_is_explained(run: Run) -> None:
     for q, message in (
         ("label:corect", "no label `corect`. Available: correct, errors, style, .*flag.other"),
         ("label.corect=no", "no label `corect`"),
@@ -101,22 +101,22 @@ def test_a_mistake_is_explained(run: Run) -> None:
         ("label-source:robot", "Unknown value `label-source:robot`. .*label-source:code"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            find(run, q)
+            find_letters(run, q)
 
 
-def test_a_name_that_only_an_old_label_has_can_still_be_asked(run: Run, project: Project, owner: User) -> None:
+def test_a_name_that_only_an_old_label_has_can_still_be_searched(run: Run, project: Project, owner: User) -> None:
     save_rubric(project, owner, [{"key": "taste", "kind": "text"}])
-    assert (find(run, "label.quality=4"), find(run, "label:taste")) == ("a", "")
+    assert (find_letters(run, "label.quality=4"), find_letters(run, "label:taste")) == ("a", "")
 
 
 @pytest.mark.parametrize("term", ["label:correct", "label.correct=no", "author:mina", "label-source:code", "no:label"])
-def test_labels_change_after_indexing(term: str) -> None:
+def test_label_terms_are_changeable_and_refused_in_a_correctness_rule(term: str) -> None:
     assert all(map(is_changeable_term, parse_query(term).leaves))
     with pytest.raises(InvalidInputError, match="only recorded values, not flags, labels or pins"):
         parse_correctness_rule(f"score>1 {term}")
 
 
-def test_a_logged_key_of_that_name_needs_its_prefix() -> None:
+def test_a_logged_key_named_like_a_label_term_needs_its_prefix() -> None:
     (logged,) = parse_query("extra.label.x=3").leaves
     assert not is_changeable_term(logged)
 
@@ -135,6 +135,6 @@ def test_names_values_and_authors_are_offered(run: Run) -> None:
         "is:dis": {"is:disagreed": 2},
         "no:la": {"no:label": 2},
     }
-    for typed, choices in expected.items():
-        offered = {choice.text: choice.count for choice in complete_query(run, typed).choices}
-        assert choices.items() <= offered.items(), (typed, offered)
+    for query, choices in expected.items():
+        offered = {choice.text: choice.count for choice in complete_query(run, query).choices}
+        assert choices.items() <= offered.items(), (query, offered)

@@ -1,3 +1,5 @@
+"""Queries are parsed, and invalid ones are refused with a message and a position."""
+
 from __future__ import annotations
 
 import pytest
@@ -27,7 +29,7 @@ PIECES = [
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
-def test_any_string_is_read_or_refused_with_a_sentence_and_a_place(q: str) -> None:
+def test_any_string_is_read_or_refused_with_a_message_and_a_position(q: str) -> None:
     try:
         parse_query(q)
     except InvalidQueryError as error:
@@ -36,7 +38,7 @@ def test_any_string_is_read_or_refused_with_a_sentence_and_a_place(q: str) -> No
         assert 0 <= error.span[0] <= error.span[1] <= len(q)
 
 
-def test_the_empty_query_asks_for_everything() -> None:
+def test_the_empty_query_has_no_condition() -> None:
     assert parse_query("").root is None
     assert parse_query("  \u3000").root is None
 
@@ -47,7 +49,7 @@ def test_space_binds_tighter_than_or_and_parentheses_tighter_than_both() -> None
     assert parse_query("a and (b or -c)").root == And((a, Or((b, Not(c)))))
 
 
-def test_full_width_signs_are_read_as_their_ascii_twins() -> None:
+def test_full_width_signs_are_read_as_ascii_signs() -> None:
     assert parse_query("（score＜0.2 or is：truncated）").root == parse_query("(score<0.2 or is:truncated)").root
     assert parse_query("“首先，我们”").root == TextTerm("首先，我们", any_case=False)
     assert parse_query("score＞＝１").root == parse_query("score>=1").root
@@ -76,7 +78,7 @@ def test_quotes_keep_escaped_quotes() -> None:
     assert parse_query(r'"say \"yes\" \\ n"').root == TextTerm(r'say "yes" \ n', any_case=False)
 
 
-def test_a_capital_makes_a_word_mind_case() -> None:
+def test_a_word_with_a_capital_letter_is_case_sensitive() -> None:
     assert parse_query("Wait").root == TextTerm("Wait", any_case=False)
 
 
@@ -86,7 +88,7 @@ def test_ranges_may_be_open() -> None:
     assert parse_query("n:3").root == RangeTerm("n", 3, 3)
 
 
-def test_keys_of_the_run_are_asked_with_or_without_extra() -> None:
+def test_keys_of_the_run_are_read_with_or_without_extra() -> None:
     assert parse_query("extra.format_reward=0").root == parse_query("format_reward=0").root
     requested = parse_query('extra."a key":loop').root
     assert isinstance(requested, LoggedKeyTerm) and (requested.key, requested.sign, requested.text) == (
@@ -111,11 +113,11 @@ def test_the_fields_are_known() -> None:
     assert parts.parts[5:] == (PropertyTerm("zerovar"), RegexTerm("a/b"))
 
 
-def test_an_answer_that_is_missing_is_a_missing_marker() -> None:
+def test_no_answer_means_no_marker() -> None:
     assert parse_query("no:answer").root == parse_query("no:marker").root
 
 
-def test_inferred_truncation_is_said() -> None:
+def test_a_query_for_truncation_notes_that_it_may_be_inferred() -> None:
     assert "inferred" in parse_query("-is:truncated").notes[0]
     assert parse_query("score<1").notes == ()
 
@@ -150,7 +152,7 @@ def test_inferred_truncation_is_said() -> None:
         ("n=99999999999999999999", "needs a whole number", "99999999999999999999"),
     ],
 )
-def test_a_mistake_is_answered_by_a_sentence_that_points_at_it(q: str, message: str, bad: str | None) -> None:
+def test_an_invalid_query_is_refused_with_a_message_and_a_position(q: str, message: str, bad: str | None) -> None:
     with pytest.raises(InvalidQueryError, match=message.replace("(", r"\(")) as caught:
         parse_query(q)
     if bad is not None:

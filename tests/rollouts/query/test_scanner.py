@@ -1,4 +1,4 @@
-"""Searches end at their limits, when the client leaves, and cost other people nothing."""
+"""Searches end at their limits or when the client disconnects, and do not block other users."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_search_ends_at_the_memory_limit(settings: Any) -> None:
         scan(RUNAWAY, ScanRequest("ada", max_seconds=20))
 
 
-def test_a_search_ends_when_the_client_leaves() -> None:
+def test_a_search_ends_when_the_client_disconnects() -> None:
     start_scanner()
     request = ScanRequest("ada", max_seconds=60)
     threading.Timer(0.5, request.cancelled.set).start()
@@ -92,7 +92,7 @@ def test_a_search_ends_when_the_client_leaves() -> None:
     assert request.used < 4
 
 
-def test_one_person_cannot_take_the_places_of_others(settings: Any) -> None:
+def test_searches_of_one_person_do_not_block_other_people(settings: Any) -> None:
     settings.MAX_SCANS_PER_PERSON, settings.MAX_SCAN_WAIT = 1, 0.2
     first = ScanRequest("ada", max_seconds=60)
     with ThreadPoolExecutor(1) as pool:
@@ -108,7 +108,7 @@ def test_one_person_cannot_take_the_places_of_others(settings: Any) -> None:
     assert scan("value", ScanRequest("ada")) == 10
 
 
-def test_searches_of_all_processes_count_together_and_a_killed_one_gives_way(settings: Any) -> None:
+def test_searches_of_all_processes_share_the_limit_and_a_killed_one_frees_its_slot(settings: Any) -> None:
     settings.MAX_SCANS_PER_PERSON, settings.MAX_SCAN_WAIT = 1, 0.2
     assert scan("value", ScanRequest("ada")) == 10  # creates the file of the slot
     slot = settings.DATA_DIR / "run" / "searches" / "person-ada.0"

@@ -1,4 +1,4 @@
-"""Questions over really indexed dumps: what is pushed here goes through ingest and index."""
+"""Searches over dumps that were ingested and indexed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def run(project: Project) -> Run:
     return run
 
 
-def picks(run: Run, q: str, **where: Any) -> list[int]:
-    """Which of ROWS a query finds, by their place."""
+def find_ordinals(run: Run, q: str, **options: Any) -> list[int]:
+    """The positions in ROWS of the samples that a query finds."""
     texts = [row["response"] for row in ROWS]
-    result = find_samples(run, q=q, ordering="order", **where)
+    result = find_samples(run, q=q, ordering="order", **options)
     ordinals = [sample.ordinal for sample in result.samples]
     assert result.total == len(ordinals)
     assert all(ordinal < len(texts) for ordinal in ordinals)
@@ -101,21 +101,26 @@ def picks(run: Run, q: str, **where: Any) -> list[int]:
     ],
 )
 def test_each_operator_finds_its_samples(run: Run, q: str, expected: list[int]) -> None:
-    assert picks(run, q) == expected
-    assert picks(run, q, step=1, split="train") == expected
+    assert find_ordinals(run, q) == expected
+    assert find_ordinals(run, q, step=1, split="train") == expected
 
 
 def test_prompt_key_finds_the_samples_of_one_prompt(run: Run) -> None:
     key = Sample.objects.get(ordinal=4).prompt_key
-    assert picks(run, f"prompt:{key}") == picks(run, f"prompt:{key[:9].upper()}") == [4]
+    assert find_ordinals(run, f"prompt:{key}") == find_ordinals(run, f"prompt:{key[:9].upper()}") == [4]
 
 
-def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
+def test_a_reason_is_searched_by_its_key_or_name(run: Run, mate: User) -> None:
     builders.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
-    assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
-    assert picks(run, "reason:other") == []
+    assert (
+        find_ordinals(run, 'reason:"Reward hack"')
+        == find_ordinals(run, "reason:reward-hack")
+        == find_ordinals(run, "is:flagged")
+        == [2]
+    )
+    assert find_ordinals(run, "reason:other") == []
     builders.flag(Sample.objects.get(ordinal=1).id, mate, label="good")
-    assert picks(run, "is:flagged") == [1, 2] and picks(run, "is:flagged-bad") == [2]
+    assert find_ordinals(run, "is:flagged") == [1, 2] and find_ordinals(run, "is:flagged-bad") == [2]
     with pytest.raises(InvalidQueryError, match="no flag reason `bored`.*reward-hack"):
         find_samples(run, q="reason:bored")
 
@@ -138,7 +143,7 @@ def test_samples_whose_tokens_were_recorded_are_found(run: Run) -> None:
     assert [sample.tail for sample in find_samples(run, q="is:tokens").samples] == ["a"]
 
 
-def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> None:
+def test_a_search_for_an_unknown_key_is_an_error(run: Run) -> None:
     with pytest.raises(InvalidQueryError, match="No sample here has the key `langg`. Did you mean `lang`") as caught:
         find_samples(run, q="score=1 langg=zh")
     assert caught.value.span == (8, 16)
@@ -157,7 +162,7 @@ def test_json_values_are_searched_as_text(run: Run) -> None:
 
 
 @pytest.mark.parametrize("ordering", [*SAMPLE_ORDERINGS, *(f"-{name}" for name in SAMPLE_ORDERINGS)])
-def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) -> None:
+def test_orderings_are_stable_and_end_with_unknown_values(run: Run, ordering: str) -> None:
     full = list(find_samples(run, ordering=ordering).samples)
     paged = [sample for start in range(5) for sample in find_samples(run, ordering=ordering).samples[start : start + 1]]
     assert [sample.id for sample in full] == [sample.id for sample in paged]
@@ -169,7 +174,7 @@ def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) 
         assert ties == sorted(ties)
 
 
-def test_groups_are_ordered_as_numbers_are(run: Run) -> None:
+def test_groups_are_ordered_as_numbers(run: Run) -> None:
     push(run, [{"response": str(n), "group": str(n)} for n in (10, 9, 1)], step=2)
     assert [sample.group for sample in find_samples(run, step=2, ordering="group").samples] == ["1", "9", "10"]
 
@@ -187,8 +192,8 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
         assert "SCAN rollouts_sample" not in plan
 
 
-def left(run: Run, **options: Any) -> dict[str, int]:
-    """The chips that would leave something."""
+def count_chips(run: Run, **options: Any) -> dict[str, int]:
+    """The counts of the chips that match at least one sample."""
     return {
         term: count
         for term, count in find_samples(run, split="train", step=1, **options).count_properties().items()
@@ -198,14 +203,14 @@ def left(run: Run, **options: Any) -> dict[str, int]:
 
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
     builders.flag(Sample.objects.get(ordinal=3).id, mate)
-    here = {"score<=0": 1, "is:truncated": 1, "is:repetition": 1, "is:flagged": 1, "is:solve-none": 1}
-    others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
-    assert left(run, q="group:b") == here
-    assert left(run) == {**here, **others}
+    group_counts = {"score<=0": 1, "is:truncated": 1, "is:repetition": 1, "is:flagged": 1, "is:solve-none": 1}
+    other_counts = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
+    assert count_chips(run, q="group:b") == group_counts
+    assert count_chips(run) == {**group_counts, **other_counts}
     assert find_samples(run, split="train", step=1, q="余数").count_properties()["is:zerovar"] == 1
 
 
-def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
+def test_a_search_for_zero_variance_finds_the_groups_that_the_step_counts(run: Run) -> None:
     scope = find_samples(run, step=1).scope
     groups = scope.samples().filter(build_condition(PropertyTerm("zerovar"), scope)).values("group").distinct().count()
     assert groups == run.steps.get().zero_variance_groups == 1
@@ -217,7 +222,7 @@ def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> N
     assert set(find_samples(run).count_properties().values()) == {0}
 
 
-def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:
+def test_samples_of_another_run_are_never_found(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
     push(other, ROWS)
     assert find_samples(run, q="quokka").total == find_samples(other, q="quokka").total == 1
@@ -250,5 +255,5 @@ def test_staleness_and_duration_are_compared_sorted_and_completed(project: Proje
     ]  # fmt: skip
 
 
-def test_a_field_that_no_sample_has_is_named(run: Run) -> None:
+def test_a_field_that_no_sample_has_is_listed(run: Run) -> None:
     assert find_samples(run, step=1, q="staleness>2").find_unrecorded_fields() == ["staleness"]

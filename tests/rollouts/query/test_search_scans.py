@@ -1,4 +1,4 @@
-"""Which bodies a search reads, in which order, and where it goes on after a stop."""
+"""Which bodies a search reads, in which order, and where it continues after it stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(project: Project) -> Run:
 
 
 @pytest.fixture
-def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def limit_files_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "MAX_FILES_AT_ONCE", 8)
 
 
@@ -53,51 +53,51 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, mon
         Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip
 
 
-@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.usefixtures("limit_files_at_once")
 def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stopped(run: Run) -> None:
     for step in range(2, 31):
         push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
-    beyond, seen = None, []
+    cursor, seen = None, []
     while True:
-        result = find_samples(run, q="-hay", time_budget=TimeBudget(0.0, beyond))
+        result = find_samples(run, q="-hay", time_budget=TimeBudget(0.0, cursor))
         steps = {sample.step.step for sample in result.samples}
         seen.append(result.searched)
         if result.cursor is None:
             break
         assert steps == set(range(result.cursor + 1, 31))
-        beyond = result.cursor
+        cursor = result.cursor
     assert steps == set(range(1, 31))
     assert [done for done, _ in seen] == [8, 16, 24, 30]
     assert {total for _, total in seen} == {30}
 
 
-@pytest.mark.usefixtures("few_at_once")
-def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(run: Run) -> None:
+@pytest.mark.usefixtures("limit_files_at_once")
+def test_a_search_of_samples_with_two_bodies_goes_on_where_it_stopped(run: Run) -> None:
     for step in range(2, 31):
         rows: list[Row] = [{"response": f"needle {step}", "group": "z"}, {"response": "hay", "group": "z"}]
         push(run, rows, step=step)
         push(run, [{**row, "late": int(row["response"] == "hay")} for row in rows], step=step, source="late")
-    beyond = None
+    cursor = None
     while True:
-        result = find_samples(run, q="-late=1 question", time_budget=TimeBudget(0.0, beyond))
+        result = find_samples(run, q="-late=1 question", time_budget=TimeBudget(0.0, cursor))
         steps = [sample.step.step for sample in result.samples]
         if result.cursor is None:
             break
         assert sorted(steps) == list(range(result.cursor + 1, 31))
-        assert beyond is None or result.cursor < beyond
-        beyond = result.cursor
+        assert cursor is None or result.cursor < cursor
+        cursor = result.cursor
     assert sorted(set(steps)) == list(range(1, 31))
     assert DuplicateSource.objects.count() == 58
 
 
-def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:
+def test_files_that_one_scan_of_a_search_leaves_out_are_not_read_by_another() -> None:
     time_budget = TimeBudget(60.0, cursor=5)
     assert time_budget.is_over([BodyFilePart("x", (), 5)]) and not time_budget.is_over([BodyFilePart("x", (), 6)])
     assert time_budget.cursor == 5
 
 
-@pytest.mark.usefixtures("few_at_once")
-def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:
+@pytest.mark.usefixtures("limit_files_at_once")
+def test_a_key_of_old_steps_is_no_error_while_the_newest_are_searched(run: Run) -> None:
     for step in range(2, 12):
         push(run, [{"response": "x"}], step=step)
     assert find_samples(run, q="lang=zh", time_budget=TimeBudget(0.0)).total == 0
@@ -118,19 +118,19 @@ def test_the_older_version_of_a_dump_is_not_found(run: Run) -> None:
     assert find_samples(run).total == 1
 
 
-def test_what_an_older_version_logged_does_not_count(run: Run) -> None:
+def test_values_of_an_older_version_are_not_found(run: Run) -> None:
     push(run, [{**ROWS[0], "lang": "de"}])
     assert find_samples(run, q="lang=de").total == 1
     assert find_samples(run, q="lang=en").total == 0
 
 
-def test_more_hits_than_a_query_has_parameters_are_no_problem(run: Run) -> None:
+def test_a_search_may_find_more_samples_than_a_query_has_parameters(run: Run) -> None:
     push(run, [{"response": f"row {n}"} for n in range(40_000)], step=9)
     assert find_samples(run, q="row", step=9).total == 40_000
     assert find_samples(run, q="-row").total == 5
 
 
-def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
+def test_a_search_result_is_cached_until_the_file_changes(run: Run) -> None:
     match_cache.clear()
     assert find_samples(run, q="quokka").total == 1
     assert len(match_cache.values) == 1
@@ -142,7 +142,7 @@ def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
     assert len(match_cache.values) == 2
 
 
-def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
+def test_a_missing_body_file_is_reported(run: Run) -> None:
     for part in list_body_parts(find_samples(run).scope):
         body_path(part.path).unlink()
     with pytest.raises(StorageUnavailableError, match="Cannot read the sample texts"):

@@ -1,4 +1,4 @@
-"""A long search is shared with the workers of other machines, and is complete whatever they do."""
+"""A long search is shared with workers on other machines, and is complete even if they fail."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.support import builders
 STEPS = 2 * MAX_FILES_AT_ONCE
 workers: list[Callable[[str], object]] = []  # of this test
 helpers: list[threading.Thread] = []
-asked: list[str] = []  # ids of searches
+asked_scan_ids: list[str] = []  # ids of searches
 
 
 def ask_for_help(scan_id: str) -> int:
-    asked.append(scan_id)
+    asked_scan_ids.append(scan_id)
     for worker in workers:
         helpers.append(threading.Thread(target=worker, args=(scan_id,)))
         helpers[-1].start()
@@ -44,7 +44,7 @@ def share_at_once(settings: Any) -> Iterator[None]:
     yield
     for helper in helpers:
         helper.join(10)
-    asked.clear()
+    asked_scan_ids.clear()
     workers.clear()
     helpers.clear()
 
@@ -62,13 +62,13 @@ def find_steps(run: Run, budget: TimeBudget | None = None) -> set[int]:
 
 
 @pytest.fixture
-def scanned(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+def file_counts(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """The number of files that each thread scans. The thread of the search waits for the others first."""
     counts: dict[int, int] = {}
-    original, me = matching.find_matches, threading.get_ident()
+    original, main_thread = matching.find_matches, threading.get_ident()
 
     def find_matches(parts: Any, node: QueryNode) -> Any:
-        if threading.get_ident() == me and helpers:
+        if threading.get_ident() == main_thread and helpers:
             deadline = time.monotonic() + 5
             while len(counts) < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -81,19 +81,19 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 
 def list_keys() -> list[bytes]:
     connection = redis.Redis.from_url(shared_scan.settings.REDIS_URL)
-    return [key for scan_id in asked for key in connection.keys(f"{PREFIX}{scan_id}*")]  # type: ignore[union-attr]
+    return [key for scan_id in asked_scan_ids for key in connection.keys(f"{PREFIX}{scan_id}*")]  # type: ignore[union-attr]
 
 
-def test_a_helper_scans_a_part_of_the_files_and_the_result_is_complete(run: Run, scanned: dict[int, int]) -> None:
+def test_a_helper_scans_a_part_of_the_files_and_the_result_is_complete(run: Run, file_counts: dict[int, int]) -> None:
     workers.append(help_scan)
     assert find_steps(run) == set(range(1, STEPS + 1))
-    assert len(scanned) == 2
-    assert sum(scanned.values()) == STEPS, "each file is scanned once"
+    assert len(file_counts) == 2
+    assert sum(file_counts.values()) == STEPS, "each file is scanned once"
     assert list_keys() == []
 
 
 def test_a_search_waits_for_the_files_that_its_helpers_scan(
-    run: Run, scanned: dict[int, int], monkeypatch: pytest.MonkeyPatch
+    run: Run, file_counts: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_all(scan_id: str) -> None:
         scan = SharedScan.load(scan_id)
@@ -110,7 +110,7 @@ def test_a_search_waits_for_the_files_that_its_helpers_scan(
     workers.append(take_all)
     monkeypatch.setattr(shared_scan, "import_string", lambda _path: ask_and_wait)
     assert find_steps(run) == set(range(1, STEPS + 1))
-    assert scanned[threading.get_ident()] == MAX_FILES_AT_ONCE, "what it had scanned before it asked"
+    assert file_counts[threading.get_ident()] == MAX_FILES_AT_ONCE, "what it had scanned before it asked"
 
 
 def test_files_are_scanned_together_up_to_a_size_and_at_least_one() -> None:
@@ -123,10 +123,10 @@ def test_files_are_scanned_together_up_to_a_size_and_at_least_one() -> None:
     assert count(*[1] * STEPS) == MAX_FILES_AT_ONCE
 
 
-def test_a_search_that_nobody_helps_is_complete(run: Run, scanned: dict[int, int]) -> None:
+def test_a_search_without_helpers_is_complete(run: Run, file_counts: dict[int, int]) -> None:
     assert find_steps(run) == set(range(1, STEPS + 1))
-    assert scanned == {threading.get_ident(): STEPS}
-    assert len(asked) == 1
+    assert file_counts == {threading.get_ident(): STEPS}
+    assert len(asked_scan_ids) == 1
     assert list_keys() == []
 
 
@@ -136,7 +136,7 @@ def test_a_short_search_is_not_shared(project: Project) -> None:
     for step in range(steps):
         push(run, [{"response": f"needle {step}"}], step=step)
     assert len(find_steps(run)) == steps
-    assert asked == []
+    assert asked_scan_ids == []
 
 
 def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +149,9 @@ def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypat
         taken.set()
 
     def ask_and_wait(scan_id: str) -> int:
-        asked = ask_for_help(scan_id)
+        helper_count = ask_for_help(scan_id)
         assert taken.wait(5)
-        return asked
+        return helper_count
 
     monkeypatch.setattr(matching, "MAX_HELPER_SECONDS", 0.2)
     monkeypatch.setattr(shared_scan, "import_string", lambda _path: ask_and_wait)
@@ -160,11 +160,11 @@ def test_files_of_a_helper_that_was_killed_are_scanned_again(run: Run, monkeypat
 
 
 def test_files_that_a_helper_cannot_read_are_scanned_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, me = matching.find_matches, threading.get_ident()
+    original, main_thread = matching.find_matches, threading.get_ident()
     failed = threading.Event()
 
     def find_matches(parts: Any, node: QueryNode) -> Any:
-        if threading.get_ident() != me:
+        if threading.get_ident() != main_thread:
             failed.set()
             raise FileNotFoundError("gone")
         if helpers:
@@ -182,24 +182,24 @@ def test_files_that_a_helper_cannot_read_are_scanned_again(run: Run, monkeypatch
 
 def test_a_search_with_a_time_budget_goes_on_where_it_stopped(run: Run) -> None:
     workers.append(lambda scan_id: (time.sleep(0.1), help_scan(scan_id)))
-    beyond, parts = None, 0
+    cursor, parts = None, 0
     while True:
-        budget = TimeBudget(0.0, beyond)
+        budget = TimeBudget(0.0, cursor)
         steps = find_steps(run, budget)
         parts += 1
         if budget.cursor is None:
             break
         assert steps == set(range(budget.cursor + 1, STEPS + 1))
-        assert beyond is None or budget.cursor < beyond
-        beyond = budget.cursor
+        assert cursor is None or budget.cursor < cursor
+        cursor = budget.cursor
     assert steps == set(range(1, STEPS + 1))
     assert parts > 1
 
 
-def test_helpers_of_a_search_whose_client_left_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helpers_of_a_search_stop_when_its_client_disconnects(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     request, started = ScanRequest("ada"), threading.Event()
 
-    def hold(scan_id: str) -> None:
+    def take_all_files(scan_id: str) -> None:
         scan = SharedScan.load(scan_id)
         assert scan
         while scan.take(FILES_OF_HELPER):
@@ -207,7 +207,7 @@ def test_helpers_of_a_search_whose_client_left_stop(run: Run, monkeypatch: pytes
         started.set()
 
     monkeypatch.setattr(matching, "MAX_HELPER_SECONDS", 10.0)
-    workers.append(hold)
+    workers.append(take_all_files)
     threading.Thread(target=lambda: started.wait(5) and request.cancelled.set()).start()
     with start_scan_request(request), pytest.raises(SearchCancelledError):
         find_steps(run)

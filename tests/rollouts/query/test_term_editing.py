@@ -1,3 +1,5 @@
+"""Terms of a query are added, removed and filtered."""
+
 from __future__ import annotations
 
 import pytest
@@ -25,7 +27,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize(
-    ("q", "added", "then"),
+    ("q", "added", "expected"),
     [
         ("", "is:empty", "is:empty"),
         ("is:empty", "is:empty", ""),
@@ -40,21 +42,21 @@ PIECES = [
         ("-is:empty", "is:empty", "-is:empty is:empty"),
     ],
 )
-def test_a_term_is_added_once_and_taken_away_again(q: str, added: str, then: str) -> None:
-    assert term_editing.split_terms(q).toggle(added) == then
+def test_a_term_is_added_once_and_removed_the_next_time(q: str, added: str, expected: str) -> None:
+    assert term_editing.split_terms(q).toggle(added) == expected
 
 
-def test_a_brush_takes_the_place_of_what_the_query_said_of_its_numbers() -> None:
+def test_terms_that_compare_the_given_keys_are_removed() -> None:
     q = "score<0.2 -len>=9 foo len:1..5 n=3 score!=0 (score>0 or bar)"
     assert term_editing.split_terms(q).remove_keys("score", "len") == "foo n=3 (score>0 or bar)"
 
 
-def test_a_choice_is_left_whole() -> None:
+def test_terms_inside_an_alternative_are_not_removed() -> None:
     assert term_editing.split_terms("score>0 or len>9").remove_keys("score") == "score>0 or len>9"
 
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
-def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
+def test_the_joined_terms_of_a_query_mean_the_same(q: str) -> None:
     result = term_editing.split_terms(q)
     try:
         requested = parse_query(q)

@@ -1,4 +1,4 @@
-"""Pages of a long run are those of the sorted whole, although only some steps are read."""
+"""Pages of sorted samples of a long run are correct although only some steps are read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_page_reads_few_steps(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_of_equal_samples_those_of_newer_steps_are_first(run: Run) -> None:
+def test_samples_with_equal_values_are_ordered_by_newest_step(run: Run) -> None:
     first = list(find_samples(run, q="score:0..0", ordering="score").find_first_samples(20)[:20])
     steps = [sample.step.step for sample in first]
     assert len(set(steps)) > 1 and steps == sorted(steps, reverse=True)
@@ -90,7 +90,7 @@ def test_steps_of_an_older_version_and_a_partial_search_give_the_same_page(run: 
 
 
 @pytest.mark.django_db
-def test_a_page_that_needs_more_steps_than_are_worth_it_is_complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_needs_more_steps_than_the_limit_is_complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollouts.query.top_steps.MAX_STEPS", 4)
     result = find_samples(run, ordering="-len")
     ids = [sample.pk for sample in result.samples]
@@ -99,7 +99,7 @@ def test_a_page_that_needs_more_steps_than_are_worth_it_is_complete(run: Run, mo
 
 
 @pytest.mark.django_db
-def test_what_arrives_in_a_step_with_dropped_samples_is_found(run: Run) -> None:
+def test_new_samples_in_a_step_with_dropped_samples_are_found(run: Run) -> None:
     step = Step.objects.get(run=run, step=3)
     Step.objects.filter(pk=step.pk).update(dropped=1)
     longest = Sample.objects.filter(step=step).first()

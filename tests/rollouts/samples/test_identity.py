@@ -1,3 +1,5 @@
+"""Ids of samples and keys of prompts."""
+
 from __future__ import annotations
 
 import base64
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from rolloutdeck.protocol import compute_prompt_key
 from rollouts.samples.identity import SampleIdGenerator
 
-WHERE = ("run", "a1", "train", "global_step", 3, "")
+SCOPE = ("run", "a1", "train", "global_step", 3, "")
 text = st.text(st.characters(codec=None), max_size=8)
 
 
@@ -24,38 +26,38 @@ def compute_sample_id(*parts: str | int) -> str:
 
 def test_a_samples_id_never_changes() -> None:
     known = "cnd4dwheovf65fflavgkb5cgbfyq66v565ibzilavpeylhoa2xxq"
-    assert SampleIdGenerator(*WHERE).generate_ids([("2+2?", "4")]) == [known]
+    assert SampleIdGenerator(*SCOPE).generate_ids([("2+2?", "4")]) == [known]
 
 
 @given(pairs=st.lists(st.tuples(text, text), max_size=12))
-def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> None:
-    alone = [compute_sample_id(*WHERE, *pair, pairs[:position].count(pair)) for position, pair in enumerate(pairs)]
-    namer = SampleIdGenerator(*WHERE)
-    assert namer.generate_ids(pairs[:5]) + namer.generate_ids(pairs[5:]) == alone
-    assert len(set(alone)) == len(pairs)
+def test_many_samples_get_the_same_ids_as_single_samples(pairs: list[tuple[str, str]]) -> None:
+    single_ids = [compute_sample_id(*SCOPE, *pair, pairs[:position].count(pair)) for position, pair in enumerate(pairs)]
+    generator = SampleIdGenerator(*SCOPE)
+    assert generator.generate_ids(pairs[:5]) + generator.generate_ids(pairs[5:]) == single_ids
+    assert len(set(single_ids)) == len(pairs)
 
 
 @given(pairs=st.lists(st.tuples(text, text), max_size=12), earlier=st.integers(0, 12))
-def test_a_part_of_the_samples_is_named_as_the_whole_is(pairs: list[tuple[str, str]], earlier: int) -> None:
-    expected = SampleIdGenerator(*WHERE).generate_ids(pairs)
-    namer = SampleIdGenerator(*WHERE)
-    namer.skip_ids(expected[:earlier])
-    assert sorted(namer.generate_ids(pairs[earlier:])) == sorted(expected[earlier:])
+def test_a_part_of_the_samples_gets_the_same_ids_as_in_the_whole(pairs: list[tuple[str, str]], earlier: int) -> None:
+    expected = SampleIdGenerator(*SCOPE).generate_ids(pairs)
+    generator = SampleIdGenerator(*SCOPE)
+    generator.skip_ids(expected[:earlier])
+    assert sorted(generator.generate_ids(pairs[earlier:])) == sorted(expected[earlier:])
 
 
-@pytest.mark.parametrize("place", range(9))
-def test_every_part_of_the_identity_counts(place: int) -> None:
+@pytest.mark.parametrize("position", range(9))
+def test_every_part_of_the_identity_changes_the_id(position: int) -> None:
     def generate(parts: list[Any]) -> str:
         return SampleIdGenerator(*parts[:6]).generate_ids([(parts[6], parts[7])] * (parts[8] + 1))[-1]
 
-    parts = [*WHERE, "2+2?", "4", 0]
+    parts = [*SCOPE, "2+2?", "4", 0]
     other = list(parts)
-    other[place] = 1 if isinstance(parts[place], int) else str(parts[place]) + "x"
+    other[position] = 1 if isinstance(parts[position], int) else str(parts[position]) + "x"
     assert generate(parts) != generate(other)
 
 
 def test_text_that_moves_from_prompt_to_response_is_another_sample() -> None:
-    assert len(set(SampleIdGenerator(*WHERE).generate_ids([("ab", "c"), ("a", "bc")]))) == 2
+    assert len(set(SampleIdGenerator(*SCOPE).generate_ids([("ab", "c"), ("a", "bc")]))) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_text_that_moves_from_prompt_to_response_is_another_sample() -> None:
         "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n",
     ],
 )
-def test_prompts_that_say_the_same_share_their_key(same: str) -> None:
+def test_prompts_with_the_same_content_share_their_key(same: str) -> None:
     assert compute_prompt_key(same) == compute_prompt_key("What is 2+2?")
     assert len(compute_prompt_key(same)) == 26
 
@@ -84,9 +86,9 @@ def test_prompts_that_say_the_same_share_their_key(same: str) -> None:
         "",
     ],
 )
-def test_prompts_that_say_something_else_do_not(other: str) -> None:
+def test_different_prompts_have_different_keys(other: str) -> None:
     assert compute_prompt_key(other) != compute_prompt_key("What is 2+2?")
 
 
-def test_composed_and_decomposed_letters_are_the_same() -> None:
+def test_composed_and_decomposed_letters_have_the_same_key() -> None:
     assert compute_prompt_key("caf\u00e9") == compute_prompt_key("cafe\u0301")

@@ -18,7 +18,7 @@ URL = data_url(PNG)
 pytestmark = pytest.mark.disk  # without a database
 
 
-def extracted(content: Any, **extras: Any) -> Record:
+def build_record(content: Any, **extras: Any) -> Record:
     messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "red"}]
     return extract_images(Record("p", "r", messages, extras=extras), "run-1")
 
@@ -37,7 +37,7 @@ def extracted(content: Any, **extras: Any) -> Record:
     ],
 )
 def test_an_image_of_a_message_is_stored_and_named_by_its_hash(part: dict[str, Any]) -> None:
-    record = extracted([part, {"type": "text", "text": "What colour?"}])
+    record = build_record([part, {"type": "text", "text": "What colour?"}])
     assert [(item.origin, item.sha256, item.kind, item.width, item.height) for item in list_images(record)] == [
         ("user", DIGEST, "png", 3, 2)
     ]
@@ -46,7 +46,7 @@ def test_an_image_of_a_message_is_stored_and_named_by_its_hash(part: dict[str, A
 
 
 def test_images_under_keys_of_the_trainer_are_stored_and_listed_once() -> None:
-    record = extracted(
+    record = build_record(
         [{"type": "image"}], images=[{"bytes": URL, "path": None}, {"bytes": URL}], pic={"raw": URL}, n=3
     )
     assert [(item.origin, item.sha256) for item in list_images(record)] == [("images", DIGEST)]
@@ -56,12 +56,12 @@ def test_images_under_keys_of_the_trainer_are_stored_and_listed_once() -> None:
 def test_a_json_schema_is_no_image() -> None:
     """Its `type` may be a list, or the schema of a property with that name."""
     schema = {"type": ["object", "null"], "properties": {"type": {"type": "string"}, "image": {"type": "string"}}}
-    assert list_images(extracted([schema, schema["properties"]], schema=schema)) == []
+    assert list_images(build_record([schema, schema["properties"]], schema=schema)) == []
 
 
 def test_a_record_without_images_is_not_changed() -> None:
     content, tokens = [{"type": "text", "text": "hi"}], list(range(5000))
-    record = extracted(content, tokens=tokens, info={"a": ["b"]})
+    record = build_record(content, tokens=tokens, info={"a": ["b"]})
     assert record.messages and record.messages[0]["content"] is content and record.extras["tokens"] is tokens
     assert list_images(record) == []
 
@@ -76,47 +76,52 @@ def test_a_record_without_images_is_not_changed() -> None:
     ],
 )
 def test_a_path_or_url_is_shown_as_text(part: dict[str, Any], location: str) -> None:
-    assert [(item.location, item.sha256) for item in list_images(extracted([part]))] == [(location, "")]
+    assert [(item.location, item.sha256) for item in list_images(build_record([part]))] == [(location, "")]
 
 
-def test_a_key_for_images_may_name_a_container_instead() -> None:
-    record = extracted("hi", image="python:3.11", image_path="a/b.jpg", image_url="https://example.org/x")
+def test_the_name_of_a_container_is_no_image() -> None:
+    record = build_record("hi", image="python:3.11", image_path="a/b.jpg", image_url="https://example.org/x")
     assert [item.location for item in list_images(record)] == ["a/b.jpg", "https://example.org/x"]
 
 
 @pytest.mark.parametrize("data", [SVG, b"<html>", b""])
-def test_what_is_no_image_by_its_content_is_not_stored(data: bytes, data_dir: Path) -> None:
-    (image,) = list_images(extracted([{"type": "image", "image": data_url(data, "image/png")}]))
+def test_data_that_is_no_image_is_not_stored(data: bytes, data_dir: Path) -> None:
+    (image,) = list_images(build_record([{"type": "image", "image": data_url(data, "image/png")}]))
     assert "only PNG, JPEG, GIF and WebP" in image.problem and not (data_dir / "images").exists()
 
 
 def test_too_many_pixels_are_not_stored(data_dir: Path) -> None:
     huge = PNG[:16] + (60_000).to_bytes(4, "big") * 2 + PNG[24:]
-    (image,) = list_images(extracted([{"type": "image", "image": data_url(huge)}]))
+    (image,) = list_images(build_record([{"type": "image", "image": data_url(huge)}]))
     assert "60000 × 60000 pixels" in image.problem and not (data_dir / "images").exists()
 
 
 def test_a_sample_has_a_limited_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MAX_SAMPLE_IMAGES", 2)
-    record = extracted([{"type": "image", "image": data_url(data)} for data in IMAGES.values()])
+    record = build_record([{"type": "image", "image": data_url(data)} for data in IMAGES.values()])
     assert record.messages
     assert [part["image"][:6] for part in record.messages[0]["content"]][:3] == ["image:", "image:", "data:i"]
     assert len(list_images(record)) == 2
 
 
 def test_shared_images_are_those_of_all_samples() -> None:
-    both, own = (list_images(extracted([{"image": URL}, *more])) for more in ([], [{"image": data_url(IMAGES["gif"])}]))
+    both, own = (
+        list_images(build_record([{"image": URL}, *more])) for more in ([], [{"image": data_url(IMAGES["gif"])}])
+    )
     shared, rest = images.split_shared_images([both, own])
-    assert ([item.kind for item in shared], [[item.kind for item in some] for some in rest]) == (["png"], [[], ["gif"]])
+    assert ([item.kind for item in shared], [[item.kind for item in items] for items in rest]) == (
+        ["png"],
+        [[], ["gif"]],
+    )
     assert images.split_shared_images([]) == ([], [])
 
 
 def test_an_image_that_records_share_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    lookups: list[str] = []
     find = access.find_file
-    monkeypatch.setattr(access, "find_file", lambda key: asked.append(key) or find(key))
+    monkeypatch.setattr(access, "find_file", lambda key: lookups.append(key) or find(key))
     stored: set[str] = set()
     for _record in range(8):
         record = Record("p", "r", extras={"image": URL})
         assert extract_images(record, "run-1", stored).extras["image"] != URL
-    assert len(asked) == 1 and len(stored) == 1
+    assert len(lookups) == 1 and len(stored) == 1

@@ -1,4 +1,4 @@
-"""How bodies lie in their files."""
+"""How the bodies in a file are divided into row groups."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from rollouts.samples.record import Record
         ([10, 10, LONG_ROW_BYTES, 10, LONG_ROW_BYTES, LONG_ROW_BYTES], [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6)]),
     ],
 )
-def test_what_is_read_at_once_is_small_and_a_long_sample_is_read_alone(
-    chars: list[int], groups: list[tuple[int, int]]
-) -> None:
+def test_row_groups_are_small_and_a_long_sample_has_its_own(chars: list[int], groups: list[tuple[int, int]]) -> None:
     records = [Record(prompt="", response="x" * count) for count in chars]
     names = [str(at) for at in range(len(records))]
     assert list(find_row_group_bounds(BodyLayout.from_records(records).table(records, names, names))) == groups

@@ -1,4 +1,4 @@
-"""Full samples as tables have the same values as full samples one by one."""
+"""Tables of full samples have the same values as full samples read one by one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def read_one_by_one(run: Run) -> list[dict[str, Any]]:
-    rows = [row for batch in iterate_full_samples(ordered(run)) for row in batch]
+    rows = [row for batch in iterate_full_samples(sort_samples_by_text(run)) for row in batch]
     texts = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in rows]
     return list(pa.Table.from_pylist(texts, schema=EXPORT_SCHEMA).to_pylist())
 
@@ -57,12 +57,12 @@ def read_one_by_one(run: Run) -> list[dict[str, Any]]:
 def read_tables(run: Run) -> list[dict[str, Any]]:
     return [
         row
-        for table, _labels in iterate_sample_tables(ordered(run))
+        for table, _labels in iterate_sample_tables(sort_samples_by_text(run))
         for row in to_arrow(table, EXPORT_SCHEMA).to_pylist()
     ]
 
 
-def ordered(run: Run) -> Any:
+def sort_samples_by_text(run: Run) -> Any:
     return Sample.objects.filter(step__run=run).order_by("step__step", "tail", "pk")  # not the order of the files
 
 
@@ -95,9 +95,9 @@ def test_samples_between_others_and_batches_of_long_texts_have_their_own_values(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(run, [{"prompt": "p", "response": f"r{n}", "score": n % 3, "group": str(n), "n": n} for n in range(300)])
-    some = Sample.objects.filter(step__run=run, score__gt=0).order_by("step", "dump", "ordinal")
+    samples = Sample.objects.filter(step__run=run, score__gt=0).order_by("step", "dump", "ordinal")
     monkeypatch.setattr(sample_tables, "BATCH_CHARS", 100)
-    tables = [table for table, _labels in iterate_sample_tables(some)]
+    tables = [table for table, _labels in iterate_sample_tables(samples)]
     assert len(tables) > 5 and all(table["chars"].sum() < 110 for table in tables)
     rows = [row for table in tables for row in table.iter_rows(named=True)]
     assert [json.loads(row["extras"])["n"] for row in rows] == [n for n in range(300) if n % 3]
@@ -109,8 +109,8 @@ def test_json_lines_have_the_values_of_full_samples_with_lists_and_objects(run: 
     sample = Sample.objects.filter(step__run=run).first()
     assert sample is not None
     store_labels(run, mate, [Answer(sample.pk, "flag", "bad", rationale="why")])
-    lines = [json.loads(line) for line in b"".join(export_jsonl(ordered(run))).splitlines()]
-    full = [row for batch in iterate_full_samples(ordered(run)) for row in batch]
+    lines = [json.loads(line) for line in b"".join(export_jsonl(sort_samples_by_text(run))).splitlines()]
+    full = [row for batch in iterate_full_samples(sort_samples_by_text(run)) for row in batch]
     assert lines == json.loads(orjson.dumps(full)) and any(isinstance(line["messages"], list) for line in lines)
 
 
@@ -120,8 +120,10 @@ def test_a_file_with_many_dumps_is_opened_once(run: Run, monkeypatch: pytest.Mon
     compaction.compact_body_files(run.pk, "train")
     assert Segment.objects.filter(run=run).count() == 1
     opened = []
-    real = bodies.open_body_file
-    monkeypatch.setattr(bodies, "open_body_file", lambda dump, **how: opened.append(dump.pk) or real(dump, **how))
+    open_body_file = bodies.open_body_file
+    monkeypatch.setattr(
+        bodies, "open_body_file", lambda dump, **options: opened.append(dump.pk) or open_body_file(dump, **options)
+    )
     assert len(read_tables(run)) == 12
     assert len(opened) == 1
 
@@ -150,7 +152,7 @@ def test_a_step_that_is_deleted_during_an_export_has_no_rows(run: Run, monkeypat
 
 
 def test_a_sample_whose_row_has_moved_is_left_out(run: Run) -> None:
-    """Retention moves rows while an export, which has read the places before, reads the texts."""
+    """Retention moves rows while an export reads the texts at the positions that it read before."""
     push(run, [{"prompt": "p", "response": f"r{n}", "score": 1.0} for n in range(4)])
     rows = list(Sample.objects.filter(step__run=run).order_by("ordinal"))
     rows[1].ordinal, rows[2].ordinal = 2, 1

@@ -1,4 +1,4 @@
-"""What a bucket adds to a disk: copies on this machine, a connection that fails, another server."""
+"""Storage in a bucket: the cache on disk, failing connections, and a second server."""
 
 from __future__ import annotations
 
@@ -32,29 +32,33 @@ pytestmark = [pytest.mark.django_db, pytest.mark.disk]
 KEY = "blobs/1/ab/abc"
 
 
-def age(path: Path, seconds: float) -> None:
+def set_file_age(path: Path, seconds: float) -> None:
     os.utime(path, (time.time() - seconds,) * 2)
 
 
-def fill(cache: FileCache, key: str, seconds: float) -> Path:
+def add_to_cache(cache: FileCache, key: str, seconds: float) -> Path:
     def download(path: Path) -> None:
         path.write_bytes(bytes(100))
 
     path = cache.fetch(key, download)
-    age(path, seconds)
+    set_file_age(path, seconds)
     return path
 
 
-def test_files_that_were_not_used_for_longest_leave_the_cache(tmp_path: Path) -> None:
+def test_files_that_were_unused_for_longest_are_removed_from_the_cache(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 250)
-    oldest, old, fresh = fill(cache, "bodies/1", 3000), fill(cache, "bodies/2", 2000), fill(cache, "bodies/3", 10)
+    oldest, old, fresh = (
+        add_to_cache(cache, "bodies/1", 3000),
+        add_to_cache(cache, "bodies/2", 2000),
+        add_to_cache(cache, "bodies/3", 10),
+    )
     assert cache.find("bodies/1") == oldest, "now the second one is older"
     assert cache.remove_unused() == 1
     assert (oldest.exists(), old.exists(), fresh.exists()) == (True, False, True)
     cache.max_bytes = 1
     assert cache.remove_unused() == 0, "both may be about to be opened"
     cache.max_bytes = 250
-    age(oldest, 25 * 3600)
+    set_file_age(oldest, 25 * 3600)
     assert cache.remove_unused() == 1, "nobody used it for a day"
 
 
@@ -78,7 +82,7 @@ def test_a_file_is_downloaded_once_by_many_readers_and_again_after_a_failure(tmp
 
 def test_a_file_is_downloaded_to_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove_locks(monkeypatch)
-    assert fill(FileCache(tmp_path, 1 << 20), KEY, 0).read_bytes() == bytes(100)
+    assert add_to_cache(FileCache(tmp_path, 1 << 20), KEY, 0).read_bytes() == bytes(100)
 
 
 def test_samples_are_read_from_the_bucket_when_the_cache_is_empty(run: Run, bucket: str, data_dir: Path) -> None:
@@ -89,8 +93,8 @@ def test_samples_are_read_from_the_bucket_when_the_cache_is_empty(run: Run, buck
 
 
 @pytest.fixture
-def lost(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody listens at the endpoint."""
+def unreachable_bucket(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A bucket whose endpoint does not answer."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setattr(bucket_module, "RETRIES", 0)
     bucket_module.open_client.cache_clear()
@@ -98,7 +102,7 @@ def lost(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     bucket_module.open_client.cache_clear()
 
 
-def test_an_upload_waits_for_a_bucket_that_does_not_answer(run: Run, lost: None) -> None:
+def test_an_upload_waits_for_a_bucket_that_does_not_answer(run: Run, unreachable_bucket: None) -> None:
     with pytest.raises(StorageUnavailableError, match="no answer"):
         push(run, lines(generation()))
     assert Dump.objects.count() == 0
@@ -110,7 +114,7 @@ def test_a_worker_tries_again_when_the_bucket_did_not_answer(
     dump = push(run, lines(generation()))
     raw_copy = data_dir / "cache" / raw_path(run.project_id, dump.sha256).key
     raw_copy.unlink()
-    request.getfixturevalue("lost")
+    request.getfixturevalue("unreachable_bucket")
     with pytest.raises(StorageUnavailableError):
         index_dump(dump.pk)
     dump.refresh_from_db()
@@ -122,7 +126,7 @@ def test_the_start_and_readyz_say_that_the_bucket_does_not_answer(
 ) -> None:
     check_storage()
     assert health.write_probe_file() == "ok"
-    request.getfixturevalue("lost")
+    request.getfixturevalue("unreachable_bucket")
     with pytest.raises(StorageRefusedError, match="no answer"):
         check_storage()
     assert "does not answer" in health.write_probe_file()
@@ -140,14 +144,14 @@ def test_a_wrong_setting_of_the_first_start_can_be_corrected(bucket: str, settin
     assert StorageLocation.objects.get().url == ""
 
 
-def test_missing_credentials_are_named(bucket: str, lost: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(bucket: str, unreachable_bucket: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with pytest.raises(StorageRefusedError, match="AWS_ACCESS_KEY_ID is not set"):
         check_storage()
 
 
-def test_a_server_that_never_answers_is_given_up(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_a_server_that_never_answers_fails(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # accepts connections, and that is all
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.setattr(bucket_module, "QUICK_SECONDS", 0.3)
@@ -192,17 +196,17 @@ def test_a_large_file_is_downloaded_in_parts(
 ) -> None:
     content = bytes(range(256)) * (80 << 10)  # 20 MB
     StoredPath(KEY).write_bytes(content)
-    get, asked = obstore.get, []
+    get, options_of_requests = obstore.get, []
 
-    def ask(*args: Any, options: Any) -> Any:
-        asked.append(options)
+    def record_get(*args: Any, options: Any) -> Any:
+        options_of_requests.append(options)
         return get(*args, options=options)
 
-    monkeypatch.setattr(obstore, "get", ask)
+    monkeypatch.setattr(obstore, "get", record_get)
     monkeypatch.setattr(bucket_module, "DOWNLOAD_PART_BYTES", 9 << 20)
     with access.checkout_file(KEY) as path:
         assert path.read_bytes() == content
-    first, *others = asked
+    first, *others = options_of_requests
     assert first == {} and len(others) == 1 and others[0]["range"][1] == len(content)
     StoredPath(KEY).write_bytes(b"other")
     monkeypatch.setattr(obstore, "get", lambda *args, options: get(*args, options=options | {"if_match": '"gone"'}))
@@ -221,7 +225,7 @@ def cut_connections(server: socket.socket, answer: bytes) -> None:
         connection.close()
 
 
-def test_a_deleted_file_leaves_the_cache_too(bucket: str, data_dir: Path) -> None:
+def test_a_deleted_file_is_removed_from_the_cache_too(bucket: str, data_dir: Path) -> None:
     StoredPath(KEY).write_bytes(b"x")
     assert isinstance(fetch_file(KEY), Path) and (data_dir / "cache" / KEY).exists()
     delete_file(KEY)

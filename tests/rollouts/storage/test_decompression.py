@@ -33,7 +33,7 @@ class FailingStream(io.RawIOBase):
         return len(piece)
 
 
-def test_a_disk_that_does_not_answer_is_no_damage() -> None:
+def test_a_read_error_of_the_disk_is_not_reported_as_damage() -> None:
     stream = open_decompressed(io.BufferedReader(FailingStream()))
     with pytest.raises(OSError) as failure:
         stream.read()

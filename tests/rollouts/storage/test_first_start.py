@@ -1,4 +1,4 @@
-"""The place of the files at the first start, and a start with another database."""
+"""The location of files at the first start, and a start with another database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.stored import StoredPath
 pytestmark = pytest.mark.django_db
 
 
-def test_two_processes_that_start_at_once_are_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_start_at_the_same_time_are_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
     other = load_location()
     monkeypatch.setattr(StorageLocation.objects, "first", lambda: None)  # it looked before the other row was there
     assert load_location().server == other.server
@@ -26,7 +26,7 @@ def test_two_processes_that_start_at_once_are_one_server(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def orphan() -> StoredPath:
-    """A file that no row names."""
+    """A file without a database row."""
     path = StoredPath("blobs/1/ab/abc")
     path.write_bytes(b"x")
     return path
@@ -61,9 +61,7 @@ def test_a_data_folder_of_an_older_version_gets_its_mark_from_a_database_with_pr
 
 
 @pytest.mark.disk
-def test_a_way_back_to_an_older_version_and_an_upgrade_again_is_the_same_server(
-    data_dir: Path, orphan: StoredPath, run: Run
-) -> None:
+def test_a_downgrade_and_an_upgrade_keep_the_same_server(data_dir: Path, orphan: StoredPath, run: Run) -> None:
     check_storage()
     before = (data_dir / "server").read_text()
     StorageLocation.objects.all().delete()  # versions before 0.2 have no such row

@@ -1,4 +1,4 @@
-"""What a store promises, in the data folder and in a bucket."""
+"""Functions of the storage with the data folder and with a bucket."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.usefixtures("db")
 
 
 @pytest.fixture(autouse=True, params=["disk", "bucket"])
-def place(request: pytest.FixtureRequest, data_dir: Path) -> str:
+def storage_url(request: pytest.FixtureRequest, data_dir: Path) -> str:
     return "" if request.param == "disk" else request.getfixturevalue("bucket")
 
 
-def store(key: str = KEY, data: bytes = b"bytes") -> None:
+def store_file(key: str = KEY, data: bytes = b"bytes") -> None:
     path = create_incoming_path()
     path.write_bytes(data)
     put_file(path, key)
@@ -44,7 +44,7 @@ def store(key: str = KEY, data: bytes = b"bytes") -> None:
 
 
 def test_a_file_is_stored_and_read() -> None:
-    store()
+    store_file()
     found = find_file(KEY)
     assert found and (found.key, found.bytes) == (KEY, 5) and abs(found.modified_at - time.time()) < 60
     assert fetch_file(KEY).read_bytes() == b"bytes"
@@ -84,7 +84,7 @@ def test_a_large_file_is_uploaded_in_parts() -> None:
 
 def test_files_are_listed_measured_copied_and_deleted_by_prefix() -> None:
     for key in ("images/run-1/aa/aa1", "images/run-1/bb/bb1", "images/run-11/aa/aa1", "raw/1/cc/cc.zst"):
-        store(key, key.encode())
+        store_file(key, key.encode())
     assert {file.key for file in list_files("images/run-1/")} == {"images/run-1/aa/aa1", "images/run-1/bb/bb1"}
     assert len(list(list_files())) == 4
     assert list_folders("images/") == {"run-1", "run-11"}
@@ -96,8 +96,8 @@ def test_files_are_listed_measured_copied_and_deleted_by_prefix() -> None:
     assert fetch_file("images/project-1/aa/aa1").read_bytes() == b"images/run-1/aa/aa1"
 
 
-def test_an_old_file_that_is_touched_is_young(place: str) -> None:
-    store()
+def test_touching_an_old_file_renews_its_time(storage_url: str) -> None:
+    store_file()
     set_age(KEY, 5000)
     old = find_file(KEY)
     assert old and old.modified_at < time.time() - 4000

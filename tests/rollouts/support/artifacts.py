@@ -1,4 +1,4 @@
-"""Artifacts for tests: registered, and their bytes uploaded, with the functions of the product."""
+"""Registers artifacts and uploads their bytes with the functions of the product."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def build_manifest(files: dict[str, bytes], step: int = 1, **more: Any) -> artif
 def register_artifact(
     run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
 ) -> Artifact:
-    """An artifact of a step, whose bytes are elsewhere."""
+    """Registers an artifact of a step without uploading its bytes."""
     return artifacts.register_artifact(
         run, attempt, build_manifest(files or {"meta.json": encode_meta(step)}, step, **more)
     )[0]
 
 
 def upload_files(artifact: Artifact, files: dict[str, bytes]) -> Artifact:
-    """Its files arrive; nobody has checked them yet."""
+    """Stores the files of an artifact. They are not checked yet."""
     for body in files.values():
         plain = storage.create_incoming_path()
         plain.write_bytes(body)

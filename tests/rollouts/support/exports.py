@@ -21,7 +21,7 @@ QUESTIONS = [
 
 
 def export(user: User, query: str, **options: str) -> tuple[list[dict[str, Any]], str]:
-    """The rows and the card."""
+    """Returns the rows and the text of the dataset card."""
     archive = zipfile.ZipFile(io.BytesIO(download(user, query, **options)))
     data, card = archive.namelist()
     assert card == "README.md" and f"path: {data}" in archive.read(card).decode()

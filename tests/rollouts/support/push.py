@@ -18,7 +18,7 @@ DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 
 def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
-    """The row of a dump that has arrived and waits."""
+    """Stores a dump that waits to be indexed, and returns its row."""
     plain = files.create_incoming_path()
     plain.write_bytes(body)
     result = dumps.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
@@ -32,8 +32,8 @@ def index_file(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Du
     return dump
 
 
-def index_alone(dump: Dump) -> None:
-    """Indexes a dump, and no other one of its step that waits."""
+def index_one_dump(dump: Dump) -> None:
+    """Indexes a dump without the other waiting dumps of its step."""
     with mock.patch.object(indexer, "BATCH_DUMPS", 1):
         index_dump(dump.pk)
 
@@ -52,7 +52,7 @@ def line(row: dict[str, Any]) -> bytes:
 def generation(
     prompt: str = "2+2?", response: str = "4", score: float = 1.0, step: int = 1, **more: Any
 ) -> dict[str, Any]:
-    """A line as verl's trainer writes it."""
+    """A row as verl's trainer writes it."""
     return {"input": prompt, "output": response, "gts": None, "score": score, "step": step, **more}
 
 

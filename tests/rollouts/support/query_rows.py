@@ -1,4 +1,4 @@
-"""Samples for tests of queries, and how they are indexed."""
+"""Rows for tests of queries, and a function that indexes them."""
 
 from __future__ import annotations
 

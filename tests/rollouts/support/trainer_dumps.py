@@ -1,4 +1,4 @@
-"""Dumps of TRL, slime and ROLL as tests need them: the real ones' folders, and the writers of small ones."""
+"""Dumps of TRL, slime and ROLL: the folders of real ones, and functions that write small ones."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DATA = Path(__file__).parents[2] / "data"
 TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"
 
 
-def read(form: Format, body: bytes, **options: Any) -> list[Any]:
+def read_items(form: Format, body: bytes, **options: Any) -> list[Any]:
     return list(form.read(io.BytesIO(body), DumpContext(**{"step": 1, **options})))
 
 
 def read_records(form: Format, body: bytes, **options: Any) -> list[Record]:
-    result = read(form, body, **options)
+    result = read_items(form, body, **options)
     assert all(isinstance(item, Record) for item in result), result
     return result
 
 
-def parquet(**columns: Any) -> bytes:
+def encode_parquet(**columns: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
     return bytes(sink.getvalue())
 
 
-def torch_file(value: Any) -> bytes:
+def encode_torch_file(value: Any) -> bytes:
     """As `torch.save` writes plain values."""
     return asm.archive(asm.members(pickle.dumps(value, protocol=2)))
 
@@ -49,16 +49,16 @@ def sample(**keys: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rollout(*samples: Any, step: int = 1) -> bytes:
-    return torch_file({"rollout_id": step, "samples": list(samples)})
+def encode_rollout(*samples: Any, step: int = 1) -> bytes:
+    return encode_torch_file({"rollout_id": step, "samples": list(samples)})
 
 
-def trained(*samples: dict[str, Any], **more: Any) -> bytes:
+def encode_train_dump(*samples: dict[str, Any], **more: Any) -> bytes:
     values = {"tokens": [5, 6, 7], "response_lengths": 1, "rewards": 0.5, "truncated": 0}
-    return torch_file(
+    return encode_torch_file(
         {"format_version": 2, "rollout_id": 1, "rank": 0, "samples": [{**values, **item} for item in samples], **more}
     )
 
 
-def columns(**values: Any) -> bytes:
+def encode_columns(**values: Any) -> bytes:
     return json.dumps(values).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Real rollout-skip steps and the tokenizer of their runs, as artifacts that have arrived and were checked."""
+"""Real steps of verl's rollout skip and the tokenizer of their runs, as uploaded and checked artifacts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ DATA = Path(__file__).parents[2] / "data"
 SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length": 256}
 
 
-def folder(tree: str, step: str = "1") -> Path:
+def find_step_folder(tree: str, step: str = "1") -> Path:
     """The folder of a step in one of the trees of `tests/data`."""
     (result,) = (DATA / tree).glob(f"*/GBS*/{step}")
     return result
 
 
-V0, NUMPY, ASYNC = folder("verl_skip/main"), folder("verl_skip/numpy_ser"), folder("verl_skip/async")
-V1, V2 = folder("verl_tq/sync"), folder("verl_v2/main", "genstep_000001")
-COLOCATED = folder("verl_skip/colocate_rm", "3")
+V0, NUMPY, ASYNC = (
+    find_step_folder("verl_skip/main"),
+    find_step_folder("verl_skip/numpy_ser"),
+    find_step_folder("verl_skip/async"),
+)
+V1, V2 = find_step_folder("verl_tq/sync"), find_step_folder("verl_v2/main", "genstep_000001")
+COLOCATED = find_step_folder("verl_skip/colocate_rm", "3")
 TOKENIZER = DATA / "tokenizer"
 
 
@@ -31,7 +35,7 @@ def read_files(path: Path) -> dict[str, bytes]:
 
 
 def create_ready_artifact(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:
-    """Registered, brought and checked; what a worker should index because of it is not indexed yet."""
+    """Registers, uploads and checks an artifact. Its dumps are not indexed yet."""
     files = read_files(path)
     artifact = upload_files(register_artifact(run, step, files, **{"facts": SHAPE, **more}), files)
     artifact_check.check_artifact(artifact.pk)
@@ -49,7 +53,7 @@ def add_tokenizer(run: Run) -> Artifact:
 
 
 def index_waiting_dumps(run: Run) -> list[Dump]:
-    """A worker indexes what waits; the run's dumps afterwards."""
+    """Indexes the waiting dumps of a run and returns all its dumps."""
     for dump in run.dumps.filter(state=Dump.State.RECEIVED).order_by("pk"):
         indexer.index_dump(dump.pk)
     return list(run.dumps.order_by("pk"))

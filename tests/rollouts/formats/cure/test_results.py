@@ -1,4 +1,4 @@
-"""CURE's own figures, text that its stages append to: which step each is of, by one name in training and evaluation."""
+"""Metrics that CURE's stages append to a text: their step, and their names in training and evaluation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ code average response length: 75.25, unit test average response length: 108.625
 """
 
 
-def points(text: str, name: str = TRAINING, step: int | None = None) -> dict[int, dict[str, float | None]]:
-    result = DumpContext(name, step=step, step_kind="iteration")
+def read_points(text: str, name: str = TRAINING, step: int | None = None) -> dict[int, dict[str, float | None]]:
+    context = DumpContext(name, step=step, step_kind="iteration")
     form = select_format(name, text.encode()[:65536])
     assert form.name == "cure-results"
-    matches = list(form.read(io.BytesIO(text.encode()), result))
-    assert all(isinstance(item, MetricPoint) and item.step_kind == "iteration" for item in matches)
-    return {item.step: item.values for item in matches if isinstance(item, MetricPoint)}
+    items = list(form.read(io.BytesIO(text.encode()), context))
+    assert all(isinstance(item, MetricPoint) and item.step_kind == "iteration" for item in items)
+    return {item.step: item.values for item in items if isinstance(item, MetricPoint)}
 
 
-def test_what_execute_py_counted_is_of_the_step_that_sample_py_began() -> None:
+def test_figures_of_execute_py_belong_to_the_step_that_sample_py_began() -> None:
     text = DATA.read_text()
     other = text.replace("0.6875", "0.5").replace("(4, 4)", "(8, 8)")
-    result = points(text + other + "code response length: 40.0, case response length: 80.5\n", step=3)
+    result = read_points(text + other + "code response length: 40.0, case response length: 80.5\n", step=3)
     assert [values["case/acc"] for values in result.values() if "case/acc" in values] == [0.6875, 0.5]
     assert result[3]["code/response length"] == 47.5625 and result[3]["p_00"] == 0.14285714285714285
     assert result[3]["BoN (2, 2)/accumulate acc"] == 0.85 and result[3]["BoN (4, 4)/acc"] == 1.0
@@ -47,18 +47,18 @@ def test_what_execute_py_counted_is_of_the_step_that_sample_py_began() -> None:
     assert result[5] == {"code/response length": 40.0, "case/response length": 80.5}
 
 
-def test_the_last_evaluation_is_of_the_told_step_and_has_the_names_of_the_training() -> None:
-    result = points(EVALUATED.replace("0.25", "0.75") + EVALUATED, EVALUATION, step=20)
+def test_the_last_evaluation_has_the_given_step_and_the_metric_names_of_the_training() -> None:
+    result = read_points(EVALUATED.replace("0.25", "0.75") + EVALUATED, EVALUATION, step=20)
     assert list(result) == [20] and result[20]["eval/case/acc"] == 0.25
-    trained = points(DATA.read_text())[0].keys()
-    assert {name.removeprefix("eval/") for name in result[20]} < trained
+    training_names = read_points(DATA.read_text())[0].keys()
+    assert {name.removeprefix("eval/") for name in result[20]} < training_names
 
 
-def test_a_line_of_somebody_elses_is_named_and_the_others_count() -> None:
+def test_a_line_that_is_not_of_cure_is_reported_and_the_others_are_read() -> None:
     body = b"my own note\n" + DATA.read_bytes() + b"pass@8: 0,5\np_11: 0.25\ncode acc: 1e999\n\xff\xfe: 1\n"
-    matches = list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
-    assert [item.line for item in matches if isinstance(item, LineProblem)] == [1, 11]
-    (point,) = [item for item in matches if isinstance(item, MetricPoint)]
+    items = list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
+    assert [item.line for item in items if isinstance(item, LineProblem)] == [1, 11]
+    (point,) = [item for item in items if isinstance(item, MetricPoint)]
     assert point.step == 1 and point.values["p_11"] == 0.25 and point.values["code/acc"] == float("inf")
 
 
@@ -68,24 +68,24 @@ def test_a_text_without_figures_is_refused(body: bytes) -> None:
         list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
 
 
-def test_more_steps_than_anybody_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_too_many_steps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cure_results, "MAX_STEPS", 3)
-    assert len(points("code response length: 1.0\n" * 3)) == 3
+    assert len(read_points("code response length: 1.0\n" * 3)) == 3
     with pytest.raises(UnreadableDumpError, match="more than 3 steps"):
-        points("code response length: 1.0\n" * 4)
+        read_points("code response length: 1.0\n" * 4)
 
 
-def without_sample_lines(text: str) -> str:
+def remove_sample_lines(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("code response length"))
 
 
 def test_without_the_lines_of_sample_py_a_step_begins_with_execute_pys_first_line() -> None:
-    text = without_sample_lines(DATA.read_text())
-    result = points(text + text.replace("0.6875", "0.5"), step=3)
+    text = remove_sample_lines(DATA.read_text())
+    result = read_points(text + text.replace("0.6875", "0.5"), step=3)
     assert [(step, values["case/acc"]) for step, values in result.items()] == [(3, 0.6875), (4, 0.5)]
     assert result[4]["BoN (4, 4)/acc"] == 1.0
 
 
 def test_programs_that_were_run_twice_are_still_one_step() -> None:
     text = DATA.read_text()
-    assert list(points(text + without_sample_lines(text), step=3)) == [3]
+    assert list(read_points(text + remove_sample_lines(text), step=3)) == [3]

@@ -1,4 +1,4 @@
-"""Answers of batches of OpenAI's API. A whole file, whose bodies OpenAI's own types wrote: data/others/batch."""
+"""Answers of batches of OpenAI's API. A complete file, written with OpenAI's own types: data/others/batch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats import select_format
 from rollouts.formats.evals import openai_batch
 from rollouts.samples.record import LineProblem, Record, SkippedRow
-from tests.rollouts.support.trainer_dumps import DATA, read
+from tests.rollouts.support.trainer_dumps import DATA, read_items
 
 WHOLE = DATA / "others" / "batch" / "batch_68a1_output.jsonl"
 
 
-def line(body: Any, **more: Any) -> bytes:
+def encode_line(body: Any, **more: Any) -> bytes:
     answer = {"status_code": 200, "request_id": "r", "body": body}
     return json.dumps({"id": "1", "custom_id": "q-7", "response": answer, "error": None, **more}).encode() + b"\n"
 
 
 def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> None:
-    result = read(openai_batch, WHOLE.read_bytes())
+    result = read_items(openai_batch, WHOLE.read_bytes())
     created = [item for item in result if isinstance(item, Record)]
     assert [(item.group, item.index, item.finish_reason, item.truncated) for item in created] == [
         ("q-0", 0, "stop", False), ("q-0", 1, "length", True), ("q-1", 0, "tool_calls", False),
@@ -35,16 +35,16 @@ def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> No
     ]  # fmt: skip
 
 
-def test_what_a_request_used_is_told_once() -> None:
+def test_the_usage_of_a_request_is_stored_once() -> None:
     body = {"model": "m", "usage": {"total_tokens": 9}, "choices": [{"text": "a"}, {"text": "b"}]}
-    first, second = read(openai_batch, line(body))
+    first, second = read_items(openai_batch, encode_line(body))
     assert (first.extras, second.extras) == ({"model": "m", "usage": {"total_tokens": 9}}, {})
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "requests.jsonl", "batch.jsonl"])
-def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) -> None:
-    assert select_format(name, line({"choices": []})).name == "openai-batch"
-    assert select_format(name, line(None, response=None, error={"code": "x"})).name == "openai-batch"
+def test_answers_are_recognised_by_their_content_and_requests_are_refused(name: str) -> None:
+    assert select_format(name, encode_line({"choices": []})).name == "openai-batch"
+    assert select_format(name, encode_line(None, response=None, error={"code": "x"})).name == "openai-batch"
     requested = {"custom_id": "q-7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
     with pytest.raises(UnreadableDumpError):
         select_format(name, json.dumps(requested).encode())
@@ -53,14 +53,14 @@ def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) ->
 @pytest.mark.parametrize(
     "body", [None, [], {"data": [{"embedding": [0.5]}]}, {"choices": {}}, {"choices": [5, None]}, {"output": "text"}]
 )
-def test_an_answer_that_says_nothing_is_told_and_the_others_are_kept(body: Any) -> None:
-    good = line({"choices": [{"text": "x"}]})
-    problem, record = read(openai_batch, line(body) + good, step=None)
+def test_an_answer_without_output_is_reported_and_the_others_are_kept(body: Any) -> None:
+    good = encode_line({"choices": [{"text": "x"}]})
+    problem, record = read_items(openai_batch, encode_line(body) + good, step=None)
     assert isinstance(problem, LineProblem) and problem.line == 1
     assert (record.response, record.group, record.extras) == ("x", "q-7", {"step": 0})
 
 
-def test_whatever_stands_in_an_item_of_an_output_is_shown_or_named() -> None:
+def test_each_item_of_an_output_is_shown_or_named() -> None:
     items = ["a", 5, {"type": "image_generation_call", "result": "iVBOR"}, {"type": "message", "content": "b"}]
-    (record,) = read(openai_batch, line({"output": items, "status": "completed"}))
+    (record,) = read_items(openai_batch, encode_line({"output": items, "status": "completed"}))
     assert record.response == "a\n5\n<image_generation_call>\nb"

@@ -1,7 +1,7 @@
 """A second reader of every dump, written from the documentation of the trainers and from docs/formats.md. It shares no
 code with the readers of the product. A row is what the product's record must hold; a field that a row lacks must be
 empty there. `group` is any label: rows with the same label must be in the same group. `SKIP` is a row that must not be
-a sample. `read_rows` returns None for a file that no reader here knows; `find_reason` says why it is not compared.
+a sample. `read_rows` returns None for a file without a reader here; `find_reason` returns why it is not compared.
 """
 
 from __future__ import annotations

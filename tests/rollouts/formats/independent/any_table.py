@@ -1,5 +1,5 @@
 """Tables that many programs write: one row or several samples per line, and conversations. See "Tables" in
-docs/formats.md. None of them says its step, except where it has a column for it."""
+docs/formats.md. Only tables with a column for it have a step."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ import pyarrow.parquet as pq
 
 from tests.rollouts.formats.independent.rows import (
     Rows,
-    filled,
-    number,
-    prompt,
+    build_prompt_fields,
+    drop_empty_values,
     read_lines,
-    render,
+    render_prompt,
     render_response,
     split_conversation,
+    to_number,
 )
-from tests.rollouts.formats.independent.trl import agrees
+from tests.rollouts.formats.independent.trl import has_same_order
 from tests.rollouts.formats.independent.verl import read_val_table
 
 
 def row(question: str, response: str, score: Any, step: int = 0, **others: Any) -> dict[str, Any]:
-    return {"prompt": question, "response": response, "score": number(score), "group": question, "step": step} | others
+    return {
+        "prompt": question,
+        "response": response,
+        "score": to_number(score),
+        "group": question,
+        "step": step,
+    } | others
 
 
 def read_validation_table(path: Path) -> Rows:
@@ -54,7 +60,7 @@ def read_trl_rows(lines: list[dict[str, Any]], advantage: str = "advantages") ->
     known = ("step", "prompt", "completion", advantage, "solution")
     parts = [name for name in lines[0] if name not in known]
     totals = [sum(line[part] for part in parts) for line in lines]
-    assert agrees([line | {"advantage": line[advantage]} for line in lines], totals)
+    assert has_same_order([line | {"advantage": line[advantage]} for line in lines], totals)
     return [
         row(line["prompt"], line["completion"], total, int(line["step"]), advantages=[line[advantage]])
         | {"rewards": {part.removesuffix("_reward"): line[part] for part in parts}}
@@ -86,12 +92,12 @@ def read_main_generation(path: Path) -> Rows:
     """verl's main_generation adds the responses to the data set."""
     rows: Rows = []
     for line in pq.read_table(path).to_pylist():
-        asked, responses = line.pop("prompt"), line.pop("responses")
+        prompt, responses = line.pop("prompt"), line.pop("responses")
         fields = {
-            **prompt(asked),
+            **build_prompt_fields(prompt),
             "data_source": line.pop("data_source"),
             "extras": line,
-            "group": str(asked),
+            "group": str(prompt),
             "step": 0,
         }
         fields["ground_truth"] = line["reward_model"]["ground_truth"]
@@ -101,12 +107,12 @@ def read_main_generation(path: Path) -> Rows:
 
 def read_art_groups(path: Path) -> Rows:
     rows: Rows = []
-    for number_, line in enumerate(read_lines(path)):
+    for group_number, line in enumerate(read_lines(path)):
         for trajectory in line["trajectories"]:
             messages = [turn.get("message", turn) for turn in trajectory["messages_and_choices"]]
             extras = {key: trajectory[key] for key in ("metadata", "additional_histories", "logs")}
-            fields = {"score": number(trajectory["reward"]), "metrics": trajectory["metrics"], "extras": extras}
-            rows.append({**split_conversation(messages), **fields, "group": number_, "step": 0})
+            fields = {"score": to_number(trajectory["reward"]), "metrics": trajectory["metrics"], "extras": extras}
+            rows.append({**split_conversation(messages), **fields, "group": group_number, "step": 0})
     return rows
 
 
@@ -115,7 +121,7 @@ def read_sharegpt(path: Path) -> Rows:
     for line in json.loads(path.read_text()):
         roles = {"human": "user", "gpt": "assistant"}
         messages = [{"role": roles[turn["from"]], "content": turn["value"]} for turn in line["conversations"]]
-        fields = {"score": number(line["score"]), "step": 0, "extras": {"id": line["id"]}, "group": line["id"]}
+        fields = {"score": to_number(line["score"]), "step": 0, "extras": {"id": line["id"]}, "group": line["id"]}
         rows.append({**split_conversation(messages), **fields})
     return rows
 
@@ -123,7 +129,11 @@ def read_sharegpt(path: Path) -> Rows:
 def read_swift_inference(path: Path) -> Rows:
     rows: Rows = []
     for line in read_lines(path):
-        texts = {"prompt": render(line["messages"][:-1]), "response": line["response"], "messages": line["messages"]}
+        texts = {
+            "prompt": render_prompt(line["messages"][:-1]),
+            "response": line["response"],
+            "messages": line["messages"],
+        }
         rows.append({**texts, "ground_truth": line["labels"], "step": 0, "group": texts["prompt"]})
     return rows
 
@@ -135,10 +145,10 @@ def read_verifiers_results(path: Path) -> Rows:
     for line in read_lines(path):
         rows.append(
             {
-                "prompt": render(line["prompt"]),
+                "prompt": render_prompt(line["prompt"]),
                 "response": render_response(line["completion"]),
                 "messages": line["prompt"] + line["completion"],
-                "score": number(line["reward"]),
+                "score": to_number(line["reward"]),
                 "ground_truth": line["answer"],
                 "truncated": line["is_truncated"],
                 "timing": line["timing"],
@@ -157,8 +167,8 @@ def read_data_set(path: Path) -> Rows:
         lines = ipc.open_stream(file).read_all().to_pylist()
     return [
         {
-            **prompt(line["prompt"]), "response": line["completion"], "score": number(line["reward"]),
-            "step": line["step"], "extras": filled({"tags": line["tags"]}), "group": str(line["prompt"]),
+            **build_prompt_fields(line["prompt"]), "response": line["completion"], "score": to_number(line["reward"]),
+            "step": line["step"], "extras": drop_empty_values({"tags": line["tags"]}), "group": str(line["prompt"]),
         }
         for line in lines
     ]  # fmt: skip

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 from tests.rollouts.formats.independent.rows import (
     SKIP,
     Rows,
-    filled,
-    number,
+    drop_empty_values,
     read_lines,
-    render,
+    render_prompt,
     render_response,
     split_conversation,
-    text,
+    to_number,
+    to_text,
 )
 
 
@@ -53,7 +53,7 @@ def read_branch(branch: list[dict[str, Any]]) -> dict[str, Any]:
     mask = [int(sampled) for node in branch for sampled in node["mask"]]
     start = mask.index(1)
     row: dict[str, Any] = {
-        "prompt": render(messages[:first]),
+        "prompt": render_prompt(messages[:first]),
         "response": render_response(messages[first:]),
         "messages": messages,
         "prompt_ids": tokens[:start],
@@ -86,7 +86,7 @@ def read_trace(trace: dict[str, Any], episode: dict[str, Any]) -> dict[str, Any]
     return {
         "trajectory": trace["id"],
         "score": sum(part["score"] * part["weight"] for part in scored) if scored else None,
-        "rewards": {name: part and number(part["score"]) for name, part in rewards.items()},
+        "rewards": {name: part and to_number(part["score"]) for name, part in rewards.items()},
         "metrics": trace["metrics"],
         "timing": trace["timing"],
         "tools": trace["tools"],
@@ -96,7 +96,7 @@ def read_trace(trace: dict[str, Any], episode: dict[str, Any]) -> dict[str, Any]
         "ground_truth": task["data"]["answer"],
         "policy_version": (work.get("policy") or {}).get("end"),
         "step": work.get("step", 0),
-        "extras": filled(extras),
+        "extras": drop_empty_values(extras),
     }
 
 
@@ -105,7 +105,7 @@ def read_rllm(path: Path) -> Rows:
     name = episode.get("episode_id", episode.get("id"))
     task = {**episode["task"].get("metadata", {}), **episode["task"]}
     rows: Rows = []
-    for number_, trajectory in enumerate(episode["trajectories"]):
+    for trajectory_number, trajectory in enumerate(episode["trajectories"]):
         conversations: list[list[dict[str, Any]]] = []  # a step that does not continue the chat starts another
         for step in trajectory["steps"]:
             before = conversations[-1][-1].get("chat_completions") if conversations else None
@@ -123,17 +123,17 @@ def read_rllm(path: Path) -> Rows:
             reason = episode.get("termination_reason")
             row = {
                 **texts,
-                "trajectory": f"{name}/{number_}",
+                "trajectory": f"{name}/{trajectory_number}",
                 "turn": turn if len(conversations) > 1 else None,
-                "score": number(last.get("reward") if reward is None else reward),
-                "rewards": {key: number(value) for key, value in trajectory.get("signals", {}).items()},
+                "score": to_number(last.get("reward") if reward is None else reward),
+                "rewards": {key: to_number(value) for key, value in trajectory.get("signals", {}).items()},
                 "timing": trajectory.get("timing"),
                 "metrics": episode["metrics"],
                 "group": episode.get("task_hash") or episode["task"]["id"],
                 "index": int(name.split(":")[1]),
                 "finish_reason": reason,
                 "truncated": reason.startswith("max_") and reason.endswith("_exceeded") if reason else None,
-                "ground_truth": text(task.get("ground_truth", task.get("answer"))),
+                "ground_truth": to_text(task.get("ground_truth", task.get("answer"))),
                 "data_source": task["data_source"],
                 "step": episode.get("training_step", 0),
                 "extras": {key: episode[key] for key in keys if episode.get(key) is not None},
@@ -155,7 +155,7 @@ def read_art(path: Path) -> Rows:
         messages = []
         for turn in line["messages"]:
             message = {"role": turn["role"], "content": turn["content"]}
-            message |= filled({"tool_call_id": turn["tool_call_id"], "trainable": turn["trainable"] or None})
+            message |= drop_empty_values({"tool_call_id": turn["tool_call_id"], "trainable": turn["trainable"] or None})
             message |= {"tool_calls": json.loads(turn["tool_calls"])} if turn["tool_calls"] else {}
             messages.append(message)
         values = {key: json.loads(line[key]) for key in ("metadata", "group_metadata", "group_metrics") if line[key]}
@@ -163,11 +163,11 @@ def read_art(path: Path) -> Rows:
         rows.append(
             {
                 **split_conversation(messages),
-                "score": number(line["reward"]),
+                "score": to_number(line["reward"]),
                 "metrics": json.loads(line["metrics"]) if line["metrics"] else None,
                 "tools": json.loads(line["tools"]) if line["tools"] else None,
                 "group": line["group_index"],
-                "extras": filled(values),
+                "extras": drop_empty_values(values),
             }
         )
     return rows
@@ -176,7 +176,7 @@ def read_art(path: Path) -> Rows:
 def read_areal(path: Path) -> Rows:
     return [
         {
-            "prompt": line["prompt"], "response": line["completion"], "score": number(line["reward"]),
+            "prompt": line["prompt"], "response": line["completion"], "score": to_number(line["reward"]),
             "group": line["task_id"], "index": line["sample_idx"], "policy_version": line["tail_version"], "step": 0,
             "extras": {key: line[key] for key in ("seqlen", "prompt_len", "head_version", "version_rle")},
         }
@@ -188,7 +188,7 @@ def read_open_instruct(path: Path) -> Rows:
     return [
         {
             "textless": True, "prompt_ids": line["prompt_tokens"], "response_ids": line["response_tokens"],
-            "score": number(line["reward"]), "advantages": [line["advantage"]], "group": line["prompt_idx"],
+            "score": to_number(line["reward"]), "advantages": [line["advantage"]], "group": line["prompt_idx"],
             "index": line["sample_idx"], "finish_reason": line["finish_reason"], "data_source": line["dataset"],
             "logprobs": line["logprobs"], "step": line["step"], "ground_truth": line["ground_truth"],
         }

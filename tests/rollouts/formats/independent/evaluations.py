@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from tests.rollouts.formats.independent.rows import (
     SKIP,
     Rows,
-    filled,
-    integers,
-    number,
+    drop_empty_values,
     read_lines,
-    show,
+    render_message,
     split_conversation,
+    to_integers,
+    to_number,
 )
 
 
@@ -27,17 +27,17 @@ def read_lm_eval(path: Path) -> Rows:
     task = re.findall(r"samples_(.+)_\d{4}-", path.name)[0]
     rows: dict[int, dict[str, Any]] = {}
     for line in read_lines(path):
-        given = [list(request.values()) for request in line["arguments"].values()]
-        if len(given) == 1:
+        requests = [list(request.values()) for request in line["arguments"].values()]
+        if len(requests) == 1:
             ((response,),) = line["resps"]
         else:
             likelihoods = [float(pairs[0][0]) for pairs in line["resps"]]
-            response = given[likelihoods.index(max(likelihoods))][1]
-        metrics = {name: number(line[name]) for name in line["metrics"]}
+            response = requests[likelihoods.index(max(likelihoods))][1]
+        metrics = {name: to_number(line[name]) for name in line["metrics"]}
         row = rows.setdefault(
             line["doc_id"],
             {
-                "prompt": given[0][0],
+                "prompt": requests[0][0],
                 "response": response,
                 "score": next(iter(metrics.values())),
                 "rewards": {},
@@ -58,14 +58,14 @@ def read_lighteval(path: Path) -> Rows:
     rows: Rows = []
     for at, line in enumerate(pq.read_table(path).to_pylist()):
         doc, output = line["doc"], line["model_response"]
-        rewards = {name: number(value) for name, value in line["metric"].items()}
+        rewards = {name: to_number(value) for name, value in line["metric"].items()}
         for index, (text, tokens) in enumerate(zip(output["text"], output["output_tokens"], strict=True)):
             rows.append(
                 {
                     "prompt": output["input"],
                     "response": text,
-                    "prompt_ids": integers(output["input_tokens"]),
-                    "response_ids": integers(tokens),
+                    "prompt_ids": to_integers(output["input_tokens"]),
+                    "response_ids": to_integers(tokens),
                     "score": next(iter(rewards.values())),
                     "rewards": rewards,
                     "group": at,
@@ -119,7 +119,7 @@ def read_openai_batch(path: Path) -> Rows:
         body = (line["response"] or {}).get("body", {})
         if "choices" in body:
             answers = [
-                (show(choice["message"]) if "message" in choice else choice["text"], choice["finish_reason"])
+                (render_message(choice["message"]) if "message" in choice else choice["text"], choice["finish_reason"])
                 for choice in body["choices"]
             ]
         elif "output" in body:
@@ -138,7 +138,7 @@ def read_openai_batch(path: Path) -> Rows:
                     "finish_reason": reason,
                     "truncated": reason in ("length", "max_output_tokens"),
                     "step": 0,
-                    "extras": {} if index else filled({"model": body["model"], "usage": body["usage"]}),
+                    "extras": {} if index else drop_empty_values({"model": body["model"], "usage": body["usage"]}),
                 }
             )
     return rows
@@ -147,8 +147,8 @@ def read_openai_batch(path: Path) -> Rows:
 def show_item(item: dict[str, Any]) -> str:
     """One item of the Responses API as the message of a chat."""
     if item["type"] == "reasoning":
-        return show({"reasoning_content": "".join(part["text"] for part in item["summary"])})
-    return show({"tool_calls": [item]} if item["type"] == "function_call" else {"content": item["content"]})
+        return render_message({"reasoning_content": "".join(part["text"] for part in item["summary"])})
+    return render_message({"tool_calls": [item]} if item["type"] == "function_call" else {"content": item["content"]})
 
 
 READERS = [

@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.rollouts.formats.independent.rows import (
     Rows,
-    filled,
-    number,
+    drop_empty_values,
     read_lines,
-    render,
+    render_prompt,
     render_response,
     split_conversation,
+    to_number,
 )
 
 
@@ -21,7 +21,7 @@ def read_nemo_rl(path: Path) -> Rows:
     for line in read_lines(path):
         values = {key: value[0] if key != "idx" else value for key, value in line.items()}
         reward = values.pop("rewards")
-        row: dict[str, Any] = {"score": number(values.pop("filtered_rewards", reward))}
+        row: dict[str, Any] = {"score": to_number(values.pop("filtered_rewards", reward))}
         content, end = values.pop("content"), values.pop("input_lengths", None)
         values.pop("idx")
         if isinstance(content[0], dict):
@@ -44,32 +44,32 @@ def read_nemo_rl(path: Path) -> Rows:
 def read_nemo_gym(path: Path) -> Rows:
     rows: Rows = []
     for line in read_lines(path):
-        asked, response = line["responses_create_params"], line["response"]
-        given = asked["input"]
-        if isinstance(given, str):
-            given = [{"role": "user", "content": given}]
-        given = [{"role": turn["role"], "content": turn["content"]} for turn in given]
-        if asked["instructions"]:
-            given.insert(0, {"role": "system", "content": asked["instructions"]})
-        answer = convert_items(response["output"])
+        request, response = line["responses_create_params"], line["response"]
+        prompt_messages = request["input"]
+        if isinstance(prompt_messages, str):
+            prompt_messages = [{"role": "user", "content": prompt_messages}]
+        prompt_messages = [{"role": turn["role"], "content": turn["content"]} for turn in prompt_messages]
+        if request["instructions"]:
+            prompt_messages.insert(0, {"role": "system", "content": request["instructions"]})
+        response_messages = convert_items(response["output"])
         reason = (response["incomplete_details"] or {}).get("reason")
         rows.append(
             {
-                "prompt": render(given),
-                "response": render_response(answer),
-                "messages": [*given, *answer],
+                "prompt": render_prompt(prompt_messages),
+                "response": render_response(response_messages),
+                "messages": [*prompt_messages, *response_messages],
                 **join_tokens(response["output"]),
-                "score": number(line["reward"]),
-                "rewards": {"library_reward": number(line["library_reward"])},
+                "score": to_number(line["reward"]),
+                "rewards": {"library_reward": to_number(line["library_reward"])},
                 "group": line["_ng_task_index"],
                 "index": line["_ng_rollout_index"],
                 "data_source": line["agent_ref"]["name"],
                 "ground_truth": line["expected_answer"],
-                "tools": asked["tools"] or None,
+                "tools": request["tools"] or None,
                 "finish_reason": reason or response["status"],
                 "truncated": True if reason == "max_output_tokens" else None,
                 "step": 0,
-                "extras": filled(
+                "extras": drop_empty_values(
                     {
                         "model": response["model"],
                         "usage": response["usage"],

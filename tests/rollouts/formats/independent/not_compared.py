@@ -1,4 +1,4 @@
-"""Files beside the dumps that no reader takes, and why that is right."""
+"""Files next to the dumps that no reader reads, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a pickle or a torch file, by interpreting its opcodes: nothing in it is imported or called.
+"""Reads values of a pickle or a torch file by interpreting its opcodes. Nothing in it is imported or called.
 
 Tensors and arrays become numpy arrays, objects of unknown classes `Instance`.
 """
@@ -35,14 +35,14 @@ class Global:
 
 
 def read_pickle(body: bytes, load_storage: Callable[[Any], Any] | None = None) -> Any:
-    """Returns the value. `load_storage` gets what the pickle names a storage by."""
+    """Returns the value. `load_storage` returns a storage by its persistent id in the pickle."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
 
     def pop_mark() -> list[Any]:
-        at = max(index for index, item in enumerate(stack) if item is MARK)
-        items = stack[at + 1 :]
-        del stack[at:]
+        start = max(index for index, item in enumerate(stack) if item is MARK)
+        items = stack[start + 1 :]
+        del stack[start:]
         return items
 
     for opcode, arg, _ in pickletools.genops(body):
@@ -88,10 +88,10 @@ def read_pickle(body: bytes, load_storage: Callable[[Any], Any] | None = None) -
             stack.append(Global(f"{module}.{attribute}"))
         elif name in ("REDUCE", "NEWOBJ"):
             args, function = stack.pop(), stack.pop()
-            stack.append(build(function, args))
+            stack.append(build_object(function, args))
         elif name == "BUILD":
             state, empty = stack.pop(), stack[-1]
-            stack[-1] = with_state(empty, state)
+            stack[-1] = set_state(empty, state)
             for key in [key for key, value in memo.items() if value is empty]:
                 memo[key] = stack[-1]
         elif name == "BINPERSID":
@@ -109,7 +109,7 @@ def set_items(target: Any, items: list[tuple[Any, Any]]) -> None:
         target.update(items)
 
 
-def build(function: Any, args: tuple[Any, ...]) -> Any:
+def build_object(function: Any, args: tuple[Any, ...]) -> Any:
     assert isinstance(function, Global), function
     name = function.name
     if name == "collections.OrderedDict":
@@ -127,7 +127,7 @@ def build(function: Any, args: tuple[Any, ...]) -> Any:
         strides = [step * storage.itemsize for step in stride]
         return np.lib.stride_tricks.as_strided(storage[offset:], size, strides).copy()
     if name == "torch._tensor._rebuild_from_type_v2":
-        return build(args[0], args[2])
+        return build_object(args[0], args[2])
     if name.endswith("multiarray.scalar"):
         return np.frombuffer(args[1], args[0]).item() if isinstance(args[1], bytes) else args[1]
     if name == "numpy.dtype":
@@ -135,16 +135,16 @@ def build(function: Any, args: tuple[Any, ...]) -> Any:
     if name == "tensordict._reductions._rebuild_tensordict_files_consolidated":
         metadata, storage = args
         leaves = metadata["leaves"].items()
-        return {key: unpack(storage[start:stop], kind, shape) for key, (kind, shape, start, stop, _) in leaves}
+        return {key: unpack_array(storage[start:stop], kind, shape) for key, (kind, shape, start, stop, _) in leaves}
     return Instance(name, args)
 
 
-def unpack(raw: Any, kind: str, shape: Any) -> Any:
+def unpack_array(raw: Any, kind: str, shape: Any) -> Any:
     kinds = {"torch.int64": "<i8", "torch.float32": "<f4", "torch.int32": "<i4", "torch.bool": "?"}
     return np.frombuffer(raw.tobytes(), kinds[kind]).reshape(shape)
 
 
-def with_state(value: Any, state: Any) -> Any:
+def set_state(value: Any, state: Any) -> Any:
     if isinstance(value, np.dtype):
         return value
     assert isinstance(value, Instance), value

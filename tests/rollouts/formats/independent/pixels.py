@@ -27,15 +27,15 @@ class Pixels:
 def decode_png(url: str, bands: int) -> tuple[tuple[int, int], bytes]:
     """Returns size and pixels of an image of 8 bits per band whose lines are not filtered."""
     body = base64.b64decode(url.removeprefix("data:image/png;base64,"))
-    (width, height, depth), at, packed = struct.unpack(">IIB", body[16:25]), 8, b""
+    (width, height, depth), position, packed = struct.unpack(">IIB", body[16:25]), 8, b""
     assert depth == 8
-    while at < len(body):
-        (length,) = struct.unpack(">I", body[at : at + 4])
-        packed += body[at + 8 : at + 8 + length] if body[at + 4 : at + 8] == b"IDAT" else b""
-        at += length + 12
+    while position < len(body):
+        (length,) = struct.unpack(">I", body[position : position + 4])
+        packed += body[position + 8 : position + 8 + length] if body[position + 4 : position + 8] == b"IDAT" else b""
+        position += length + 12
     raw, line = zlib.decompress(packed), width * bands + 1
     assert not any(raw[::line]), "write the filters of PNG here"
-    return (width, height), b"".join(raw[at + 1 : at + line] for at in range(0, len(raw), line))
+    return (width, height), b"".join(raw[position + 1 : position + line] for position in range(0, len(raw), line))
 
 
 def convert_images(value: Any) -> Any:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.rollouts.formats.independent.pickled import Instance, read_pickle, read_torch
-from tests.rollouts.formats.independent.rows import Rows, filled, integers, number, numbers, prompt, read_lines
+from tests.rollouts.formats.independent.rows import (
+    Rows,
+    build_prompt_fields,
+    drop_empty_values,
+    read_lines,
+    to_integers,
+    to_number,
+    to_numbers,
+)
 
 
 def read_rlvr(path: Path) -> Rows:
@@ -16,21 +24,23 @@ def read_rlvr(path: Path) -> Rows:
     seen: dict[Any, int] = {}
     for values in zip(*columns.values(), strict=True):
         line = dict(zip(columns, values, strict=True))
-        place = seen[line["id"]] = seen.get(line["id"], -1) + 1
+        index = seen[line["id"]] = seen.get(line["id"], -1) + 1
         known = ("prompt", "messages", "responses", "scores", "id", "ground_truth", "source", "global_step")
         rows.append(
             {
                 "prompt": line["prompt"],
                 "messages": json.loads(line["messages"]),
                 "response": line["responses"],
-                "score": number(line["scores"]),
+                "score": to_number(line["scores"]),
                 "ground_truth": line["ground_truth"],
                 "data_source": line["source"],
                 "group": line["id"],
-                "index": place,
-                "trajectory": (line["id"], place),
+                "index": index,
+                "trajectory": (line["id"], index),
                 "step": line["global_step"],
-                "extras": filled({key: decoded(value) for key, value in line.items() if key not in known}),
+                "extras": drop_empty_values(
+                    {key: decode_json_text(value) for key, value in line.items() if key not in known}
+                ),
             }
         )
     return rows
@@ -45,21 +55,21 @@ def read_agentic(path: Path) -> Rows:
         assert all(message["role"] != "assistant" for message in messages), "write the response here"
         rows.append(
             {
-                **prompt(messages),
+                **build_prompt_fields(messages),
                 "tools": json.loads(line["tools"]) or None,
                 "trajectory": data["trajectory_id"],
-                "score": number(data["reward_info"]["episode_reward"]),
+                "score": to_number(data["reward_info"]["episode_reward"]),
                 "finish_reason": data["failure_info"]["stop_reason"],
                 "data_source": line["exp_name"],
                 "step": line["global_step"],
-                "group": prompt(messages)["prompt"],
+                "group": build_prompt_fields(messages)["prompt"],
                 "extras": {"trajectory_data": data, "exp_name": line["exp_name"]},
             }
         )
     return rows
 
 
-def decoded(value: Any) -> Any:
+def decode_json_text(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
@@ -70,7 +80,7 @@ def read_mock(path: Path) -> Rows:
     seen: dict[Any, int] = {}
     for row in range(len(tensors["input_ids"])):
         line = {name: column[row] for name, column in columns.items()}
-        place = seen[line["id"]] = seen.get(line["id"], -1) + 1
+        index = seen[line["id"]] = seen.get(line["id"], -1) + 1
         ids = tensors["input_ids"][row]
         is_prompt = tensors["prompt_mask"][row].astype(bool)  # as long as the tokens
         is_response = tensors["attention_mask"][row].astype(bool) & ~is_prompt
@@ -78,21 +88,23 @@ def read_mock(path: Path) -> Rows:
             "prompt": line["prompt"],
             "messages": json.loads(line["messages"]),
             "textless": True,
-            "prompt_ids": integers(ids[is_prompt]),
-            "response_ids": integers(ids[is_response]),
-            "response_mask": integers(tensors["response_mask"][row][is_response]),
-            "score": number(tensors["scores"][row]),
+            "prompt_ids": to_integers(ids[is_prompt]),
+            "response_ids": to_integers(ids[is_response]),
+            "response_mask": to_integers(tensors["response_mask"][row][is_response]),
+            "score": to_number(tensors["scores"][row]),
             "group": line["id"],
-            "index": place,
-            "trajectory": (line["id"], place),
+            "index": index,
+            "trajectory": (line["id"], index),
             "ground_truth": line["ground_truth"],
             "data_source": line["source"],
             "step": meta["global_step"],
         }
         if "infer_logprobs" in tensors:  # one per token after the first
-            record["logprobs"] = numbers(tensors["infer_logprobs"][row][is_response[1:]])
+            record["logprobs"] = to_numbers(tensors["infer_logprobs"][row][is_response[1:]])
         known = ("prompt", "messages", "id", "ground_truth", "source")
-        record["extras"] = filled({key: decoded(value) for key, value in line.items() if key not in known})
+        record["extras"] = drop_empty_values(
+            {key: decode_json_text(value) for key, value in line.items() if key not in known}
+        )
         rows.append(record)
     return rows
 

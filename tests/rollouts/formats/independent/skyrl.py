@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from tests.rollouts.formats.independent.pickled import read_pickle, read_torch
-from tests.rollouts.formats.independent.rows import SKIP, Rows, integers, number, numbers, read_lines
+from tests.rollouts.formats.independent.rows import SKIP, Rows, read_lines, to_integers, to_number, to_numbers
 
 
 def read_batch(path: Path) -> Rows:
     value = read_pickle(path.read_bytes())
     content = value.args[1] if value.args else value.state
-    tensors = {name: unpack(saved) for name, saved in content["batch_dict"].items() if saved is not None}
+    tensors = {name: unpack_tensor(saved) for name, saved in content["batch_dict"].items() if saved is not None}
     meta = content["metadata"]
     bounds = meta.get("policy_prompt_boundaries") or []
     rows: Rows = []
@@ -29,9 +29,9 @@ def read_batch(path: Path) -> Rows:
         is_prompt[len(tokens) - len(kept) :][kept] = False
         record: dict[str, Any] = {
             "textless": True,
-            "prompt_ids": integers(tokens[is_prompt]),
-            "response_ids": integers(tokens[len(tokens) - len(kept) :][kept]),
-            "response_mask": integers(tensors["loss_mask"][row][kept] != 0),
+            "prompt_ids": to_integers(tokens[is_prompt]),
+            "response_ids": to_integers(tokens[len(tokens) - len(kept) :][kept]),
+            "response_mask": to_integers(tensors["loss_mask"][row][kept] != 0),
         }
         for name, field in (
             ("rollout_logprobs", "logprobs"),
@@ -39,7 +39,7 @@ def read_batch(path: Path) -> Rows:
             ("advantages", "advantages"),
         ):
             if name in tensors:
-                record[field] = numbers(tensors[name][row][kept])
+                record[field] = to_numbers(tensors[name][row][kept])
         means = ("action_log_probs", "returns", "values", "kl")
         record["extras"] = {
             f"{name}_mean": fmean(map(float, tensors[name][row][kept])) for name in means if name in tensors
@@ -50,7 +50,7 @@ def read_batch(path: Path) -> Rows:
     return rows
 
 
-def unpack(saved: Any) -> Any:
+def unpack_tensor(saved: Any) -> Any:
     if isinstance(saved, dict) and saved["format"] == "numpy":
         return np.frombuffer(saved["data"], saved["dtype"]).reshape(saved["shape"])
     return read_torch(saved["data"] if isinstance(saved, dict) else saved)
@@ -61,15 +61,15 @@ def read_eval(path: Path) -> Rows:
     for line in read_lines(path):
         score = line["score"]
         known = ("input_prompt", "output_response", "score", "stop_reason", "data_source")
-        truth = (line["env_extras"].get("reward_spec") or {}).get("ground_truth")
+        ground_truth = (line["env_extras"].get("reward_spec") or {}).get("ground_truth")
         rows.append(
             {
                 "prompt": line["input_prompt"],
                 "response": line["output_response"],
-                "score": number(sum(score) if isinstance(score, list) else score),
+                "score": to_number(sum(score) if isinstance(score, list) else score),
                 "finish_reason": line["stop_reason"],
                 "data_source": line["data_source"],
-                "ground_truth": truth,
+                "ground_truth": ground_truth,
                 "group": line["input_prompt"],
                 "step": 0,
                 "extras": {
@@ -85,7 +85,8 @@ def read_results(path: Path) -> Rows:
     """The folder has the step, and every number is a metric."""
     step = int(path.parent.name.split("_")[2])
     return [
-        {"metrics_of": step, "values": {key: number(value) for key, value in line.items()}} for line in read_lines(path)
+        {"metrics_of": step, "values": {key: to_number(value) for key, value in line.items()}}
+        for line in read_lines(path)
     ]
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from tests.rollouts.formats.independent.pickled import read_torch
 from tests.rollouts.formats.independent.pixels import convert_images
-from tests.rollouts.formats.independent.rows import Rows, filled, integers, number, numbers, prompt
+from tests.rollouts.formats.independent.rows import (
+    Rows,
+    build_prompt_fields,
+    drop_empty_values,
+    to_integers,
+    to_number,
+    to_numbers,
+)
 
 SAMPLE_KEYS = ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label",
                "reward", "loss_mask", "rollout_log_probs", "status", "non_generation_time",
@@ -23,17 +30,17 @@ def read_rollout(path: Path) -> Rows:
     is_eval = path.name.startswith("eval_")
     executions = Counter(sample["rollout_id"] for sample in saved["samples"])
     turns: Counter[int] = Counter()
-    sets, previous, rows = Counter[int](), None, []
+    set_counts, previous, rows = Counter[int](), None, []
     first: dict[int, Any] = {}
     for sample in saved["samples"]:
-        length, tokens = sample["response_length"], integers(sample["tokens"])
-        number_, rollout = sample["group_index"], sample["rollout_id"]
+        length, tokens = sample["response_length"], to_integers(sample["tokens"])
+        group_number, rollout = sample["group_index"], sample["rollout_id"]
         # The data sets of an eval are joined, and each numbers its groups from 0.
-        if number_ != previous and first.get(number_, sample["prompt"]) != sample["prompt"]:
-            sets[number_] += 1
-        first[number_], previous = sample["prompt"], number_
+        if group_number != previous and first.get(group_number, sample["prompt"]) != sample["prompt"]:
+            set_counts[group_number] += 1
+        first[group_number], previous = sample["prompt"], group_number
         row: dict[str, Any] = {
-            **prompt(sample["prompt"]),
+            **build_prompt_fields(sample["prompt"]),
             "response": sample["response"],
             "prompt_ids": tokens[: len(tokens) - length],
             "response_ids": tokens[len(tokens) - length :],
@@ -42,7 +49,7 @@ def read_rollout(path: Path) -> Rows:
             "ground_truth": sample["label"],
             "finish_reason": sample["status"],
             "truncated": sample["status"] == "truncated",
-            "group": (number_, sets[number_]),
+            "group": (group_number, set_counts[group_number]),
             "step": saved["rollout_id"],
         }
         if not is_eval:
@@ -55,13 +62,13 @@ def read_rollout(path: Path) -> Rows:
             del extras["remove_sample"]
         reward = sample["reward"]
         if isinstance(reward, dict):
-            values = {key: number(value) for key, value in reward.items() if not isinstance(value, str)}
+            values = {key: to_number(value) for key, value in reward.items() if not isinstance(value, str)}
             main = next((key for key in ("score", "reward") if key in values), None)
             row["score"] = values.pop(main) if main else None
             row["rewards"] = values
             extras |= {key: value for key, value in reward.items() if isinstance(value, str)}
         else:
-            row["score"] = number(reward)
+            row["score"] = to_number(reward)
         versions = sample["weight_versions"]
         row["policy_version"] = int(versions[0]) if versions else None
         if len(set(versions)) > 1:
@@ -70,7 +77,7 @@ def read_rollout(path: Path) -> Rows:
             row["timing"] = {"non_generation": sample["non_generation_time"]}
         row["data_source"] = sample["metadata"].get("source_name") or sample["metadata"].get("data_source")
         extras |= convert_images(sample.get("multimodal_inputs") or {})
-        row["extras"] = filled(extras)
+        row["extras"] = drop_empty_values(extras)
         rows.append(row)
     return rows
 
@@ -92,7 +99,7 @@ def read_train(path: Path) -> Rows:
     assert set(executions.values()) == {1}, "write the trajectories of shared rollouts here"
     rows: Rows = []
     for sample in samples:
-        tokens, length = integers(sample["tokens"]), sample["response_lengths"]
+        tokens, length = to_integers(sample["tokens"]), sample["response_lengths"]
         row: dict[str, Any] = {
             "textless": True,
             "prompt_ids": tokens[: len(tokens) - length],
@@ -100,14 +107,14 @@ def read_train(path: Path) -> Rows:
             "trajectory": str(sample["sample_index"]),
             "truncated": bool(sample["truncated"]),
             "data_source": sample.get("source_names"),
-            "score": number(raw[sample["rollout_position"]]) if raw else None,
+            "score": to_number(raw[sample["rollout_position"]]) if raw else None,
             "step": saved["rollout_id"],
             "group": None,
         }
-        extras: dict[str, Any] = {"normalized_reward": number(sample["rewards"])}
+        extras: dict[str, Any] = {"normalized_reward": to_number(sample["rewards"])}
         for key, value in sample.items():
             if key in TRAINED_ARRAYS:
-                row[TRAINED_ARRAYS[key]] = integers(value) if key == "loss_masks" else numbers(value)
+                row[TRAINED_ARRAYS[key]] = to_integers(value) if key == "loss_masks" else to_numbers(value)
             elif key in TRAINED_KEYS:
                 continue
             elif isinstance(value, np.ndarray):

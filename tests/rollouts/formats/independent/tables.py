@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.rollouts.formats.independent.rows import SKIP, Rows, filled, number, read_lines
+from tests.rollouts.formats.independent.rows import SKIP, Rows, drop_empty_values, read_lines, to_number
 
 
 def read_csv(path: Path) -> Rows:
@@ -17,11 +17,11 @@ def read_csv(path: Path) -> Rows:
             {
                 "prompt": line["question"],
                 "response": line["response"],
-                "score": number(line["reward"]),
-                "rewards": {"format": number(line["format_reward"])},
+                "score": to_number(line["reward"]),
+                "rewards": {"format": to_number(line["format_reward"])},
                 "step": int(line["global_step"]),
                 "group": line["question"],
-                "extras": filled({"note": line["note"]}),
+                "extras": drop_empty_values({"note": line["note"]}),
             }
             for line in csv.DictReader(file)
         ]
@@ -33,8 +33,8 @@ def read_parquet(path: Path) -> Rows:
     for line in pq.read_table(path).to_pylist():
         logged = line["logged"]
         extras = {"tokens": line["tokens"], "logged": f"<{len(logged)} bytes>" if logged else None}
-        given = {"prompt": line["problem"], "response": line["generation"], "score": number(line["score"])}
-        rows.append({**given, "group": line["problem"], "step": 0, "extras": filled(extras)})
+        fields = {"prompt": line["problem"], "response": line["generation"], "score": to_number(line["score"])}
+        rows.append({**fields, "group": line["problem"], "step": 0, "extras": drop_empty_values(extras)})
     return rows
 
 
@@ -42,7 +42,7 @@ def read_tracker_table(path: Path) -> Rows:
     table = json.loads(path.read_text())
     lines = [dict(zip(table["columns"], values, strict=True)) for values in table["data"]]
     return [
-        {"response": line["text"], "score": number(line["reward"]), "step": line["global_step"], "group": ""}
+        {"response": line["text"], "score": to_number(line["reward"]), "step": line["global_step"], "group": ""}
         for line in lines
     ]
 
@@ -55,7 +55,7 @@ def read_swift_log(path: Path) -> Rows:
             rows.append(SKIP)
             continue
         step = int(line["global_step/max_steps"].split("/")[0])
-        known = {name: number(value) for name, value in line.items() if isinstance(value, (int, float))}
+        known = {name: to_number(value) for name, value in line.items() if isinstance(value, (int, float))}
         values = {f"eval/{k[5:]}" if k.startswith("eval_") else f"train/{k}": v for k, v in known.items()}
         rows.append({"metrics_of": step, "values": values})
     return rows

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.rollouts.formats.independent.rows import Rows, number, read_lines, render_response, split_conversation
+from tests.rollouts.formats.independent.rows import Rows, read_lines, render_response, split_conversation, to_number
 
 
 def read_summaries(path: Path) -> Rows:
@@ -23,8 +23,8 @@ def read_summaries(path: Path) -> Rows:
         rows.append(
             {
                 "textless": True,
-                "score": number(line["total_reward"]),
-                "rewards": {key: number(value) for key, value in rewards.items()},
+                "score": to_number(line["total_reward"]),
+                "rewards": {key: to_number(value) for key, value in rewards.items()},
                 "group": line["group_idx"],
                 "trajectory": (line["group_idx"], line["traj_idx"]),
                 "index": line["traj_idx"],
@@ -55,8 +55,8 @@ def read_eval(path: Path) -> Rows:
                 "prompt": "".join(turn["content"] for turn in messages[:first]),
                 "response": render_response(messages[first:]),
                 "messages": messages,
-                "score": number(line["reward"]),
-                "rewards": {key: number(value) for key, value in line["metrics"].items()},
+                "score": to_number(line["reward"]),
+                "rewards": {key: to_number(value) for key, value in line["metrics"].items()},
                 "group": line["example_id"],
                 "data_source": line["benchmark"],
                 "ground_truth": line["logs"].get("expected"),
@@ -82,21 +82,24 @@ def read_logtree(path: Path) -> Rows:
         *logged, (_, details) = list_sections(body, deep=False)
         trajectories = [dict(list_cells(section)) for _, section in list_sections(details, deep=False)]
         for at in range(0, len(logged), 3):
-            (asked, answer), table = map(list_messages, dict(logged[at : at + 2]).values()), logged[at + 2][1]
+            (prompt_messages, response_messages), table = (
+                map(list_messages, dict(logged[at : at + 2]).values()),
+                logged[at + 2][1],
+            )
             values = dict(list_cells(table))
-            truth = values.pop("reference_answer")
+            ground_truth = values.pop("reference_answer")
             index = [trajectory["step_reward"] for trajectory in trajectories].index(values["reward"])
             trajectory = trajectories[index]
             lengths = {"prompt": int(trajectory["ob_len"]), "response": int(trajectory["ac_len"])}
             rows.append(
                 {
-                    **split_conversation(asked + answer),
+                    **split_conversation(prompt_messages + response_messages),
                     "score": float(trajectory["total_return"]),
                     "rewards": {name: float(trajectory[name]) for name in ("format", "correct")},
                     "group": group,
                     "trajectory": (group, index),
                     "index": index,
-                    "ground_truth": truth,
+                    "ground_truth": ground_truth,
                     "extras": {"lengths": lengths, "logged": values},
                 }
             )
@@ -140,14 +143,14 @@ def read_flat_metrics(path: Path) -> Rows:
     for line in read_lines(path):
         step = next((line[key] for key in steps if key in line), None)
         values = {k: v for k, v in line.items() if k not in (*clocks, *steps) and not isinstance(v, (str, dict, list))}
-        rows.append({"metrics_of": step, "values": {key: number(value) for key, value in values.items()}})
+        rows.append({"metrics_of": step, "values": {key: to_number(value) for key, value in values.items()}})
     return rows
 
 
 def read_trainer_state(path: Path) -> Rows:
     rows: Rows = []
     for line in json.loads(path.read_text())["log_history"]:
-        values = {key: number(value) for key, value in line.items() if key != "step"}
+        values = {key: to_number(value) for key, value in line.items() if key != "step"}
         named = {f"eval/{k[5:]}" if k.startswith("eval_") else f"train/{k}": v for k, v in values.items()}
         rows.append({"metrics_of": line["step"], "values": named})
     return rows

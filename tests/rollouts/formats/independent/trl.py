@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.rollouts.formats.independent.rows import Rows, number, prompt, read_lines
+from tests.rollouts.formats.independent.rows import Rows, build_prompt_fields, read_lines, to_number
 
 
 def read_completions(path: Path) -> Rows:
@@ -17,22 +17,22 @@ def read_completions(path: Path) -> Rows:
     schema = table.schema
     parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name != "advantage"]
     lines = table.to_pylist()
-    totals = [sum(value for part in parts if (value := number(line[part])) is not None) for line in lines]
-    weighted = not agrees(lines, totals)
+    totals = [sum(value for part in parts if (value := to_number(line[part])) is not None) for line in lines]
+    weighted = not has_same_order(lines, totals)
     rows: Rows = []
     for line, total in zip(lines, totals, strict=True):
         completion = line["completion"]
         (answer,) = [completion] if isinstance(completion, str) else [turn["content"] for turn in completion]
-        given = prompt(line["prompt"])
-        rewards = {part: number(line[part]) for part in parts}
+        prompt_fields = build_prompt_fields(line["prompt"])
+        rewards = {part: to_number(line[part]) for part in parts}
         others = {k: v for k, v in line.items() if k not in ("step", "prompt", "completion", "advantage", *parts)}
         rows.append(
             {
-                **given,
+                **prompt_fields,
                 "response": answer,
                 "score": None if weighted or set(rewards.values()) == {None} else total,
                 "rewards": rewards,
-                "advantages": None if number(line["advantage"]) is None else [number(line["advantage"])],
+                "advantages": None if to_number(line["advantage"]) is None else [to_number(line["advantage"])],
                 "step": line["step"],
                 "ground_truth": others.pop("ground_truth", None),
                 "extras": {key: value for key, value in others.items() if value is not None},
@@ -42,7 +42,7 @@ def read_completions(path: Path) -> Rows:
     return rows
 
 
-def agrees(lines: list[dict[str, Any]], totals: list[float]) -> bool:
+def has_same_order(lines: list[dict[str, Any]], totals: list[float]) -> bool:
     """Whether the responses to a prompt have the same order by sum of rewards and by advantage."""
     groups = defaultdict(list)
     for line, total in zip(lines, totals, strict=True):
@@ -59,11 +59,11 @@ def read_recorded(path: Path) -> Rows:
     """What a callback and a reward function were given, one line for each completion."""
     rows: Rows = []
     for line in read_lines(path):
-        given, completion = prompt(line.pop("prompt")), line.pop("completion")
+        prompt_fields, completion = build_prompt_fields(line.pop("prompt")), line.pop("completion")
         if isinstance(completion, list):
             (completion,) = [turn["content"] for turn in completion]
-        row = {**given, "response": completion, "group": given["prompt"], "step": line.pop("step")}
-        row["rewards"] = {name: number(value) for name, value in line.pop("rewards", {}).items()}
+        row = {**prompt_fields, "response": completion, "group": prompt_fields["prompt"], "step": line.pop("step")}
+        row["rewards"] = {name: to_number(value) for name, value in line.pop("rewards", {}).items()}
         row["response_ids"] = line.pop("completion_ids", None)
         row["advantages"] = [line.pop("advantage")] if "advantage" in line else None
         row["ground_truth"] = line.get("extra", {}).get("ground_truth")

@@ -14,13 +14,13 @@ from tests.rollouts.formats.independent.pixels import convert_images
 from tests.rollouts.formats.independent.rows import (
     SKIP,
     Rows,
-    filled,
-    integers,
-    number,
-    numbers,
-    prompt,
+    build_prompt_fields,
+    drop_empty_values,
     read_lines,
-    text,
+    to_integers,
+    to_number,
+    to_numbers,
+    to_text,
 )
 
 GENERATION_KEYS = ("input", "output", "gts", "score", "reward", "step", "uid")
@@ -40,8 +40,8 @@ def read_generations(path: Path) -> Rows:
         row: dict[str, Any] = {
             "prompt": line["input"],
             "response": line["output"],
-            "ground_truth": text(line.get("gts")),
-            "score": number(line.get("reward", line.get("score"))),
+            "ground_truth": to_text(line.get("gts")),
+            "score": to_number(line.get("reward", line.get("score"))),
             "step": line["step"],
             "group": line["input"],
         }
@@ -51,22 +51,24 @@ def read_generations(path: Path) -> Rows:
         elif path.parent.name == "val":
             row["group"] = str(position // n)
         others = {key: value for key, value in line.items() if key not in GENERATION_KEYS}
-        row["rewards"] = {key: number(as_number(value)) for key, value in others.items() if key in numeric}
+        row["rewards"] = {
+            key: to_number(replace_boolean_text(value)) for key, value in others.items() if key in numeric
+        }
         if "reward" in line:
-            row["rewards"]["score"] = number(line["score"])
+            row["rewards"]["score"] = to_number(line["score"])
         row["extras"] = {key: value for key, value in others.items() if key not in numeric and value is not None}
         rows.append(row)
     return rows
 
 
-def as_number(value: Any) -> float | None:
+def replace_boolean_text(value: Any) -> float | None:
     return None if value is None else {"True": 1.0, "False": 0.0}.get(value) if value in ("True", "False") else value
 
 
 def read_metrics(path: Path) -> Rows:
     lines = read_lines(path)
     return [
-        {"metrics_of": line["step"], "values": {key: number(value) for key, value in line["data"].items()}}
+        {"metrics_of": line["step"], "values": {key: to_number(value) for key, value in line["data"].items()}}
         for line in lines
     ]
 
@@ -83,30 +85,30 @@ def read_gen_batch(path: Path) -> Rows:
         }
     count = len(tensors["prompts"])
     labels: dict[str, Any] = {}
-    if (beside := path.parent / "new_batch.dp").exists():  # 0.8; rows there are prompts, repeated n times
-        labels = read_pickle(beside.read_bytes()).state[1]
+    if (labels_path := path.parent / "new_batch.dp").exists():  # 0.8; rows there are prompts, repeated n times
+        labels = read_pickle(labels_path.read_bytes()).state[1]
         labels = {name: values.repeat(count // len(values)) for name, values in labels.items()}
     n = int(path.parents[1].name.partition("_N")[2].partition("_")[0])
     rows: Rows = []
     for row in range(count):
-        values = {name: plain(column[row]) for name, column in {**labels, **columns}.items()}
+        values = {name: to_plain_value(column[row]) for name, column in {**labels, **columns}.items()}
         prompts, responses = tensors["prompts"][row], tensors["responses"][row]
         attention, width = tensors["attention_mask"][row], len(prompts)
         kept = attention[width:].astype(bool)
         record: dict[str, Any] = {
-            **prompt(convert_images(values["raw_prompt"])),
+            **build_prompt_fields(convert_images(values["raw_prompt"])),
             "textless": True,
-            "prompt_ids": integers(prompts[attention[:width].astype(bool)]),
-            "response_ids": integers(responses[kept]),
-            "response_mask": integers(tensors["response_mask"][row][kept]),
+            "prompt_ids": to_integers(prompts[attention[:width].astype(bool)]),
+            "response_ids": to_integers(responses[kept]),
+            "response_mask": to_integers(tensors["response_mask"][row][kept]),
             "truncated": bool(kept.sum() >= len(responses)),
             "group": values.get("uid") or str(row // n),
             "policy_version": values.get("min_global_steps"),
         }
         if "rollout_log_probs" in tensors:
-            record["logprobs"] = numbers(tensors["rollout_log_probs"][row][kept])
+            record["logprobs"] = to_numbers(tensors["rollout_log_probs"][row][kept])
         if "rm_scores" in tensors:
-            record["score"] = number(sum(map(float, tensors["rm_scores"][row][kept])))
+            record["score"] = to_number(sum(map(float, tensors["rm_scores"][row][kept])))
         rewards = {key: values[key] for key in meta.get("reward_extra_keys", ())}
         add_values(record, values, rewards, values.get("__num_turns__"))
         rows.append(record)
@@ -121,16 +123,16 @@ def read_tq_batch(path: Path) -> Rows:
         if tag.get("is_padding"):
             rows.append(SKIP)
             continue
-        values = {name: pick(column, row) for name, column in columns.items()}
+        values = {name: select_value(column, row) for name, column in columns.items()}
         group, session, output = key.rsplit("_", 2)
         record: dict[str, Any] = {
-            **prompt(convert_images(values["raw_prompt"])),
+            **build_prompt_fields(convert_images(values["raw_prompt"])),
             "textless": True,
-            "prompt_ids": integers(values["prompts"]),
-            "response_ids": integers(values["responses"]),
-            "response_mask": integers(values["response_mask"]),
-            "logprobs": numbers(values["rollout_log_probs"]) if "rollout_log_probs" in values else None,
-            "score": number(sum(map(float, values["rm_scores"]))) if "rm_scores" in values else None,
+            "prompt_ids": to_integers(values["prompts"]),
+            "response_ids": to_integers(values["responses"]),
+            "response_mask": to_integers(values["response_mask"]),
+            "logprobs": to_numbers(values["rollout_log_probs"]) if "rollout_log_probs" in values else None,
+            "score": to_number(sum(map(float, values["rm_scores"]))) if "rm_scores" in values else None,
             "group": group, "index": int(session), "turn": int(output), "trajectory": f"{group}_{session}",
             "metrics": values.get("metrics"),
         }  # fmt: skip
@@ -152,8 +154,10 @@ ELSEWHERE = {"raw_prompt", "prompt", "uid", "session_id", "data_source", "reward
 
 def add_values(record: dict[str, Any], values: dict[str, Any], rewards: dict[str, Any], turns: Any) -> None:
     """Adds the parts of the reward, the labels and the other columns."""
-    record["rewards"] = {key: number(value) for key, value in rewards.items() if isinstance(value, (bool, int, float))}
-    record["ground_truth"] = text((values.get("reward_model") or {}).get("ground_truth"))
+    record["rewards"] = {
+        key: to_number(value) for key, value in rewards.items() if isinstance(value, (bool, int, float))
+    }
+    record["ground_truth"] = to_text((values.get("reward_model") or {}).get("ground_truth"))
     record["data_source"] = values.get("data_source")
     extras = {"num_turns": turns, "dataset_index": values.get("index")}
     extras |= {key: value for key, value in rewards.items() if isinstance(value, str)}
@@ -161,16 +165,16 @@ def add_values(record: dict[str, Any], values: dict[str, Any], rewards: dict[str
     if "extra_info" in values:  # the agent loop adds to it what the record has from another column
         repeated = {"index", "raw_prompt", "num_turns", "turn_scores", "tool_rewards", "min_global_steps",
                     "max_global_steps", "rollout_reward_scores"}  # fmt: skip
-        extras["extra_info"] = filled({k: v for k, v in values["extra_info"].items() if k not in repeated})
-    record["extras"] = filled(extras)
+        extras["extra_info"] = drop_empty_values({k: v for k, v in values["extra_info"].items() if k not in repeated})
+    record["extras"] = drop_empty_values(extras)
 
 
-def plain(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def pick(column: Any, row: int) -> Any:
+def select_value(column: Any, row: int) -> Any:
     """The value of a row in a jagged tensor, a tensor, or a stack of other values."""
     if isinstance(column, np.ndarray):
         return column[row]
@@ -187,7 +191,7 @@ def read_val_table(path: Path) -> Rows:
         {
             "prompt": row["input"],
             "response": row["output"],
-            "score": number(row["score"]),
+            "score": to_number(row["score"]),
             "group": row["input"],
             "step": 0,
         }

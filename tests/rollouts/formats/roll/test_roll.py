@@ -1,4 +1,4 @@
-"""What ROLL's dumps hold that is easy to read wrongly. Its real dumps are in test_formats.py."""
+"""Special cases of ROLL's dumps. Real dumps are tested in test_trainers.py and test_independent.py."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from rollouts.formats.roll import jsonl as roll_jsonl
 from rollouts.formats.roll import mock as roll_mock
 from rollouts.samples.record import Record
-from tests.rollouts.support.trainer_dumps import ROLL, columns, read, read_records
+from tests.rollouts.support.trainer_dumps import ROLL, encode_columns, read_items, read_records
 
 
-def test_one_line_of_columns_is_a_record_per_row() -> None:
-    body = columns(
+def test_one_line_of_columns_gives_a_record_per_row() -> None:
+    body = encode_columns(
         id=["7", "7", "8"], domain=["math"] * 3, prompt=["q", "q", "r"], messages=['[{"role": "user"}]'] * 3,
         responses=["a", "b", ""], scores=[1.0, 0.0, 0.5], ground_truth=["4"] * 3, source=["gsm8k"] * 3,
         sampling_params=['{"top_p": 0.9}'] * 3, difficulty=["0.5"] * 3, case_type=[""] * 3, global_step=[1] * 3,
@@ -27,17 +27,21 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
 
 
 def test_prompts_of_two_domains_with_one_id_are_two_groups() -> None:
-    body = columns(id=["1", "1"], domain=["math", "code"], prompt=["q", "r"], responses=["a", "b"], scores=[1, 0])
+    body = encode_columns(
+        id=["1", "1"], domain=["math", "code"], prompt=["q", "r"], responses=["a", "b"], scores=[1, 0]
+    )
     assert [item.group for item in read_records(roll_jsonl, body, step=None)] == ["1", "1.code"]
 
 
-def test_columns_that_the_data_set_has_not_are_not_missed() -> None:
-    (record,) = read_records(roll_jsonl, columns(prompt=["q"], responses=["a"]), step=None)
+def test_columns_of_the_data_set_are_optional() -> None:
+    (record,) = read_records(roll_jsonl, encode_columns(prompt=["q"], responses=["a"]), step=None)
     assert (record.group, record.score, record.extras) == (None, None, {})
 
 
-def test_a_column_of_another_length_is_left_out_and_told() -> None:
-    problem, record = read(roll_jsonl, columns(prompt=["q"], responses=["a"], scores=[1.0, 2.0], global_step=[1]))
+def test_a_column_of_another_length_is_left_out_and_reported() -> None:
+    problem, record = read_items(
+        roll_jsonl, encode_columns(prompt=["q"], responses=["a"], scores=[1.0, 2.0], global_step=[1])
+    )
     assert problem.repaired and "`scores` has 2 values, not 1" in problem.reason
     assert record.score is None
 
@@ -52,7 +56,7 @@ def test_a_trajectory_of_an_agent_is_its_messages_reward_and_end() -> None:
         {"role": "user", "content": "push"}, {"role": "assistant", "content": "up"},
         {"role": "user", "content": "moved"}, {"role": "assistant", "content": "left"},
     ]  # fmt: skip
-    body = columns(
+    body = encode_columns(
         trajectory_data=[json.dumps(data)], messages=[json.dumps(turns)], tools=['[{"name": "move"}]'],
         exp_name=["run"], global_step=[1],
     )  # fmt: skip
@@ -68,7 +72,7 @@ def test_each_episode_of_an_environment_is_a_group_of_its_own_in_both_files() ->
     episodes = [{"env_id": env, "group_id": 3, "tag": "sokoban", "seed": 42, "episode_id": at} for env, at in EPISODES]
     names = [f"sokoban_3_{at}_42" for _, at in EPISODES]
     turns = json.dumps([{"role": "user", "content": "push"}, {"role": "assistant", "content": "up"}])
-    body = columns(
+    body = encode_columns(
         trajectory_data=[json.dumps({"env_info": env}) for env in episodes], messages=[turns] * len(episodes)
     )
     assert [record.group for record in read_records(roll_jsonl, body, step=None)] == names
@@ -89,7 +93,7 @@ def read_groups(**values: list[Any]) -> list[str | None]:
     return [record.group for record in records]
 
 
-def test_a_batch_to_load_again_tells_the_tokens_without_padding_and_log_probs_beside_their_tokens() -> None:
+def test_a_batch_of_rollout_mock_has_tokens_without_padding_and_one_log_prob_per_token() -> None:
     records = read_records(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
     assert len(records) == 32 and all(record.textless for record in records)
     assert all(len(record.response_ids or ()) == len(record.logprobs or ()) for record in records)
@@ -108,26 +112,26 @@ def test_the_rows_of_a_batch_are_those_of_the_dump_of_its_step_in_order() -> Non
     ]
 
 
-def test_bare_nan_and_strange_line_ends_stand_in_columns_too() -> None:
+def test_bare_nan_and_unusual_line_ends_in_columns_are_read() -> None:
     body = b'{"prompt": ["a\xe2\x80\xa8b"], "responses": ["c\\u0000\xc2\x85"], "scores": [NaN], "global_step": [1]}\n'
     (record,) = read_records(roll_jsonl, body)
     assert (record.prompt, record.response, record.score) == ("a\u2028b", "c\x00\x85", None)
 
 
-def test_a_column_that_names_what_nobody_can_read_is_left_to_the_others() -> None:
+def test_a_column_with_broken_json_does_not_affect_the_other_columns() -> None:
     (record,) = read_records(
-        roll_jsonl, columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
+        roll_jsonl, encode_columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
     )
     assert (record.messages, record.extras) == (None, {"tag": ["x"]})
 
 
-def test_padding_on_the_left_of_a_batch_is_no_prompt() -> None:
-    held = {
+def test_padding_on_the_left_of_a_batch_is_not_part_of_the_prompt() -> None:
+    tensors = {
         "input_ids": [0, 0, 5, 6, 7, 8, 0], "attention_mask": [0, 0, 1, 1, 1, 1, 0],
         "response_mask": [0, 0, 0, 0, 1, 1, 0], "infer_logprobs": [0.0, 0.0, -0.1, -0.2, -0.3, 0.0],
     }  # fmt: skip
-    rows, created = object.__new__(roll_mock.RollBatchReader), Record()
-    rows.batch = SimpleNamespace(numbers=lambda name, row: held.get(name))  # type: ignore[assignment]
-    rows.set_tokens(created, 0)
-    assert (created.prompt_ids, created.response_ids, created.response_mask) == ([5, 6], [7, 8], [1, 1])
-    assert created.logprobs == [-0.2, -0.3]
+    reader, record = object.__new__(roll_mock.RollBatchReader), Record()
+    reader.batch = SimpleNamespace(numbers=lambda name, row: tensors.get(name))  # type: ignore[assignment]
+    reader.set_tokens(record, 0)
+    assert (record.prompt_ids, record.response_ids, record.response_mask) == ([5, 6], [7, 8], [1, 1])
+    assert record.logprobs == [-0.2, -0.3]

@@ -1,4 +1,4 @@
-"""An answer is called different only where that is certain."""
+"""An answer is reported as different only if that is certain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_different_answer_is_found(answer: str, expected: str) -> None:
         ("x = 40", "40"), ("5 * 8 = 40", "40"), ("0.5", "1/2"), ("50%", "0.5"), ("50", "50%"), ("50\\%", "50"),
         ("\\dfrac{1}{2}", "1/2"), ("\\frac12", "0.5"), ("1/3", "0.333"), ("\\text{B}", "B"), ("(b)", "B"), ("B.", "B"),
         ("paris", "Paris"), ("the city of Paris", "Paris"), ("40", "[\"40\"]"), ("40", "['40']"), ("−40", "-40"),
-        # Nothing certain can be said of these.
+        # These cannot be compared with certainty.
         ("1+x^2", "x^2+1"), ("2\\sqrt{3}", "\\sqrt{12}"), ("10^3", "1000"), ("5*8", "40"), ("forty", "40"), ("", "40"),
         ("43", ""), ("x", "2x"), ("(1, 2)", "(2, 1)"), ("40 or 41", "40"), ("4 - 3", "1"), ("3:40", "220"), ("2x", "2"),
         ("43", "assert f(1) == 2\nx"),

@@ -1,4 +1,4 @@
-"""The answer a response ends in."""
+"""The final answer of a response."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def test_an_answer_is_read_from_the_last_marker_that_rewards_look_for(response: 
         ({"pred": [1]}, "9"),
     ],
 )
-def test_what_the_reward_function_logged_comes_before_the_text(logged: dict[str, Any], answer: str) -> None:
+def test_an_answer_that_the_reward_function_logged_is_preferred_to_the_text(
+    logged: dict[str, Any], answer: str
+) -> None:
     assert extract_final_answer("#### 9", logged) == answer
 
 
-def test_text_made_to_be_slow_is_read_at_once() -> None:
+def test_text_that_makes_patterns_slow_is_read_in_limited_time() -> None:
     before = time.process_time()
     for text in (
         "\\boxed{" * 200_000,

@@ -1,4 +1,4 @@
-"""Damaged text is found, and no text that people and models write on purpose."""
+"""Garbled text is found, and normal text of people and models is not reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the soak calls growth."""
+"""What the soak test reports as growth of memory and of open files."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_the_scheduler_of_another_machine_keeps_it_until_it_expires(lease: str) 
     assert beat.take_lease()
 
 
-def test_without_redis_a_scheduler_tries(settings: Any, tmp_path: Path) -> None:
+def test_a_scheduler_takes_the_lease_without_redis(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/none.sock"
     assert beat.take_lease()
 

@@ -26,7 +26,7 @@ def read_answers(**people: list[Any]) -> list[Answer]:
     return [Answer(item, person, value) for person, values in people.items() for item, value in enumerate(values)]
 
 
-def reasons(answers: list[Answer], kind: str = "choice") -> tuple[Reason | None, Reason | None, Reason | None]:
+def get_reasons(answers: list[Answer], kind: str = "choice") -> tuple[Reason | None, Reason | None, Reason | None]:
     result = measure_agreement(answers, kind)
     return result.percent.reason, result.alpha.reason, result.fleiss.reason
 
@@ -42,7 +42,7 @@ def test_nothing_is_defined_without_pairs(kind: str) -> None:
 
 def test_one_item_has_no_coefficient() -> None:
     few, one = Reason.FEW_ITEMS, Reason.ONE_ITEM
-    assert reasons(read_answers(ann=["a"], bob=["b"])) == (few, one, one)
+    assert get_reasons(read_answers(ann=["a"], bob=["b"])) == (few, one, one)
 
 
 @pytest.mark.parametrize(("kind", "value"), [("choice", "a"), ("choices", ["a"]), ("rating", 3), ("number", 0.1)])
@@ -74,8 +74,8 @@ def test_perfect_agreement_does_not_prove_an_alpha_of_1() -> None:
 
 
 def test_fleiss_kappa_needs_equally_many_answers_and_one_choice() -> None:
-    assert reasons(read_answers(ann=["a", "b"], bob=["a", "a"], cy=["a", None]))[2] == Reason.UNEQUAL_ANSWERS
-    assert reasons(read_answers(ann=[1, 2], bob=[1, 1]), "rating")[2] == Reason.NOT_NOMINAL
+    assert get_reasons(read_answers(ann=["a", "b"], bob=["a", "a"], cy=["a", None]))[2] == Reason.UNEQUAL_ANSWERS
+    assert get_reasons(read_answers(ann=[1, 2], bob=[1, 1]), "rating")[2] == Reason.NOT_NOMINAL
 
 
 def test_cannot_judge_is_missing_in_coefficients_and_a_difference_in_lists() -> None:
@@ -156,7 +156,7 @@ def test_sets_of_choices_agree_in_part() -> None:
     assert result.percent == exact.percent
 
 
-def test_very_many_sets_are_equal_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_different_sets_are_compared_as_nominal_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distances, "MAX_SETS", 2)
     result = measure_agreement(read_answers(ann=[["a"], ["b"], ["a", "b"]], bob=[["a"], ["b"], ["a"]]), "choices")
     assert result.level == "nominal" and result.confusion is not None
@@ -164,7 +164,7 @@ def test_very_many_sets_are_equal_or_not(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.confusion.by_person == {"ann": (1, 1, 1), "bob": (2, 1, 0)}
 
 
-def test_each_option_is_a_question_of_its_own() -> None:
+def test_each_option_is_measured_as_a_separate_question() -> None:
     options = split_choices(read_answers(ann=[["a"], ["a", "b"], None], bob=[["a"], [], ["b"]]), ["a", "b"])
     assert [answer.value for answer in options["a"]] == [True, True, None, True, False, False]
     assert measure_agreement(options["a"], "yes-no").percent.value == 0.5
@@ -191,7 +191,7 @@ def test_accuracy_on_gold_items() -> None:
     assert (bob.cannot_judge, bob.share.reason, cy.share.reason) == (1, Reason.NO_ANSWERS, Reason.NO_ANSWERS)
 
 
-def test_marks_of_nobody_have_no_overlap() -> None:
+def test_items_without_marks_of_two_people_have_no_overlap() -> None:
     result = measure_span_agreement([Marks(1, "ann", ()), Marks(1, "bob", ((3, 3),)), Marks(2, "ann", ((1, 2),))])
     assert (result.items, result.overlap.reason) == (0, Reason.NO_MARKS)
 

@@ -1,4 +1,4 @@
-"""95 % intervals hold the true value in 93 to 97 % of simulations: a few scenarios of the script, which has all."""
+"""95 % intervals contain the true value in 93 to 97 % of simulations: a few scenarios of the script, which has all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SKEWED = [0.05, 0.05, 0.1, 0.2, 0.6]
     ],
     ids=lambda value: value.name if isinstance(value, Scenario) else "",
 )
-def test_intervals_hold_the_truth(scenario: Scenario, simulations: int) -> None:
+def test_intervals_contain_the_true_value(scenario: Scenario, simulations: int) -> None:
     found = measure_coverage(scenario, simulations)
     assert 0.93 <= found.share <= 0.97
     assert found.missing < 0.02

@@ -84,10 +84,10 @@ def test_alpha_equals_its_definition(kind_and_answers: tuple[str, list[Answer]])
     kind, answers = kind_and_answers
     alpha = measure_agreement(answers, kind).alpha.value
     if alpha is not None:
-        assert alpha == pytest.approx(define_alpha(kind, answers), abs=1e-9)
+        assert alpha == pytest.approx(compute_alpha_by_definition(kind, answers), abs=1e-9)
 
 
-def define_alpha(kind: str, answers: list[Answer]) -> float:
+def compute_alpha_by_definition(kind: str, answers: list[Answer]) -> float:
     by_item: dict[Any, list[Any]] = {}
     for item, _, value in answers:
         if value is not None:

@@ -32,7 +32,7 @@ def read_matrix(text: str) -> list[Answer]:
     ]
 
 
-def as_numbers(answers: Sequence[Answer]) -> list[Answer]:
+def convert_to_numbers(answers: Sequence[Answer]) -> list[Answer]:
     return [answer._replace(value=answer.value and int(answer.value)) for answer in answers]
 
 
@@ -76,10 +76,10 @@ THREE_CODERS = read_matrix("""
         (BINARY, "choice", 0.095),
         (TWO_OBSERVERS, "choice", 0.692),
         (FOUR_OBSERVERS, "choice", 0.743),
-        (as_numbers(FOUR_OBSERVERS), "rating", 0.815),
-        (as_numbers(FOUR_OBSERVERS), "number", 0.849),
+        (convert_to_numbers(FOUR_OBSERVERS), "rating", 0.815),
+        (convert_to_numbers(FOUR_OBSERVERS), "number", 0.849),
         (THREE_CODERS, "choice", 0.691),
-        (as_numbers(THREE_CODERS), "number", 0.811),
+        (convert_to_numbers(THREE_CODERS), "number", 0.811),
     ],
 )
 def test_krippendorffs_alpha(answers: list[Answer], kind: str, alpha: float) -> None:
@@ -196,7 +196,7 @@ def test_overlap_f1() -> None:
     assert (result.items, result.overlap.value, result.different) == (2, pytest.approx(0.25), (2,))
 
 
-def order_by(ranks: Sequence[float]) -> dict[tuple[str, str], int]:
+def build_order(ranks: Sequence[float]) -> dict[tuple[str, str], int]:
     """The signs of an order with these ranks of the responses a, b, c and so on; 1 is the best."""
     names = [chr(ord("a") + at) for at in range(len(ranks))]
     return build_order_signs(
@@ -214,7 +214,7 @@ def order_by(ranks: Sequence[float]) -> dict[tuple[str, str], int]:
     ],
 )
 def test_kendalls_tau_b(first: Sequence[float], second: Sequence[float], tau: float) -> None:
-    answers = [PairSigns(1, "ann", order_by(first)), PairSigns(1, "bob", order_by(second))]
+    answers = [PairSigns(1, "ann", build_order(first)), PairSigns(1, "bob", build_order(second))]
     assert measure_order_agreement(answers).tau.value == pytest.approx(tau, abs=0.0005)
 
 

@@ -90,7 +90,7 @@ def test_samples_without_a_score_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("probabilities", [np.full(100, 0.0), np.full(100, -0.5), np.full(3, 1.0)])
-def test_columns_that_cannot_be_are_refused(probabilities: np.ndarray) -> None:
+def test_invalid_columns_are_refused(probabilities: np.ndarray) -> None:
     with pytest.raises(ValueError, match="probability must be|same length"):
         check_reward(replace(SAMPLES, probabilities=probabilities), 0.5)
 

@@ -7,7 +7,7 @@ from rollouts.backup.database import SNAPSHOT
 
 
 @pytest.fixture(autouse=True)
-def connections_to_copies(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_connections_to_copies(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Django's tests forbid connections that are opened later. A backup opens one to its copy of SQLite."""
     guarded = BaseDatabaseWrapper.ensure_connection
 

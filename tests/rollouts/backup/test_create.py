@@ -38,57 +38,59 @@ def destination(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def filled(run: Run) -> Run:
+def run_with_files(run: Run) -> Run:
     for step in range(1, 4):
         index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
     upload_files(register_artifact(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
     return run
 
 
-def pool_files(destination: Path) -> dict[str, Path]:
+def list_pool_files(destination: Path) -> dict[str, Path]:
     pool = destination / "files"
     return {path.relative_to(pool).as_posix(): path for path in pool.rglob("*") if path.is_file()}
 
 
-def test_a_backup_has_each_referenced_file_with_its_hash(filled: Run, destination: Path, data_dir: Path) -> None:
+def test_a_backup_has_each_referenced_file_with_its_hash(
+    run_with_files: Run, destination: Path, data_dir: Path
+) -> None:
     MigrationRecorder(connection).record_applied("rollouts", "0001_initial")  # tests create tables without migrations
     manifest = create_backup(destination).manifest
     kinds = sorted(name.split("/")[0] for name in manifest.files)
     assert kinds == ["blobs", *["bodies"] * 3, *["raw"] * 3]
-    for name, path in pool_files(destination).items():
+    for name, path in list_pool_files(destination).items():
         assert manifest.files[name] == (path.stat().st_size, compute_sha256(path))
         assert path.read_bytes() == StoredPath(name).read_bytes()
     assert manifest.rows["rollouts_sample"] == 3 and "django_session" not in manifest.rows
     assert "rollouts.0001_initial" in manifest.migrations and manifest.missing == []
 
 
-def test_a_second_backup_copies_only_new_files(filled: Run, destination: Path) -> None:
+def test_a_second_backup_copies_only_new_files(run_with_files: Run, destination: Path) -> None:
     assert create_backup(destination).copied == 7
-    before = {name: path.stat().st_mtime_ns for name, path in pool_files(destination).items()}
-    index_file(filled, lines(generation("9+1?", "10", step=9)), 9)
+    before = {name: path.stat().st_mtime_ns for name, path in list_pool_files(destination).items()}
+    index_file(run_with_files, lines(generation("9+1?", "10", step=9)), 9)
     assert create_backup(destination).copied == 2
-    after = {name: path.stat().st_mtime_ns for name, path in pool_files(destination).items()}
+    after = {name: path.stat().st_mtime_ns for name, path in list_pool_files(destination).items()}
     assert before.items() <= after.items() and len(after) == 9
 
 
-def test_old_backups_go_with_the_files_that_only_they_have(filled: Run, destination: Path) -> None:
+def test_old_backups_are_removed_with_the_files_that_only_they_have(run_with_files: Run, destination: Path) -> None:
     first = create_backup(destination).manifest.name
-    Run.objects.filter(pk=filled.pk).update(deleted_at=timezone.now() - timedelta(days=8))
+    Run.objects.filter(pk=run_with_files.pk).update(deleted_at=timezone.now() - timedelta(days=8))
     sweep.empty_trash()
     second = create_backup(destination).manifest.name
-    assert len(pool_files(destination)) == 7
+    assert len(list_pool_files(destination)) == 7
     result = create_backup(destination, keep=2)
     assert result.removed == [first]
     assert [manifest.name for manifest in iterate_backups(destination)] == [second, result.manifest.name]
-    assert pool_files(destination) == {}
+    assert list_pool_files(destination) == {}
 
 
-def test_backups_of_one_second_have_names_in_order(filled: Run, destination: Path) -> None:
+def test_backups_of_one_second_have_names_in_order(run_with_files: Run, destination: Path) -> None:
     names = [create_backup(destination).manifest.name for _ in range(3)]
     assert names == sorted(names) and len(set(names)) == 3
 
 
-def test_everything_in_a_backup_is_private(filled: Run, destination: Path) -> None:
+def test_everything_in_a_backup_is_private(run_with_files: Run, destination: Path) -> None:
     old = os.umask(0o077)  # the server's
     try:
         create_backup(destination)
@@ -98,7 +100,7 @@ def test_everything_in_a_backup_is_private(filled: Run, destination: Path) -> No
     assert [path for path in paths if path.stat().st_mode & 0o077] == []
 
 
-def test_a_killed_backup_is_none_and_its_files_are_used_again(filled: Run, destination: Path) -> None:
+def test_a_killed_backup_is_not_listed_and_its_files_are_used_again(run_with_files: Run, destination: Path) -> None:
     class KilledError(BaseException):
         pass
 
@@ -108,19 +110,21 @@ def test_a_killed_backup_is_none_and_its_files_are_used_again(filled: Run, desti
 
     with pytest.raises(KilledError):
         create_backup(destination, progress=kill)
-    assert list(iterate_backups(destination)) == [] and len(pool_files(destination)) == 5
+    assert list(iterate_backups(destination)) == [] and len(list_pool_files(destination)) == 5
     assert create_backup(destination).copied == 2
     assert list(destination.glob("*.partial")) == []
 
 
-def test_a_file_that_the_server_has_lost_is_named(filled: Run, destination: Path, data_dir: Path) -> None:
+def test_a_file_that_the_server_has_lost_is_listed_as_missing(
+    run_with_files: Run, destination: Path, data_dir: Path
+) -> None:
     lost = list_stored("bodies/")[0]
     lost.unlink()
     assert create_backup(destination).manifest.missing == [lost.key]
 
 
-def test_nothing_is_removed_while_a_backup_runs(filled: Run, destination: Path, data_dir: Path) -> None:
-    Run.objects.filter(pk=filled.pk).update(deleted_at=timezone.now() - timedelta(days=8))
+def test_nothing_is_removed_while_a_backup_runs(run_with_files: Run, destination: Path, data_dir: Path) -> None:
+    Run.objects.filter(pk=run_with_files.pk).update(deleted_at=timezone.now() - timedelta(days=8))
     orphan = StoredPath("bodies/orphan.parquet")
     orphan.write_bytes(b"x")
     orphan.set_age(7200)
@@ -134,7 +138,7 @@ def test_nothing_is_removed_while_a_backup_runs(filled: Run, destination: Path, 
     assert sweep.empty_trash() == 1 and compaction.delete_orphan_bodies() == 1
 
 
-def test_a_backup_waits_until_a_removal_has_ended(filled: Run, destination: Path) -> None:
+def test_a_backup_waits_until_a_removal_has_ended(run_with_files: Run, destination: Path) -> None:
     done: list[int] = []
     with deletion_lock.allow_deletion() as allowed:
         thread = threading.Thread(target=lambda: done.append(wait_for_lock()))
@@ -150,12 +154,12 @@ def wait_for_lock() -> int:
         return 1
 
 
-def test_the_data_folder_is_no_destination(filled: Run, data_dir: Path) -> None:
+def test_a_backup_into_the_data_folder_is_refused(run_with_files: Run, data_dir: Path) -> None:
     with pytest.raises(BackupError, match="inside the data folder"):
         create_backup(data_dir / "backups")
 
 
-def test_two_backups_into_one_folder_do_not_run_at_once(filled: Run, destination: Path) -> None:
+def test_two_backups_into_one_folder_do_not_run_at_once(run_with_files: Run, destination: Path) -> None:
     def start_another(*_: int) -> None:
         with pytest.raises(BackupError, match="Another command uses"):
             create_backup(destination)
@@ -163,8 +167,8 @@ def test_two_backups_into_one_folder_do_not_run_at_once(filled: Run, destination
     create_backup(destination, progress=start_another)
 
 
-def test_on_a_file_system_without_locks_backups_and_removals_go_on(
-    filled: Run, destination: Path, monkeypatch: pytest.MonkeyPatch
+def test_backups_and_removals_work_on_a_file_system_without_locks(
+    run_with_files: Run, destination: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove_locks(monkeypatch)
     assert create_backup(destination).copied == 7
@@ -172,7 +176,7 @@ def test_on_a_file_system_without_locks_backups_and_removals_go_on(
         assert allowed
 
 
-def test_a_copy_that_nobody_can_write_can_be_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_in_a_read_only_folder_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def refuse_writing(path: Path, flags: int, *rest: int) -> int:
@@ -192,7 +196,7 @@ def test_a_copy_that_nobody_can_write_can_be_restored(tmp_path: Path, monkeypatc
         pass
 
 
-def test_a_manifest_of_a_newer_version_is_refused(filled: Run, destination: Path) -> None:
+def test_a_manifest_of_a_newer_version_is_refused(run_with_files: Run, destination: Path) -> None:
     name = create_backup(destination).manifest.name
     path = destination / name / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2, "version": "9.1"}))
@@ -200,7 +204,7 @@ def test_a_manifest_of_a_newer_version_is_refused(filled: Run, destination: Path
         list(iterate_backups(destination))
 
 
-def test_manifests_are_read_one_by_one_and_not_for_names(filled: Run, destination: Path) -> None:
+def test_names_of_backups_are_found_without_reading_all_manifests(run_with_files: Run, destination: Path) -> None:
     name = create_backup(destination).manifest.name
     for other in ("20000101T000000Z", "99990101T000000Z"):
         (destination / other).mkdir()
@@ -246,7 +250,7 @@ def test_the_copy_of_sqlite_is_of_one_moment_while_another_process_writes(tmp_pa
         writer.close()
 
 
-def test_a_disk_without_room_for_the_database_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "db.sqlite3"
     with sqlite3.connect(source) as made:
         made.execute("CREATE TABLE text AS SELECT zeroblob(100000) AS body")

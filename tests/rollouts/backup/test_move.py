@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.disk]
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
+def bucket_url(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
     monkeypatch.setattr(location, "KNOWN_SECONDS", 0.0)
     for step in (1, 2):
         index_file(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
@@ -28,29 +28,29 @@ def place(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
     return create_place()
 
 
-def keys(url: str) -> set[str]:
+def list_keys(url: str) -> set[str]:
     return {file.key for file in open_store(url).list_files("")}
 
 
-def is_clean(run: Run) -> bool:
+def is_intact(run: Run) -> bool:
     texts = [body.response for body in load_bodies(list_samples(run)).values()]
     return len(texts) == len(list_samples(run)) and check_integrity(CheckOptions(grace=0)).problems == []
 
 
-def test_files_move_to_a_bucket_and_back_while_the_server_writes(run: Run, place: str, settings: Any) -> None:
-    before = keys("")
-    first = move_files(place)
-    assert (first.copied, first.is_finished, keys(place)) == (5, False, before)
+def test_files_move_to_a_bucket_and_back_while_the_server_writes(run: Run, bucket_url: str, settings: Any) -> None:
+    before = list_keys("")
+    first = move_files(bucket_url)
+    assert (first.copied, first.is_finished, list_keys(bucket_url)) == (5, False, before)
     index_file(run, lines(generation("3+1?", "4", step=3)), 3)  # by a process with the old settings
-    settings.STORAGE_URL = place
+    settings.STORAGE_URL = bucket_url
     index_file(run, lines(generation("4+1?", "5", step=4)), 4)  # by one with the new settings
-    assert is_clean(run), "each reads from both places"
+    assert is_intact(run), "each reads from both places"
     settings.STORAGE_URL = ""
-    assert is_clean(run)
-    settings.STORAGE_URL = place
-    second = move_files(place)
+    assert is_intact(run)
+    settings.STORAGE_URL = bucket_url
+    second = move_files(bucket_url)
     assert (second.copied, second.is_finished, second.lost) == (2, True, [])
-    assert move_files(place).copied == 0 and is_clean(run) and len(keys(place)) == 9
+    assert move_files(bucket_url).copied == 0 and is_intact(run) and len(list_keys(bucket_url)) == 9
     check_storage()
 
     settings.STORAGE_URL = ""  # a process that was not restarted
@@ -59,38 +59,40 @@ def test_files_move_to_a_bucket_and_back_while_the_server_writes(run: Run, place
     with pytest.raises(StorageRefusedError, match="are in s3://"):
         check_storage()
 
-    for key in keys(""):
+    for key in list_keys(""):
         (settings.DATA_DIR / key).unlink()
-    settings.STORAGE_URL = place
-    assert is_clean(run) and not move_files("").is_finished
+    settings.STORAGE_URL = bucket_url
+    assert is_intact(run) and not move_files("").is_finished
     settings.STORAGE_URL = ""
-    assert move_files("").is_finished and is_clean(run) and len(keys("")) == 9
+    assert move_files("").is_finished and is_intact(run) and len(list_keys("")) == 9
 
 
-def test_a_deletion_during_a_move_deletes_both_copies(run: Run, place: str, settings: Any) -> None:
-    move_files(place)
-    key = min(keys(place))
+def test_a_deletion_during_a_move_deletes_both_copies(run: Run, bucket_url: str, settings: Any) -> None:
+    move_files(bucket_url)
+    key = min(list_keys(bucket_url))
     delete_file(key)
-    assert key not in keys("") | keys(place)
-    settings.STORAGE_URL = place
-    assert move_files(place).lost == [key], "its row is still there"
+    assert key not in list_keys("") | list_keys(bucket_url)
+    settings.STORAGE_URL = bucket_url
+    assert move_files(bucket_url).lost == [key], "its row is still there"
 
 
-def test_a_place_is_refused_that_cannot_be_written_or_has_an_owner(run: Run, place: str, settings: Any) -> None:
+def test_a_bucket_that_cannot_be_used_or_belongs_to_another_server_is_refused(
+    run: Run, bucket_url: str, settings: Any
+) -> None:
     with pytest.raises(StorageRefusedError, match="there is no such bucket"):
         move_files("s3://no-such-bucket/x")
     with pytest.raises(StorageRefusedError, match="s3://BUCKET/PREFIX"):
         move_files("/mnt/bucket")
-    move_files(place)
+    move_files(bucket_url)
     with pytest.raises(StorageRefusedError, match="Finish that first"):
         move_files(f"s3://{BUCKET}/other")
     StorageLocation.objects.update(server="another", moving_to=None)
     with pytest.raises(StorageRefusedError, match="another server"):
-        move_files(place)
+        move_files(bucket_url)
 
 
-def test_a_forgotten_variable_is_noticed_at_the_start(run: Run, place: str, settings: Any) -> None:
-    settings.STORAGE_URL = place  # the files are in the data folder
+def test_a_wrong_storage_url_is_noticed_at_the_start(run: Run, bucket_url: str, settings: Any) -> None:
+    settings.STORAGE_URL = bucket_url  # the files are in the data folder
     with pytest.raises(StorageRefusedError, match="move the files"):
         check_storage()
     settings.STORAGE_URL = ""

@@ -34,11 +34,11 @@ def test_an_upgrade_that_loses_its_copy_leaves_the_database_as_it_was(
 def test_an_upgrade_waits_until_another_one_has_ended() -> None:
     entered: list[int] = []
 
-    def enter() -> None:
+    def lock_and_record() -> None:
         with upgrade.lock_sqlite_upgrade():
             entered.append(1)
 
-    thread = threading.Thread(target=enter)
+    thread = threading.Thread(target=lock_and_record)
     with upgrade.lock_sqlite_upgrade():
         thread.start()
         thread.join(0.2)

@@ -19,7 +19,7 @@ from tests.support import builders
 Row = dict[str, Any]
 
 
-def evaluated(run: Run, step: int, *rows: Row, split: str = "eval") -> None:
+def index_rows(run: Run, step: int, *rows: Row, split: str = "eval") -> None:
     index_file(run, lines(*({"response": "so", **row} for row in rows)), step, split=split)
     run.refresh_from_db()
 
@@ -32,8 +32,8 @@ def compare_steps(of: str, split: str = "") -> compare.Comparison:
     return compare.compare_steps(load_comparison_targets(Run.objects.all(), of, split))
 
 
-def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
-    evaluated(
+def test_prompts_are_counted_by_the_steps_that_solve_them(run: Run) -> None:
+    index_rows(
         run,
         1,
         *build_rows("a", 1),
@@ -42,7 +42,7 @@ def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
         *build_rows("d", 0),
         *build_rows("gone", 1),
     )
-    evaluated(run, 2, *build_rows("a", 1), *build_rows("b", 0), *build_rows("c", 1), *build_rows("d", 0))
+    index_rows(run, 2, *build_rows("a", 1), *build_rows("b", 0), *build_rows("c", 1), *build_rows("d", 0))
     result = compare_steps(f"{run.uid}@1,{run.uid}@latest")
     assert result.outcomes == {"AB": 1, "A": 1, "B": 1, "none": 1}
     assert [len(left) for left in result.unpaired_prompts] == [1, 0]
@@ -53,26 +53,26 @@ def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
 
 
 def test_a_prompt_counts_as_solved_where_half_of_its_judged_answers_are_right(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1, 0, None), *build_rows("b", None))
-    evaluated(run, 2, *build_rows("a", 1, 0, 0), *build_rows("b", 1))
+    index_rows(run, 1, *build_rows("a", 1, 0, None), *build_rows("b", None))
+    index_rows(run, 2, *build_rows("a", 1, 0, 0), *build_rows("b", 1))
     result = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert result.outcomes == {"A": 1} and result.unevaluated_count == 1
     assert [row.solved_by for row in result.list_rows("unjudged")] == [""]
 
 
-def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> None:
+def test_a_step_that_is_deleted_during_the_comparison_is_an_error(run: Run) -> None:
     for step in (1, 2):
-        evaluated(run, step, *build_rows("a", 1))
-    named = load_comparison_targets(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
-    Step.objects.filter(pk=named[0].step.pk).delete()  # as an empty bin does
+        index_rows(run, step, *build_rows("a", 1))
+    targets = load_comparison_targets(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
+    Step.objects.filter(pk=targets[0].step.pk).delete()  # as emptying the trash does
     with pytest.raises(NotFoundError, match="One of these steps was just deleted"):
-        compare.compare_steps(named)
+        compare.compare_steps(targets)
 
 
-def test_the_white_space_of_a_prompt_does_not_part_it_from_its_twin(run: Run, project: Project) -> None:
+def test_prompts_that_differ_only_in_white_space_are_paired(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
-    evaluated(run, 1, *build_rows("2 + 2?", 1))
-    evaluated(other, 7, *build_rows(" 2  +\n2? ", 0))
+    index_rows(run, 1, *build_rows("2 + 2?", 1))
+    index_rows(other, 7, *build_rows(" 2  +\n2? ", 0))
     assert compare_steps("grpo@1,other@7").outcomes == {"A": 1}
 
 
@@ -80,10 +80,10 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
     def row(text: str, index: Any, score: float, source: str = "gsm8k") -> Row:
         return build_rows(text, score, data_source=source, dataset_index=index)[0]
 
-    evaluated(
+    index_rows(
         run, 1, row("Q: a", 1, 1), row("Q: b", 2, 1), row("Q: c", 3, 1), row("Q: c twice", 3, 1), row("same", 9, 1)
     )
-    evaluated(run, 2, row("a?", 1, 0), row("b?", 2, 0, "math"), row("c?", 3, 0), row("same", 8, 0))
+    index_rows(run, 2, row("a?", 1, 0), row("b?", 2, 0, "math"), row("c?", 3, 0), row("same", 8, 0))
     result = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert result.task_pair_count == 1 and len(result.pairs) == 2
     assert [prompt.key for prompt in result.unpaired_prompts[0]] and [
@@ -92,8 +92,8 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
 
 
 def test_all_prompts_of_a_large_step_are_looked_up_in_the_data_set(run: Run) -> None:
-    evaluated(run, 1, *({"prompt": f"Q: {n}", "score": 1, "dataset_index": n} for n in range(2400)))
-    evaluated(run, 2, *({"prompt": f"{n}?", "score": 0, "extra_info": {"index": n}} for n in range(60)))
+    index_rows(run, 1, *({"prompt": f"Q: {n}", "score": 1, "dataset_index": n} for n in range(2400)))
+    index_rows(run, 2, *({"prompt": f"{n}?", "score": 0, "extra_info": {"index": n}} for n in range(60)))
     result = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert result.task_pair_count == len(result.pairs) == 60
 
@@ -101,8 +101,8 @@ def test_all_prompts_of_a_large_step_are_looked_up_in_the_data_set(run: Run) -> 
 def test_each_data_source_is_measured_and_differences_are_against_the_first_cell(run: Run) -> None:
     easy = [row for n in range(40) for row in build_rows(f"easy {n}", 1, n % 2, data_source="easy")]
     hard = [row for n in range(30) for row in build_rows(f"hard {n}", 0, 0, data_source="hard")]
-    evaluated(run, 1, *easy, *hard)
-    evaluated(run, 2, *[{**row, "score": 1} for row in easy], *hard)
+    index_rows(run, 1, *easy, *hard)
+    index_rows(run, 2, *[{**row, "score": 1} for row in easy], *hard)
     full, first, second = compare_steps(f"{run.uid}@1,{run.uid}@2").sources
     assert (full.name, first.name, second.name) == ("", "easy", "hard")
     assert (full.prompts, first.prompts, second.prompts, first.k) == (70, 40, 30, 2)
@@ -116,25 +116,27 @@ def test_each_data_source_is_measured_and_differences_are_against_the_first_cell
 def test_rounding_to_single_precision_is_no_significant_difference(run: Run) -> None:
     """One trainer saves 1.1, another saves the nearest number of 32 bits."""
     rows = [row for n in range(8) for row in build_rows(f"prompt {n}", 1.1, 0.1)]
-    evaluated(run, 1, *rows)
-    evaluated(run, 2, *[{**row, "score": float(np.float32(row["score"]))} for row in rows])
+    index_rows(run, 1, *rows)
+    index_rows(run, 2, *[{**row, "score": float(np.float32(row["score"]))} for row in rows])
     after = compare_steps(f"{run.uid}@1,{run.uid}@2").sources[0].statistics["score"][1]
     assert after.interval and after.interval[0] > 0 and not after.is_significant
 
 
 def test_the_majority_decides_where_answers_are_known(run: Run) -> None:
-    def votes(*answers: tuple[str, int]) -> list[Row]:
+    def build_votes(*answers: tuple[str, int]) -> list[Row]:
         return [{"prompt": "a", "response": f"{n} {text}", "score": score} for n, (text, score) in enumerate(answers)]
 
-    evaluated(run, 1, *votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *build_rows("b", 1, 0, 0))
-    evaluated(run, 2, *votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *build_rows("b", 1, 0, 0))
+    index_rows(
+        run, 1, *build_votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *build_rows("b", 1, 0, 0)
+    )
+    index_rows(run, 2, *build_votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *build_rows("b", 1, 0, 0))
     (every,) = compare_steps(f"{run.uid}@1,{run.uid}@2").sources
     assert [figure.value for figure in every.statistics["maj@n"]] == [1.0, 0.0]
     assert [figure.value for figure in every.statistics["pass@1"]] == pytest.approx([5 / 12, 1 / 3])
 
 
-def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1, says="#### 4"))
+def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_k(run: Run) -> None:
+    index_rows(run, 1, *build_rows("a", 1, says="#### 4"))
     (every,) = compare_steps(f"{run.uid}@1,{run.uid}@1").sources
     assert every.statistics["maj@n"][0].value is None and every.statistics["pass@k"][0].value is None
 
@@ -150,23 +152,23 @@ def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Ru
         ("\\boxed{" * 60, ""),
     ],
 )
-def test_the_answer_is_read_from_the_end_that_rows_keep(tail: str, answers: str) -> None:
+def test_the_answer_is_extracted_from_the_stored_tail(tail: str, answers: str) -> None:
     assert extract_tail_answer(tail) == answers
 
 
 def test_lengths_are_in_tokens_only_where_every_sample_has_them(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1, response_ids=[5, 6, 7]))
-    evaluated(run, 2, *build_rows("a", 1, response_ids=[5]))
-    evaluated(run, 3, *build_rows("a", 1))
+    index_rows(run, 1, *build_rows("a", 1, response_ids=[5, 6, 7]))
+    index_rows(run, 2, *build_rows("a", 1, response_ids=[5]))
+    index_rows(run, 3, *build_rows("a", 1))
     tokens, chars = compare_steps(f"{run.uid}@1,{run.uid}@2"), compare_steps(f"{run.uid}@1,{run.uid}@3")
     assert (tokens.unit, [figure.value for figure in tokens.sources[0].statistics["length"]]) == ("tokens", [3.0, 1.0])
     assert (chars.unit, [figure.value for figure in chars.sources[0].statistics["length"]]) == ("chars", [2.0, 2.0])
 
 
-def test_truncation_that_nobody_logged_is_said_to_be_inferred(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1, finish_reason="length"))
-    evaluated(run, 2, *build_rows("a", 1, finish_reason="stop"))
-    evaluated(run, 3, *build_rows("a", 1))
+def test_truncation_that_was_not_logged_is_marked_as_inferred(run: Run) -> None:
+    index_rows(run, 1, *build_rows("a", 1, finish_reason="length"))
+    index_rows(run, 2, *build_rows("a", 1, finish_reason="stop"))
+    index_rows(run, 3, *build_rows("a", 1))
     exact = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert [figure.value for figure in exact.sources[0].statistics["truncated"]] == [
         1.0,
@@ -177,24 +179,24 @@ def test_truncation_that_nobody_logged_is_said_to_be_inferred(run: Run) -> None:
 
 def test_more_than_two_cells_are_compared_with_the_first(run: Run) -> None:
     for step, scores in enumerate(((1, 0, 0), (1, 1, 0), (0, 1, 0)), 1):
-        evaluated(run, step, *[row for n, score in enumerate(scores) for row in build_rows(f"q{n}", score)])
+        index_rows(run, step, *[row for n, score in enumerate(scores) for row in build_rows(f"q{n}", score)])
     result = compare_steps(",".join(f"{run.uid}@{step}" for step in (1, 2, 3)))
     assert result.outcomes == {"AB": 1, "BC": 1, "none": 1}
     assert [figure.change for figure in result.sources[0].statistics["pass@1"]] == pytest.approx([None, 1 / 3, 0])
 
 
-def test_what_arrives_later_is_in_the_next_comparison(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1))
+def test_samples_that_arrive_later_are_in_the_next_comparison(run: Run) -> None:
+    index_rows(run, 1, *build_rows("a", 1))
     assert len(compare_steps(f"{run.uid}@1,{run.uid}@1").pairs) == 1
-    evaluated(run, 1, *build_rows("a", 1), *build_rows("b", 1))
+    index_rows(run, 1, *build_rows("a", 1), *build_rows("b", 1))
     assert len(compare_steps(f"{run.uid}@1,{run.uid}@1").pairs) == 2
 
 
 def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
-    evaluated(run, 1, *build_rows("a", 1))
-    evaluated(run, 1, *build_rows("t", 1), split="train")
-    evaluated(other, 4, *build_rows("t", 0), split="train")
+    index_rows(run, 1, *build_rows("a", 1))
+    index_rows(run, 1, *build_rows("t", 1), split="train")
+    index_rows(other, 4, *build_rows("t", 0), split="train")
     assert [cell.step.split for cell in load_comparison_targets(Run.objects.all(), "grpo,grpo@1")] == ["eval", "eval"]
     mixed = load_comparison_targets(Run.objects.all(), "grpo@latest, other")
     assert [
@@ -222,8 +224,8 @@ def test_attempts_that_run_at_the_same_time_are_one_step(run: Run) -> None:
     assert score_row and score_row.all[0].value == 0.5
 
 
-def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated(run, 1, *build_rows("a", 1))
+def test_an_impossible_comparison_is_refused_with_a_clear_message(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    index_rows(run, 1, *build_rows("a", 1))
     builders.run(builders.project("two"))
     runs = Run.objects.all()
     with pytest.raises(NotFoundError, match="Run 'nobody' not found, or you have no access to it"):
@@ -245,18 +247,18 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
         compare_steps(f"{run.uid}@1,{run.uid}@1")
 
 
-def test_the_same_text_with_other_ground_truths_is_shown_as_such(run: Run) -> None:
-    evaluated(run, 1, *build_rows("a", 1, ground_truth="4"))
-    evaluated(run, 2, *build_rows("a", 0, ground_truth="5"))
+def test_a_prompt_with_different_ground_truths_shows_all_of_them(run: Run) -> None:
+    index_rows(run, 1, *build_rows("a", 1, ground_truth="4"))
+    index_rows(run, 2, *build_rows("a", 0, ground_truth="5"))
     assert [row.ground_truths for row in compare_steps(f"{run.uid}@1,{run.uid}@2").list_rows()] == [["4", "5"]]
 
 
-def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None:
+def test_the_differences_of_the_configs_are_listed(run: Run, project: Project) -> None:
     run.config = {"actor": {"lr": 1e-6, "same": [1]}, "seed": 1, "only": {}}
     run.save()
     other = builders.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
     for item in (run, other):
-        evaluated(item, 1, *build_rows("a", 1))
+        index_rows(item, 1, *build_rows("a", 1))
     assert find_config_differences(load_comparison_targets(Run.objects.all(), "grpo,other")) == [
         ("actor.lr", ["1e-06", "3e-06"]),
         ("only", ["{}", ""]),

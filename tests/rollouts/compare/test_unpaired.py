@@ -29,7 +29,7 @@ def build_step(run: Run, step: int, means: dict[str, list[float]], *, extra: Any
     run.refresh_from_db()
 
 
-def compare(run: Run, *steps: int) -> UnpairedComparison:
+def compare_steps(run: Run, *steps: int) -> UnpairedComparison:
     of = ",".join(f"{run.uid}@{step}" for step in steps)
     return compare_all_samples(load_comparison_targets(Run.objects.all(), of, "train"))
 
@@ -44,7 +44,7 @@ def test_the_mix_of_sources_is_separated_from_the_change(run: Run) -> None:
     """Each source gains 0.2, but the easy one shrinks: over all samples the gain disappears."""
     build_step(run, 1, {"easy": [0.7] * 30, "hard": [0.1] * 10})
     build_step(run, 2, {"easy": [0.9] * 10, "hard": [0.3] * 30})
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     score = get_row(result, "score")
     assert score.all[1].change == pytest.approx(-0.1) and score.mix[1].change == pytest.approx(0.2)
     assert score.mix[1].value == pytest.approx(0.75 * 0.9 + 0.25 * 0.3)
@@ -69,7 +69,7 @@ def test_intervals_keep_the_samples_of_a_prompt_together(project: Project) -> No
             run.refresh_from_db()
     widths = []
     for run in (together, apart):
-        low, high = get_row(compare(run, 1, 2), "score").all[1].interval
+        low, high = get_row(compare_steps(run, 1, 2), "score").all[1].interval
         widths.append(high - low)
     assert 2 < widths[0] / widths[1] < 4  # the square root of 8
 
@@ -78,18 +78,18 @@ def test_sides_are_resampled_independently(run: Run) -> None:
     """Equal sides differ by chance; with the same draws on both sides the interval would be empty."""
     for step in (1, 2):
         build_step(run, step, {"a": [0.1 * n for n in range(10)]})
-    low, high = get_row(compare(run, 1, 2), "score").all[1].interval
+    low, high = get_row(compare_steps(run, 1, 2), "score").all[1].interval
     assert low < -0.1 < 0.1 < high
 
 
 def test_small_sources_are_weighted_together_and_named(run: Run) -> None:
     build_step(run, 1, {"big": [0.5] * 20, "rare": [0.1] * 4, "gone": [0.9] * 3})
     build_step(run, 2, {"big": [0.5] * 20, "rare": [0.3] * 12})
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert [source.name for source in result.sources] == ["big", OTHER_SOURCES]
     assert result.small_sources == ["gone", "rare"] and result.left_out == []
     build_step(run, 3, {"big": [0.5] * 20})
-    lacking = compare(run, 1, 3)
+    lacking = compare_steps(run, 1, 3)
     assert lacking.left_out == [OTHER_SOURCES]
     mix = get_row(lacking, "score").mix
     assert mix[0].value == pytest.approx(0.5) and mix[1].value == pytest.approx(0.5)
@@ -98,7 +98,7 @@ def test_small_sources_are_weighted_together_and_named(run: Run) -> None:
 def test_one_source_has_no_mix(run: Run) -> None:
     for step in (1, 2):
         build_step(run, step, {"only": [0.5] * 12})
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert not result.has_mix and get_row(result, "score").mix is None and not result.sources
 
 
@@ -109,7 +109,7 @@ def test_reward_parts_marks_and_groups_are_measured_of_all_samples(run: Run) -> 
 
     build_step(run, 1, {"a": [0.5] * 12}, extra=extra)
     build_step(run, 2, {"a": [0.7] * 12}, extra=extra)
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert [mean.value for mean in get_row(result, "part: acc").all] == [0.5, 0.5]
     assert [mean.value for mean in get_row(result, "part: format").all] == [None, 0.5]
     assert [mean.value for mean in get_row(result, "pass@1").all] == [0.5, 0.5]
@@ -124,13 +124,15 @@ def test_distributions_of_all_sides_have_the_same_bins_and_count_every_sample(ru
     build_step(run, 1, {"a": [0.1 * n for n in range(10)], "b": [0.5] * 10})
     build_step(run, 2, {"a": [0.1 * n for n in range(2, 12)], "b": [0.7] * 30})
     build_step(run, 3, {"a": [0.5] * 10, "b": [0.5] * 10})
-    result = compare(run, 1, 2, 3)
+    result = compare_steps(run, 1, 2, 3)
     score, length = result.charts["all"]
     assert [sum(counts) for counts in score.counts] == [40, 80, 40] == [sum(counts) for counts in length.counts]
     assert all(sum(shares) == pytest.approx(1) for shares in score.shares + result.charts[SAME_MIX][0].shares)
     assert {chart.name for chart in result.breakdowns["all"]["source"]} == {"a", "b"}
-    of_sources = [sum(map(sum, (chart.counts[at] for chart in result.breakdowns["all"]["source"]))) for at in range(3)]
-    assert of_sources == [40, 80, 40]
+    counts_by_source = [
+        sum(map(sum, (chart.counts[at] for chart in result.breakdowns["all"]["source"]))) for at in range(3)
+    ]
+    assert counts_by_source == [40, 80, 40]
 
 
 def test_bins_end_at_round_numbers_and_an_outlier_does_not_flatten_them() -> None:
@@ -155,7 +157,7 @@ def test_a_step_of_many_samples_is_represented_by_complete_prompts(run: Run, mon
     build_step(run, 1, {"a": [0.5] * 400})
     build_step(run, 2, {"a": [0.5] * 10})
     monkeypatch.setattr(sides, "MAX_SIDE_SAMPLES", 200)
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert result.totals == [800, 20] and result.counted[1] == 20
     assert 100 < result.counted[0] < 300 and result.counted[0] == 2 * result.prompts[0]
 
@@ -165,15 +167,15 @@ def test_a_step_without_scores_or_texts_is_compared_by_what_it_has(run: Run) -> 
         rows = [{"prompt": f"{step} {n}", "response": "so", "data_source": "ab"[n % 2]} for n in range(24)]
         index_file(run, lines(*rows), step)
     run.refresh_from_db()
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert [[mean.value for mean in source.scores] for source in result.sources] == [[None, None]] * 2
     assert result.get_row("score") is None and get_row(result, "length").all[0].value == 2
     assert [chart.name for chart in result.charts["all"]] == ["length"]
 
 
-def test_a_lost_body_file_costs_only_the_reward_parts(run: Run) -> None:
+def test_without_a_body_file_scores_are_still_compared(run: Run) -> None:
     for step in (1, 2):
         build_step(run, step, {"a": [0.5] * 3}, extra=lambda mean, sign: {"rewards": {"acc": 1.0}})
     Sample.objects.first().dump.segment.delete()
-    result = compare(run, 1, 2)
+    result = compare_steps(run, 1, 2)
     assert get_row(result, "score").all[1].value == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""The demo data: what each page needs, once however often it is loaded."""
+"""The demo data has something for each page and stays the same when it is loaded again."""
 
 from __future__ import annotations
 

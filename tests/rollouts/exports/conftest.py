@@ -35,5 +35,5 @@ def run(project: Project, mate: User) -> Run:
 
 
 @pytest.fixture
-def ids(run: Run) -> dict[str, str]:
+def sample_ids(run: Run) -> dict[str, str]:
     return {tail: pk for pk, tail in Sample.objects.filter(step__run=run).values_list("pk", "tail")}

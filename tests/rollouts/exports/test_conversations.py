@@ -69,7 +69,7 @@ def test_values_that_are_nested_deeply_are_json_text() -> None:
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
-def test_reasoning_is_exported_and_tells_answers_apart(project: Project, mate: User, key: str) -> None:
+def test_reasoning_is_exported_and_distinguishes_equal_answers(project: Project, mate: User, key: str) -> None:
     run = builders.run(project, "thoughts")
     push(
         run,
@@ -145,10 +145,10 @@ def test_pairs_of_conversations_have_the_prompt_that_both_begin_with(project: Pr
     run = builders.run(project, "users")
     first = [{"role": "system", "content": "help"}, {"role": "user", "content": "1+1?"}]
 
-    def talk(*texts: str) -> list[dict[str, str]]:
+    def build_turns(*texts: str) -> list[dict[str, str]]:
         return [{"role": ("assistant", "user")[at % 2], "content": text} for at, text in enumerate(texts)]
 
-    ends = [talk("2", "sure?", "yes"), talk("3", "no", "2"), talk("4", "no", "5")]
+    ends = [build_turns("2", "sure?", "yes"), build_turns("3", "no", "2"), build_turns("4", "no", "5")]
     push(
         run,
         [

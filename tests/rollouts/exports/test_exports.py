@@ -25,9 +25,9 @@ pytestmark = pytest.mark.django_db
 
 
 def test_sft_uses_corrections_and_leaves_out_near_duplicates_and_more_than_n_of_a_prompt(
-    run: Run, mate: User, ids: dict[str, str]
+    run: Run, mate: User, sample_ids: dict[str, str]
 ) -> None:
-    store_labels(run, mate, [Answer(ids["worst"], "correction", "mended")])
+    store_labels(run, mate, [Answer(sample_ids["worst"], "correction", "mended")])
     rows, card = export(mate, f"run={run.uid}", layout="sft", drop_near_duplicates="true", max_per_prompt="2")
     assert [(row["completion"][:5], row["corrected"]) for row in rows] == [
         ("best", False), ("middl", False), ("same", False), ("word0", False)
@@ -95,10 +95,10 @@ def test_texts_for_sft_are_in_the_order_of_groups_and_once(project: Project, mat
 
 @pytest.mark.parametrize("layout", ["sft", "kto"])
 def test_a_text_that_has_moved_is_not_that_of_another_sample(
-    run: Run, mate: User, ids: dict[str, str], layout: str
+    run: Run, mate: User, sample_ids: dict[str, str], layout: str
 ) -> None:
     """Retention moves rows while an export, which has read the places before, reads the texts."""
-    best, worst = Sample.objects.get(pk=ids["best"]), Sample.objects.get(pk=ids["worst"])
+    best, worst = Sample.objects.get(pk=sample_ids["best"]), Sample.objects.get(pk=sample_ids["worst"])
     best.ordinal, worst.ordinal = worst.ordinal, best.ordinal
     Sample.objects.bulk_update([best, worst], ["ordinal"])
     rows, card = export(mate, f"run={run.uid}", layout=layout)
@@ -106,11 +106,11 @@ def test_a_text_that_has_moved_is_not_that_of_another_sample(
     assert "- samples without text: `2`" in card
 
 
-def test_other_data_have_another_head_of_the_card(run: Run, mate: User, ids: dict[str, str]) -> None:
+def test_other_data_have_another_header_of_the_dataset_card(run: Run, mate: User, sample_ids: dict[str, str]) -> None:
     """`datasets` would take them for those that it has cached."""
     heads = []
     for is_correct in (True, False):
-        store_labels(run, mate, [Answer(ids["best"], "correct", is_correct)])
+        store_labels(run, mate, [Answer(sample_ids["best"], "correct", is_correct)])
         _rows, card = export(mate, f"run={run.uid}", layout="samples")
         heads.append(card.partition("# ")[0])
     assert "description: data " in heads[0] and heads[0] != heads[1]
@@ -124,10 +124,12 @@ def test_files_in_the_archive_are_not_compressed(run: Run, mate: User) -> None:
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet", "csv"])
 def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
-    run: Run, mate: User, owner: User, ids: dict[str, str], file_format: str
+    run: Run, mate: User, owner: User, sample_ids: dict[str, str], file_format: str
 ) -> None:
-    store_labels(run, mate, [Answer(ids["best"], "correct", True), Answer(ids["best"], "wrong", ["step", "hack"])])
-    store_labels(run, owner, [Answer(ids["best"], "correct", True, rationale="checked")])
+    store_labels(
+        run, mate, [Answer(sample_ids["best"], "correct", True), Answer(sample_ids["best"], "wrong", ["step", "hack"])]
+    )
+    store_labels(run, owner, [Answer(sample_ids["best"], "correct", True, rationale="checked")])
     first = download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
     assert b"- run: `all that are not archived`" in zipfile.ZipFile(io.BytesIO(first)).read("README.md")
     assert first == download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
@@ -140,7 +142,7 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
     assert (wide["label.correct"], wide["people.correct"], wide["label.wrong"]) == (True, 2, ["hack", "step"])
     assert len(rows) == 10 and "- correct: `Right? (yes-no)`" in card
     queue = queues.create_queue(run.project, mate, {"name": "check", "runs": [run], "q": "score>0.9"})
-    item = queue.items.get(sample=ids["best"])
+    item = queue.items.get(sample=sample_ids["best"])
     ItemDecision.objects.create(item=item, name="correct", value=False, user=mate)
     rows, _ = export(mate, f"run={run.uid}", layout="samples", format=file_format)
     assert next(row for row in rows if row["response"] == "best")["label.correct"] is False  # a lead's decision
@@ -149,15 +151,15 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
         ("correct", True, mate.username, ""), ("wrong", ["hack", "step"], mate.username, ""),
         ("correct", True, owner.username, "checked"),
     ]  # fmt: skip
-    assert {row["sample"] for row in labels} == {ids["best"]}
+    assert {row["sample"] for row in labels} == {sample_ids["best"]}
 
 
 @pytest.mark.parametrize("layout", ["samples", "labels"])
 def test_a_stored_integer_of_more_than_64_bits_is_exported(
-    run: Run, mate: User, ids: dict[str, str], layout: str
+    run: Run, mate: User, sample_ids: dict[str, str], layout: str
 ) -> None:
     save_rubric(run.project, mate, [{"key": "cost", "title": "Cost", "kind": "number"}])
-    store_labels(run, mate, [Answer(ids["best"], "cost", 1e20)])
+    store_labels(run, mate, [Answer(sample_ids["best"], "cost", 1e20)])
     Label.objects.filter(name="cost").update(value=10**20)  # as earlier versions stored it
     rows, _ = export(mate, f"run={run.uid}", layout=layout)
     row = next(row for row in rows if layout == "labels" or row["response"] == "best")
@@ -168,13 +170,15 @@ def test_a_stored_integer_of_more_than_64_bits_is_exported(
         assert label["value"] == row["label.cost"] == 1e20 and "T" in label["updated_at"]
 
 
-def test_the_table_of_labels_tells_a_blind_reviewer_nothing_of_others(
-    run: Run, mate: User, owner: User, ids: dict[str, str]
+def test_labels_of_others_on_samples_of_a_blind_queue_are_not_exported(
+    run: Run, mate: User, owner: User, sample_ids: dict[str, str]
 ) -> None:
-    store_labels(run, owner, [Answer(ids["best"], "correct", True), Answer(ids["middle"], "correct", True)])
+    store_labels(
+        run, owner, [Answer(sample_ids["best"], "correct", True), Answer(sample_ids["middle"], "correct", True)]
+    )
     queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "q": "score>0.9", "is_blind": True})
     rows, card = export(mate, f"run={run.uid}", layout="labels", ids="true")
-    assert [row["sample"] for row in rows] == [ids["middle"]] and "- samples read: `1`" in card
+    assert [row["sample"] for row in rows] == [sample_ids["middle"]] and "- samples read: `1`" in card
 
 
 def test_a_rubric_that_is_saved_during_an_export_does_not_change_its_columns(
@@ -183,8 +187,8 @@ def test_a_rubric_that_is_saved_during_an_export_does_not_change_its_columns(
     second = builders.run(run.project, "second")
     push(second, [{"prompt": "p", "response": "r"}])
 
-    def iterate_and_save(*given: Any) -> Any:
-        yield from iterate_samples(*given)
+    def iterate_and_save(*arguments: Any) -> Any:
+        yield from iterate_samples(*arguments)
         save_rubric(run.project, mate, QUESTIONS[1:])
 
     monkeypatch.setattr("rollouts.exports.archive.iterate_samples", iterate_and_save)
@@ -197,7 +201,7 @@ def test_a_rubric_that_is_saved_during_an_export_does_not_change_its_columns(
     assert "## Rubric, version 1\n" in archive.read("README.md").decode() and run.project.rubrics.count() == 2
 
 
-def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:
+def test_errors_for_bad_options_name_the_valid_ones(run: Run, mate: User) -> None:
     api = ApiClient.with_token(mate, "read")
     for query, message in (
         ("", "Send `run` or `project`."),

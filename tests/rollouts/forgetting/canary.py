@@ -1,4 +1,4 @@
-"""Plants a text in every place that can have it, and looks for it in every stored byte."""
+"""Stores a text in every place that can have it, and searches all stored bytes for it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ RESPONSE = "Zebedee-4711 says: in the hall, behind the coats, next to the lamp."
 NEEDLES = (CANARY, "Zebedee-4711")
 
 
-def body(step: int, prompt: str = CANARY, source: str = "") -> bytes:
+def build_body(step: int, prompt: str = CANARY, source: str = "") -> bytes:
     """A dump of three prompts, two responses each."""
     texts = [(f"plain {step}", "yes"), (prompt, RESPONSE), (f"other {step}", "no")]
     return lines(*(generation(text, f"{answer} {k}", float(k), step) for text, answer in texts for k in range(2)))
 
 
-def plant(project: Project, run: Run, owner: User) -> None:
+def store_canary(project: Project, run: Run, owner: User) -> None:
     """Steps 1 to 4 in one shared body file; step 2 sent twice; a file of two steps; an artifact; findings; links."""
     for step in range(1, 5):
-        index_file(run, body(step), step)
+        index_file(run, build_body(step), step)
     index_file(run, lines(generation("calm 20", "calm", 1.0, 20)), 20)  # shares their body file and stays in it
-    index_file(run, body(2, CHAT), 2)  # the same source again: the first dump is superseded
+    index_file(run, build_body(2, CHAT), 2)  # the same source again: the first dump is superseded
     assert compact_body_files(run.pk, "train")
-    index_file(run, body(5) + body(6), None, source="both.jsonl")
+    index_file(run, build_body(5) + build_body(6), None, source="both.jsonl")
     index_file(run, lines(generation("calm", "calm", 1.0, 8)) + b'{"input": "' + CANARY.encode() + b'", "outp\n', 8)
-    push_failed(run)
+    push_failed_dump(run)
     files = {"batch.json": json.dumps({"text": CANARY}).encode()}
     upload_files(register_artifact(run, 1, files), files)
     sample = Sample.objects.filter(step__run=run, prompt_key=KEY, step__step=3).first()
@@ -69,7 +69,7 @@ def plant(project: Project, run: Run, owner: User) -> None:
     SavedView.objects.create(owner=owner, page="runs", name="all", params=params)
 
 
-def push_failed(run: Run) -> Dump:
+def push_failed_dump(run: Run) -> Dump:
     """A dump that no format reads."""
     dump = push(run, b"\x01 no format \n" + CANARY.encode() + b"\n", 7)
     Dump.objects.filter(pk=dump.pk).update(state=Dump.State.FAILED)
@@ -79,7 +79,7 @@ def push_failed(run: Run) -> Dump:
 def find_canary(needles: tuple[str, ...] = NEEDLES) -> list[str]:
     """Returns the places that have the text: stored files, and the database."""
     contents = [*iterate_contents(Path(settings.DATA_DIR)), *iterate_objects()]
-    places = [name for name, content in contents if has_any(content, needles)]
+    places = [name for name, content in contents if contains_any(content, needles)]
     return [*places, *find_in_database(needles)]
 
 
@@ -91,7 +91,7 @@ def iterate_objects() -> Iterator[tuple[str, bytes]]:
         yield f"{file.key} (plain)", decompress(Path(file.key), data)
 
 
-def has_any(content: bytes, needles: tuple[str, ...]) -> bool:
+def contains_any(content: bytes, needles: tuple[str, ...]) -> bool:
     return any(needle.encode() in content for needle in needles)
 
 
@@ -112,17 +112,17 @@ def decompress(path: Path, data: bytes) -> bytes:
 
 
 def find_in_database(needles: tuple[str, ...]) -> list[str]:
-    """Looks in every column of every table, in the content of shared links, and in the bytes of SQLite's files."""
+    """Searches every column of every table, in the content of shared links, and in the bytes of SQLite's files."""
     places = []
     tables = connection.introspection.table_names()
     with connection.cursor() as cursor:
         for table in tables:
             cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
-            places += [f"table {table}" for row in cursor.fetchall() if has_any(repr(row).encode(), needles)]
-    places += ["link" for link in SharedLink.objects.exclude(content=b"") if has_any(link.html.encode(), needles)]
+            places += [f"table {table}" for row in cursor.fetchall() if contains_any(repr(row).encode(), needles)]
+    places += ["link" for link in SharedLink.objects.exclude(content=b"") if contains_any(link.html.encode(), needles)]
     if connection.vendor == "sqlite":
         name = str(connection.settings_dict["NAME"])
         for path in (Path(name), Path(f"{name}-wal")):
-            if path.exists() and has_any(path.read_bytes(), needles):
+            if path.exists() and contains_any(path.read_bytes(), needles):
                 places.append(path.name)
     return places

@@ -17,7 +17,7 @@ from rollouts.backup.restore import restore_files
 from rollouts.forgetting import forget_in_backups
 from rollouts.models import Project, Run
 from rollouts.storage import use_folder
-from tests.rollouts.forgetting.canary import KEY, NEEDLES, body, has_any, iterate_contents, plant
+from tests.rollouts.forgetting.canary import KEY, NEEDLES, build_body, contains_any, iterate_contents, store_canary
 from tests.rollouts.support.push import index_file
 from tests.support.stored import list_stored
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 @pytest.fixture(autouse=True)
-def connections_to_copies(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_connections_to_copies(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Django's tests forbid connections that are opened later. A backup opens one to its copy of SQLite."""
     guarded = BaseDatabaseWrapper.ensure_connection
 
@@ -38,19 +38,19 @@ def connections_to_copies(transactional_db: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", ensure_connection)
 
 
-def test_the_text_is_in_no_backup_and_the_rest_is_whole(
+def test_the_text_is_in_no_backup_and_the_other_data_can_be_restored(
     project: Project, run: Run, owner: User, tmp_path: Path, data_dir: Path
 ) -> None:
-    plant(project, run, owner)
+    store_canary(project, run, owner)
     folder, restored = tmp_path / "backups", tmp_path / "restored"
     create_backup(folder)
-    index_file(run, body(30), 30)
+    index_file(run, build_body(30), 30)
     create_backup(folder)
     server = connection.settings_dict["NAME"]
     result = forget_in_backups(folder, project.slug, KEY)
     assert len(result.changed) == 2 and result.incomplete == [] and result.files > 0
     assert connection.settings_dict["NAME"] == server and list_stored("raw/")
-    assert [name for name, content in iterate_contents(folder) if has_any(content, NEEDLES)] == []
+    assert [name for name, content in iterate_contents(folder) if contains_any(content, NEEDLES)] == []
     for manifest in iterate_backups(folder):
         assert manifest.forgotten == [f"{project.slug}/{KEY}"]
         shutil.rmtree(restored, ignore_errors=True)

@@ -33,7 +33,7 @@ from rollouts.models import (
     ViewedSample,
 )
 from rollouts.samples import load_bodies, load_results
-from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
+from tests.rollouts.forgetting.canary import CANARY, KEY, build_body, find_canary, store_canary
 from tests.rollouts.support.artifacts import register_artifact, upload_files
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support.stored import body_path, list_stored, raw_path
@@ -42,8 +42,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def planted(project: Project, run: Run, owner: User, data_dir: Path) -> Run:
-    plant(project, run, owner)
+def run_with_canary(project: Project, run: Run, owner: User, data_dir: Path) -> Run:
+    store_canary(project, run, owner)
     make_files_old()
     return run
 
@@ -71,31 +71,33 @@ def test_a_step_comes_back_when_all_of_a_later_attempt_is_forgotten(project: Pro
     assert Step.objects.current().filter(run=run, attempt__key="one").exists()
 
 
-def test_the_text_is_nowhere_and_other_prompts_remain(project: Project, planted: Run) -> None:
-    before = load_texts(planted)
+def test_the_text_is_nowhere_and_other_prompts_remain(project: Project, run_with_canary: Run) -> None:
+    before = load_texts(run_with_canary)
     assert find_canary()
     result = forget_prompt(project, KEY, user="root")
     assert result.is_complete and result.found.counts["samples"] == 14
     assert find_canary() == []
     others = {prompt: texts for prompt, texts in before.items() if "Zebedee" not in prompt}
-    assert load_texts(planted) == others and len(others) == 14
+    assert load_texts(run_with_canary) == others and len(others) == 14
     problems = check_integrity(CheckOptions(grace=0)).problems
     assert [problem for problem in problems if problem.problem != "orphan"] == []
 
 
-def test_rows_and_statistics_are_those_of_the_other_samples(project: Project, planted: Run) -> None:
+def test_rows_and_statistics_are_those_of_the_other_samples(project: Project, run_with_canary: Run) -> None:
     forget_prompt(project, KEY)
-    step = Step.objects.get(run=planted, step=3)
+    step = Step.objects.get(run=run_with_canary, step=3)
     assert (step.samples, step.groups, step.flags) == (4, 2, 0)
     assert not Sample.objects.filter(prompt_key=KEY).exists()
     assert not Label.objects.exists() and not ViewedSample.objects.exists()
-    rescore, results = planted.rescores.get(), load_results(step, planted.rescores.get())
+    rescore, results = run_with_canary.rescores.get(), load_results(step, run_with_canary.rescores.get())
     assert len(results) == rescore.results == 4 and not any(result.rationale for result in results.values())
-    dumps = Dump.objects.filter(run=planted, step__in=[1, 2, 3, 4])
+    dumps = Dump.objects.filter(run=run_with_canary, step__in=[1, 2, 3, 4])
     assert {(dump.rows, dump.left_out["forgotten"]) for dump in dumps} == {(4, 2)}
 
 
-def test_evidence_links_and_views_with_the_text_go_and_others_stay(project: Project, planted: Run) -> None:
+def test_evidence_links_and_views_with_the_text_are_removed_and_others_stay(
+    project: Project, run_with_canary: Run
+) -> None:
     forget_prompt(project, KEY)
     sample, query = EvidenceItem.objects.order_by("place")
     assert sample.shown["forgotten"] and "response" not in sample.shown
@@ -108,8 +110,8 @@ def test_evidence_links_and_views_with_the_text_go_and_others_stay(project: Proj
     assert entry.subject == KEY and "Zebedee" not in repr(entry.detail)
 
 
-def test_texts_in_review_queues_are_named(project: Project, planted: Run, owner: User) -> None:
-    settings = {"name": "check", "runs": [planted], "q": f"step:20 -{CANARY.split()[0]}"}
+def test_texts_in_review_queues_are_reported(project: Project, run_with_canary: Run, owner: User) -> None:
+    settings = {"name": "check", "runs": [run_with_canary], "q": f"step:20 -{CANARY.split()[0]}"}
     queue = queues.create_queue(project, owner, settings)
     queue.name = CANARY[:80]
     queue.save()
@@ -125,7 +127,7 @@ def test_texts_in_review_queues_are_named(project: Project, planted: Run, owner:
     }  # fmt: skip
 
 
-def test_a_dry_run_counts_and_changes_nothing(project: Project, planted: Run) -> None:
+def test_a_dry_run_counts_and_changes_nothing(project: Project, run_with_canary: Run) -> None:
     places = find_canary()
     counts = find_traces(project, KEY).counts
     assert counts["samples"] == 14 and counts["steps"] == 6 and counts["runs"] == 1
@@ -134,15 +136,17 @@ def test_a_dry_run_counts_and_changes_nothing(project: Project, planted: Run) ->
     assert find_canary() == places and not ForgottenPrompt.objects.exists()
 
 
-def test_it_does_not_come_back_when_the_dump_is_sent_again(project: Project, planted: Run, data_dir: Path) -> None:
+def test_a_forgotten_prompt_is_left_out_when_its_dump_is_sent_again(
+    project: Project, run_with_canary: Run, data_dir: Path
+) -> None:
     forget_prompt(project, KEY)
-    same = index_file(planted, body(3), 3)  # the receipt of the first time
+    same = index_file(run_with_canary, build_body(3), 3)  # the receipt of the first time
     assert same.rows == 4
-    other = index_file(planted, body(3), 3, source="elsewhere.jsonl")
+    other = index_file(run_with_canary, build_body(3), 3, source="elsewhere.jsonl")
     assert other.rows == 4 and other.left_out == {"forgotten": 2} and other.is_final
-    only = index_file(planted, lines(generation(CANARY, "hm", step=9)), 9)
+    only = index_file(run_with_canary, lines(generation(CANARY, "hm", step=9)), 9)
     assert only.rows == 0 and only.segment is None and not Sample.objects.filter(dump=only).exists()
-    several = index_file(planted, body(11) + body(12), None, source="several.jsonl")
+    several = index_file(run_with_canary, build_body(11) + build_body(12), None, source="several.jsonl")
     assert several.left_out == {"forgotten": 4} and several.raw_dropped_at
     make_files_old()
     from rollouts.retention import delete_orphan_raw_files
@@ -151,10 +155,12 @@ def test_it_does_not_come_back_when_the_dump_is_sent_again(project: Project, pla
     assert find_canary() == []
 
 
-def test_re_index_and_repair_do_not_bring_it_back(project: Project, planted: Run, data_dir: Path) -> None:
+def test_re_index_and_repair_do_not_restore_a_forgotten_prompt(
+    project: Project, run_with_canary: Run, data_dir: Path
+) -> None:
     forget_prompt(project, KEY)
-    reindex_run(planted)
-    for dump in Dump.objects.filter(run=planted, state=Dump.State.RECEIVED):
+    reindex_run(run_with_canary)
+    for dump in Dump.objects.filter(run=run_with_canary, state=Dump.State.RECEIVED):
         index_dump(dump.pk)
     for path in list_stored("bodies/"):
         path.write_bytes(b"damaged")
@@ -162,26 +168,28 @@ def test_re_index_and_repair_do_not_bring_it_back(project: Project, planted: Run
     assert not Sample.objects.filter(prompt_key=KEY).exists() and find_canary() == []
 
 
-def test_an_artifact_of_the_step_stays_gone(project: Project, planted: Run) -> None:
+def test_an_artifact_of_the_step_stays_gone(project: Project, run_with_canary: Run) -> None:
     forget_prompt(project, KEY)
     old = Artifact.objects.get()
     assert old.state == Artifact.State.GONE and not old.blobs.exists()
     files = {"batch.json": b'{"text": "rewritten"}'}
-    assert register_artifact(planted, 1, files).state == Artifact.State.GONE
+    assert register_artifact(run_with_canary, 1, files).state == Artifact.State.GONE
     with pytest.raises(Exception, match="forgotten"):
         upload_files(Artifact.objects.get(pk=old.pk), files)
-    assert register_artifact(planted, 99, {"batch.json": b"{}"}).state == Artifact.State.WAITING
+    assert register_artifact(run_with_canary, 99, {"batch.json": b"{}"}).state == Artifact.State.WAITING
 
 
-def test_only_its_project_forgets(project: Project, planted: Run) -> None:
+def test_a_forgotten_prompt_is_kept_in_other_projects(project: Project, run_with_canary: Run) -> None:
     from tests.support import builders
 
     foreign = builders.run(builders.project("other"), "grpo")
     forget_prompt(project, KEY)
-    assert index_file(foreign, body(1), 1).rows == 6
+    assert index_file(foreign, build_body(1), 1).rows == 6
 
 
-def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Project, run: Run, data_dir: Path) -> None:
+def test_turns_of_a_trajectory_are_forgotten_and_other_prompts_with_the_text_are_kept(
+    project: Project, run: Run, data_dir: Path
+) -> None:
     later = f"{CANARY} In the hall. Are you sure?"
     rows = [
         {"prompt": CANARY, "response": "In the hall.", "trajectory": "t", "turn": 1},
@@ -213,10 +221,10 @@ def test_containing_removes_other_prompts_with_the_text(project: Project, run: R
     assert index_file(run, lines(*rows), 2, format="native", source="again").rows == 1
 
 
-def test_raw_bytes_that_an_upload_may_use_are_waited_for(
+def test_forgetting_waits_for_raw_files_that_an_upload_may_use(
     project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dump = index_file(run, body(1), 1)
+    dump = index_file(run, build_body(1), 1)
     path = raw_path(project.pk, dump.sha256)
     waits: list[float] = []
 
@@ -229,8 +237,8 @@ def test_raw_bytes_that_an_upload_may_use_are_waited_for(
     assert waits and not path.exists()
 
 
-def test_a_damaged_body_of_the_step_is_named(project: Project, run: Run) -> None:
-    index_file(run, body(1), 1)
+def test_a_damaged_body_of_the_step_is_named_in_the_error(project: Project, run: Run) -> None:
+    index_file(run, build_body(1), 1)
     other = index_file(run, lines(generation("calm", "yes", step=1)), 1, source="other")
     make_files_old()
     assert other.segment
@@ -251,11 +259,11 @@ class KilledError(BaseException):
     ],
 )  # fmt: skip
 def test_a_killed_command_continues(
-    project: Project, planted: Run, monkeypatch: pytest.MonkeyPatch, moment: str
+    project: Project, run_with_canary: Run, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     import importlib
 
-    before = {prompt for prompt in load_texts(planted) if "Zebedee" not in prompt}
+    before = {prompt for prompt in load_texts(run_with_canary) if "Zebedee" not in prompt}
     module_name, _, name = moment.partition(".")
     module: Any = importlib.import_module(f"rollouts.forgetting.{module_name}")
 
@@ -268,5 +276,5 @@ def test_a_killed_command_continues(
             forget_prompt(project, KEY)
     assert ForgottenPrompt.objects.get().finished_at is None
     assert forget_prompt(project, KEY).is_complete
-    assert find_canary() == [] and set(load_texts(planted)) == before
+    assert find_canary() == [] and set(load_texts(run_with_canary)) == before
     assert ForgottenPrompt.objects.get().finished_at

@@ -21,7 +21,7 @@ from rollouts.query import TimeBudget
 from rollouts.queues import create_queue
 from rollouts.rescores import create_rescore
 from rollouts.samples import load_texts
-from tests.rollouts.flags.test_bulk import filled, samples
+from tests.rollouts.flags.test_bulk import index_two_steps, list_sample_ids
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -31,10 +31,10 @@ PENALTY = {"key": "low", "query": "score<0.2", "action": "reward", "target": "re
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(builders.run(project))
+    return index_two_steps(builders.run(project))
 
 
-def prompt_of(sample: str) -> str:
+def get_prompt_key(sample: str) -> str:
     return str(Sample.objects.get(pk=sample).prompt_key)
 
 
@@ -73,7 +73,9 @@ def test_an_edit_is_the_next_version_and_the_old_one_stays(project: Project, own
         ({"step": 1}, "rules.1.step"),
     ],
 )
-def test_a_wrong_rule_names_its_field(project: Project, owner: User, change: dict[str, Any], field: str) -> None:
+def test_the_error_for_an_invalid_rule_names_its_field(
+    project: Project, owner: User, change: dict[str, Any], field: str
+) -> None:
     with pytest.raises(InvalidInputError) as error:
         save_guidance(project, owner, [MASK, {**MASK, "key": "other", **change}], "")
     assert error.value.field == field
@@ -83,11 +85,11 @@ def test_a_rule_selects_prompts_or_responses_and_says_what_was_cut(
     run: Run, project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = save_guidance(project, owner, [MASK, PENALTY], "")
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     assert select_rows(project, version, owner).prompts == {}
     builders.flag(first, owner)
     result = select_rows(project, version, owner)
-    assert result.prompts == {prompt_of(first): [0]}
+    assert result.prompts == {get_prompt_key(first): [0]}
     low = {f"{compute_prompt_key('ask 0')}/{compute_response_key(f'0 of {step}')}": [1] for step in (1, 2)}
     assert result.responses == low
     assert [(rule.selected, rule.sent, rule.is_complete) for rule in result.rules] == [(1, 1, True), (2, 2, True)]
@@ -171,12 +173,12 @@ def test_a_query_that_a_run_cannot_answer_is_a_problem_only_if_none_can(
 def test_a_run_that_lacks_a_key_answers_the_other_terms(run: Run, project: Project, owner: User) -> None:
     older = builders.run(project, "older")
     push(older, [{"prompt": name, "response": "r", "hack": hack} for name, hack in (("hacked", 1), ("honest", 0))])
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     builders.flag(first, owner)
     rules = [{**MASK, "query": "hack=1 or is:flagged"}, {**MASK, "key": "other", "query": "-hack=1"}]
     result = select_rows(project, save_guidance(project, owner, rules, ""), owner)
     selected, others = ({key for key, own in result.prompts.items() if position in own} for position in (0, 1))
-    assert selected == {prompt_of(first), compute_prompt_key("hacked")}
+    assert selected == {get_prompt_key(first), compute_prompt_key("hacked")}
     assert others == {compute_prompt_key("honest")}, "nobody knows which samples of the other run hacked"
     assert [(rule.is_complete, rule.problem) for rule in result.rules] == [(True, ""), (False, "")]
 
@@ -197,25 +199,25 @@ def test_a_search_that_is_cut_selects_nothing_by_a_negated_key(
 
 
 def test_a_run_that_lacks_a_rescore_answers_the_other_terms(run: Run, project: Project, owner: User) -> None:
-    older = filled(builders.run(project, "older"))
+    older = index_two_steps(builders.run(project, "older"))
     create_rescore(older, owner, name="score.v2", kind="function", source="f", digest="1")
-    first, second = samples(older)[0], samples(run)[1]
+    first, second = list_sample_ids(older)[0], list_sample_ids(run)[1]
     for flagged in (first, second):
         builders.flag(flagged, owner)
     terms = ("disagrees:score.v2 or is:flagged", "disagrees:score.v2 is:flagged")
     rules = [{**MASK, "key": f"rule{at}", "query": text} for at, text in enumerate(terms)]
     result = select_rows(project, save_guidance(project, owner, rules, ""), owner)
-    assert result.prompts == {prompt_of(first): [0], prompt_of(second): [0]}
+    assert result.prompts == {get_prompt_key(first): [0], get_prompt_key(second): [0]}
     assert [(rule.is_complete, rule.problem) for rule in result.rules] == [(True, "")] * 2
 
 
 def test_labels_that_the_reader_may_not_read_do_not_count(run: Run, project: Project, owner: User, mate: User) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     create_queue(project, owner, {"name": "Blind", "runs": [run], "is_blind": True})
     store_labels(run, owner, [Answer(first, "flag", "bad")])
     version = save_guidance(project, owner, [MASK], "")
     assert select_rows(project, version, mate).prompts == {}
-    assert list(select_rows(project, version, owner).prompts) == [prompt_of(first)]
+    assert list(select_rows(project, version, owner).prompts) == [get_prompt_key(first)]
 
 
 def test_a_trainer_reads_what_the_rules_select() -> None:

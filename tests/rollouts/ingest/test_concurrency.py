@@ -30,31 +30,45 @@ pytestmark = pytest.mark.django_db
 NOW = timezone.now()
 
 
-def at(seconds: float) -> datetime:
+def get_time(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def build(
+def build_attempt(
     number: int, start: float, alive: float, end: float | None = None, key: str = "", host: str = "node1"
 ) -> Attempt:
-    times = {"created_at": at(start), "alive_at": at(alive), "ended_at": None if end is None else at(end)}
+    times = {
+        "created_at": get_time(start),
+        "alive_at": get_time(alive),
+        "ended_at": None if end is None else get_time(end),
+    }
     return Attempt(pk=number, number=number, key=key or uuid4().hex, host=host, **times)
 
 
 @pytest.mark.parametrize(
     ("attempts", "groups"),
     [
-        ([build(1, -10, -10), build(2, -9, -9), build(3, -8, -8)], {1: 1, 2: 1, 3: 1}),  # none has ended
-        ([build(1, -10, -10, -2), build(2, -9, -9)], {1: 1, 2: 1}),  # the first ended while the second ran
-        ([build(1, -10, -10, -9), build(2, -8, -8)], {}),  # a restart after the end
-        ([build(1, -500, -200), build(2, -180, -10)], {1: 0}),  # silent since before the second started: it was killed
-        ([build(1, -500, -170), build(2, -180, -10)], {1: 1, 2: 1}),  # a heartbeat after the second started
-        ([build(1, -60, -30, -30), build(2, -20, -20)], {}),  # a process on its host has found that it ended
-        ([build(1, -60, -30, -40), build(2, -35, -5)], {1: 1, 2: 1}),  # one of its processes ended, another runs on
-        ([build(1, -60, -30), build(2, -20, -20, key="relaunch-2")], {}),  # the launch is known: a restart
-        ([build(1, -600, -10), build(2, -120, -20, key="relaunch-2")], {1: 1, 2: 1}),  # but the first still runs
-        ([build(1, -60, -30), build(2, -50, -30, key="relaunch-2")], {}),  # it may be about to end
-        ([build(1, -90, -60, -60), build(2, -50, -20), build(3, -40, -20)], {2: 2, 3: 2}),
+        # None has ended.
+        ([build_attempt(1, -10, -10), build_attempt(2, -9, -9), build_attempt(3, -8, -8)], {1: 1, 2: 1, 3: 1}),
+        # The first ended while the second ran.
+        ([build_attempt(1, -10, -10, -2), build_attempt(2, -9, -9)], {1: 1, 2: 1}),
+        # A restart after the end.
+        ([build_attempt(1, -10, -10, -9), build_attempt(2, -8, -8)], {}),
+        # Silent since before the second started: it was killed.
+        ([build_attempt(1, -500, -200), build_attempt(2, -180, -10)], {1: 0}),
+        # A heartbeat after the second started.
+        ([build_attempt(1, -500, -170), build_attempt(2, -180, -10)], {1: 1, 2: 1}),
+        # A process on its host has found that it ended.
+        ([build_attempt(1, -60, -30, -30), build_attempt(2, -20, -20)], {}),
+        # One of its processes ended, another one is still running.
+        ([build_attempt(1, -60, -30, -40), build_attempt(2, -35, -5)], {1: 1, 2: 1}),
+        # The launch is known: a restart.
+        ([build_attempt(1, -60, -30), build_attempt(2, -20, -20, key="relaunch-2")], {}),
+        # But the first is still running.
+        ([build_attempt(1, -600, -10), build_attempt(2, -120, -20, key="relaunch-2")], {1: 1, 2: 1}),
+        # It may be about to end.
+        ([build_attempt(1, -60, -30), build_attempt(2, -50, -30, key="relaunch-2")], {}),
+        ([build_attempt(1, -90, -60, -60), build_attempt(2, -50, -20), build_attempt(3, -40, -20)], {2: 2, 3: 2}),
     ],
 )
 def test_attempts_are_grouped_by_the_times_at_which_they_ran(attempts: list[Attempt], groups: dict[int, int]) -> None:
@@ -89,7 +103,7 @@ def test_named_attempts_supersede_each_other(project: Project) -> None:
     assert count_visible(run) == 1 and not list_running_attempts(run, "c")
 
 
-def test_what_ended_before_is_superseded_as_soon_as_it_is_known(project: Project) -> None:
+def test_an_attempt_is_superseded_as_soon_as_its_end_is_known(project: Project) -> None:
     keys = [uuid4().hex for _ in range(2)]
     run = open_attempts(project, keys)
     end_attempts(run, keys[:1])
@@ -102,8 +116,8 @@ def test_the_sweep_notices_that_an_attempt_was_silent_since_the_next_one_started
     run = open_attempts(project, keys)
     assert recheck_concurrent_attempts() == 0
     for key, seconds in zip(keys, (-200, -150), strict=True):
-        run.attempts.filter(key=key).update(created_at=at(seconds), alive_at=at(seconds))
-    run.attempts.filter(key=keys[1]).update(alive_at=at(-5))
+        run.attempts.filter(key=key).update(created_at=get_time(seconds), alive_at=get_time(seconds))
+    run.attempts.filter(key=keys[1]).update(alive_at=get_time(-5))
     assert recheck_concurrent_attempts() == 1
     assert count_visible(run) == 1
     assert recheck_concurrent_attempts() == 0
@@ -111,7 +125,7 @@ def test_the_sweep_notices_that_an_attempt_was_silent_since_the_next_one_started
 
 def test_a_heartbeat_of_an_earlier_attempt_shows_its_rows_again(project: Project) -> None:
     run = open_attempts(project, ["first", "second"])
-    run.attempts.update(created_at=at(-120), alive_at=at(-120))
+    run.attempts.update(created_at=get_time(-120), alive_at=get_time(-120))
     version = Run.objects.get().version
     record_heartbeat(run, attempt="first", dropped={"spool": {"rows": 1}})  # of a process that ended
     assert count_visible(run) == 1

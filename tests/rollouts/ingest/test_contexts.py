@@ -58,7 +58,7 @@ def facts(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_hosts_add_up_and_the_leading_process_counts(run: Run) -> None:
+def test_hosts_are_merged_and_the_command_is_that_of_the_leading_process(run: Run) -> None:
     record_context(run, attempt="a", facts=facts(host="node-2", command=["worker"]))
     record_context(run, attempt="a", facts=facts(command=["python", "train.py"], lead=True))
     record_context(run, attempt="a", facts=facts(host="node-3", command=["other"]))
@@ -68,7 +68,7 @@ def test_hosts_add_up_and_the_leading_process_counts(run: Run) -> None:
     assert row.facts["hosts"]["node-1"] == {"gpus": {"H100": 8}}
 
 
-def test_each_attempt_has_its_own(run: Run) -> None:
+def test_each_attempt_has_its_own_context(run: Run) -> None:
     record_context(run, attempt="a", facts=facts(git={"commit": "a" * 40, "patch": "+x"}))
     record_context(run, attempt="b", facts=facts(git={"commit": "b" * 40}))
     rows = AttemptContext.objects.filter(attempt__run=run).order_by("attempt__number")

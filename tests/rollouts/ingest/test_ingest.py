@@ -19,7 +19,7 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
+def push_dump(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
     plain = files.create_incoming_path()
     plain.write_bytes(body)
     result = DumpHeader.from_query({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
@@ -28,8 +28,8 @@ def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
 
 def test_a_new_uid_makes_a_run_and_the_same_uid_is_that_run(project: Project) -> None:
     run, created = runs.open_run(project, uid="u1", name="grpo")
-    again, built = runs.open_run(project, uid="u1", name="another name")
-    assert (created, built) == (True, False)
+    again, created_again = runs.open_run(project, uid="u1", name="another name")
+    assert (created, created_again) == (True, False)
     assert again == run
 
 
@@ -39,27 +39,27 @@ def test_a_second_launch_with_a_taken_name_becomes_name_2(project: Project) -> N
     assert runs.open_run(project, uid="u3", name="grpo", resume="never")[0].name == "grpo-3"
 
 
-def test_the_first_launch_of_a_run_that_was_made_ready_is_that_run_and_the_next_another(project: Project) -> None:
-    ready, _ = runs.open_run(project, name="grpo", config={"n": 4})  # as `pull` does for a run that has not begun
-    begun, created = runs.open_run(project, uid="u1", name="grpo", attempt="a", config={"n": 8}, host="node7")
-    assert (begun, created) == (ready, False)
-    assert runs.open_run(project, uid="u1", name="grpo", attempt="a")[0] == ready  # another process of it
+def test_the_first_launch_uses_a_prepared_run_and_the_next_one_creates_another(project: Project) -> None:
+    prepared, _ = runs.open_run(project, name="grpo", config={"n": 4})  # as `pull` does for a run that has not begun
+    launched, created = runs.open_run(project, uid="u1", name="grpo", attempt="a", config={"n": 8}, host="node7")
+    assert (launched, created) == (prepared, False)
+    assert runs.open_run(project, uid="u1", name="grpo", attempt="a")[0] == prepared  # another process of it
     assert runs.open_run(project, uid="u2", name="grpo", attempt="b")[0].name == "grpo-2"
-    begun.refresh_from_db()
-    assert (begun.config, begun.attempts.get().host) == ({"n": 8}, "node7")
+    launched.refresh_from_db()
+    assert (launched.config, launched.attempts.get().host) == ({"n": 8}, "node7")
 
 
 @pytest.mark.parametrize("more", [{"resume": "never", "attempt": "a"}, {}], ids=["it shall be new", "it is no launch"])
-def test_a_run_that_was_made_ready_waits_for_a_launch_that_may_join(project: Project, more: dict[str, str]) -> None:
+def test_a_prepared_run_is_used_only_by_a_launch_that_may_join(project: Project, more: dict[str, str]) -> None:
     runs.open_run(project, name="grpo")
     assert runs.open_run(project, uid="u1", name="grpo", **more)[0].name == "grpo-2"
 
 
-def test_a_launch_by_the_id_of_a_run_that_was_made_ready_brings_its_config(project: Project) -> None:
-    ready, _ = runs.open_run(project, name="grpo")
-    runs.open_run(project, uid=ready.uid, name="other", attempt="a", config={"lr": 1})
-    ready.refresh_from_db()
-    assert (ready.name, ready.config, ready.attempts.get().config_changes) == ("grpo", {"lr": 1}, {})
+def test_a_launch_with_the_id_of_a_prepared_run_sets_its_config(project: Project) -> None:
+    prepared, _ = runs.open_run(project, name="grpo")
+    runs.open_run(project, uid=prepared.uid, name="other", attempt="a", config={"lr": 1})
+    prepared.refresh_from_db()
+    assert (prepared.name, prepared.config, prepared.attempts.get().config_changes) == ("grpo", {"lr": 1}, {})
 
 
 def test_resume_allow_continues_the_name_and_its_new_uid_becomes_an_alias(project: Project) -> None:
@@ -70,7 +70,7 @@ def test_resume_allow_continues_the_name_and_its_new_uid_becomes_an_alias(projec
     assert runs.open_run(project, uid="offline", name="whatever") == (run, False)
 
 
-def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: object) -> None:
+def test_resume_allow_does_not_continue_a_run_in_the_trash(project: Project, owner: object) -> None:
     run, _ = runs.open_run(project, uid="u1", name="grpo")
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
     other, created = runs.open_run(project, uid="u2", name="grpo", resume="allow")
@@ -129,33 +129,33 @@ def test_secrets_in_a_config_are_not_stored(project: Project) -> None:
 
 def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
     run = builders.run(project)
-    dump, created = push(run, b"one\n")
-    again, built = push(run, b"one\n")
-    assert (created, built, again) == (True, False, dump)
+    dump, created = push_dump(run, b"one\n")
+    again, created_again = push_dump(run, b"one\n")
+    assert (created, created_again, again) == (True, False, dump)
     assert Dump.objects.count() == 1
     with raw_dumps.open_raw_dump(project.pk, dump.sha256) as raw:
         assert raw.read() == b"one\n"
 
 
-def test_two_dumps_without_a_source_are_two_and_each_is_known_again(project: Project) -> None:
+def test_dumps_without_a_source_are_distinguished_by_their_bytes(project: Project) -> None:
     run = builders.run(project)
-    first, _ = push(run, b"one\n", source="")
-    second, _ = push(run, b"two\n", source="")
+    first, _ = push_dump(run, b"one\n", source="")
+    second, _ = push_dump(run, b"two\n", source="")
     assert first != second
-    assert push(run, b"two\n", source="") == (second, False)
+    assert push_dump(run, b"two\n", source="") == (second, False)
 
 
 def test_the_same_chunk_of_a_new_generation_is_another_dump(project: Project) -> None:
     run = builders.run(project)
-    first, _ = push(run, b"one\n", step="", offset="0")
-    second, _ = push(run, b"one\n", step="", offset="0", generation="1")
+    first, _ = push_dump(run, b"one\n", step="", offset="0")
+    second, _ = push_dump(run, b"one\n", step="", offset="0", generation="1")
     assert first != second
 
 
-def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) -> None:
+def test_accepting_a_dump_leaves_no_file_in_incoming(project: Project, data_dir: Path) -> None:
     run = builders.run(project)
-    push(run, b"one\n")
-    push(run, b"one\n")
+    push_dump(run, b"one\n")
+    push_dump(run, b"one\n")
     assert list((data_dir / "incoming").iterdir()) == []
 
 
@@ -176,7 +176,7 @@ def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) 
         {"colour": "red"},
     ],
 )
-def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
+def test_the_error_for_a_bad_dump_header_names_the_field(query: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
         DumpHeader.from_query(query)
     assert caught.value.field == next(iter(query))
@@ -184,33 +184,33 @@ def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
 
 def test_sending_the_newest_version_again_changes_nothing(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo")
-    push(run, b"A")
-    push(run, b"B")
+    push_dump(run, b"A")
+    push_dump(run, b"B")
     before = list(Dump.objects.order_by("pk").values())
-    dump, created = push(run, b"B")
+    dump, created = push_dump(run, b"B")
     assert (dump.pk, created, list(Dump.objects.order_by("pk").values())) == (before[1]["id"], False, before)
 
 
-def test_a_version_sent_again_takes_no_claim_for_its_own(project: Project) -> None:
+def test_a_version_that_is_sent_again_can_be_claimed_again(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo")
-    first, _ = push(run, b"A")
+    first, _ = push_dump(run, b"A")
     assert first.claim()
-    push(run, b"B")
-    again, _ = push(run, b"A")
+    push_dump(run, b"B")
+    again, _ = push_dump(run, b"A")
     assert again.claim() and again.tries == first.tries + 1
 
 
 def test_a_chunk_of_an_older_generation_sent_again_changes_nothing(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo")
-    push(run, b"A", offset="0")
-    push(run, b"B", offset="0", generation="1")
+    push_dump(run, b"A", offset="0")
+    push_dump(run, b"B", offset="0", generation="1")
     before = list(Dump.objects.order_by("pk").values())
-    push(run, b"A", offset="0")
+    push_dump(run, b"A", offset="0")
     assert list(Dump.objects.order_by("pk").values()) == before
 
 
 @pytest.mark.disk
-def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
+def test_bytes_and_names_are_on_the_disk_before_a_dump_is_accepted(
     project: Project, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -222,14 +222,14 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
 
     monkeypatch.setattr(os, "fsync", fsync)
     run, _ = runs.open_run(project, name="grpo")
-    dump, _ = push(run, b"A")
+    dump, _ = push_dump(run, b"A")
     stored = data_dir / get_raw_dump_key(project.pk, dump.sha256)
     assert Path(synced[0]).name.startswith(f".{stored.name}")
     assert synced[1:] == [str(folder) for folder in (stored.parent, *list(stored.parents)[1:4])]
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL does so unless told otherwise")
-def test_a_row_that_was_written_is_on_the_disk() -> None:
+def test_sqlite_syncs_each_commit_to_the_disk() -> None:
     with connection.cursor() as cursor:
         assert cursor.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: a commit waits for the write-ahead log
 
@@ -245,7 +245,7 @@ def test_an_old_launch_that_ends_late_does_not_end_the_run(project: Project) -> 
     assert run.status == "failed"
 
 
-def test_files_that_are_watched_beside_a_launch_do_not_keep_it_from_ending(project: Project) -> None:
+def test_watched_files_do_not_keep_the_run_of_a_launch_from_ending(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="launch")
     attempts.get_or_create_attempt(run, "files")
     attempts.get_or_create_attempt(run, "files-2")
@@ -262,7 +262,7 @@ def test_a_new_launch_opens_a_finished_run_again(project: Project) -> None:
     assert run.status == "running"
 
 
-def test_a_launch_that_waited_in_a_spool_stands_before_those_that_began_meanwhile(project: Project) -> None:
+def test_a_launch_that_waited_in_a_spool_is_numbered_before_later_launches(project: Project) -> None:
     run, _ = runs.open_run(project, uid="u1", name="grpo", attempt="first", waited=timedelta(hours=2))
     runs.open_run(project, uid="u1", attempt="third", config={"lr": 3})
     attempts.finish_attempt(run, "third")
@@ -295,7 +295,7 @@ def test_an_older_launch_does_not_open_a_finished_run(project: Project) -> None:
     assert (run.outcome, run.dropped) == ("finished", {"s1": {"full": 2}})
 
 
-def test_what_an_old_spool_dropped_does_not_open_the_run(project: Project) -> None:
+def test_dropped_counts_of_an_old_spool_do_not_open_the_run(project: Project) -> None:
     run, _ = runs.open_run(project, name="grpo", attempt="a")
     attempts.finish_attempt(run, "a")
     Run.objects.filter(pk=run.pk).update(finished_at=timezone.now() - timedelta(minutes=1))

@@ -1,4 +1,4 @@
-"""Labels of one server on another one with the same dumps: the export is the same, byte by byte."""
+"""Exported labels are imported on another server with the same dumps: its export has the same bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS: list[dict[str, Any]] = [
     {"prompt": "p3", "response_ids": [1, 2], "response": None, "trajectory": "t", "turn": 1},
     {"prompt": "p3", "response_ids": [1, 3], "response": None, "trajectory": "t", "turn": 2},
 ]
-EVALUATED = [{"prompt": "p1", "response": "best", "score": 1.0, "group": "a", "index": 0}]
+EVALUATION_ROWS = [{"prompt": "p1", "response": "best", "score": 1.0, "group": "a", "index": 0}]
 
 
 def read_data(project: Project, **options: str) -> bytes:
@@ -49,28 +49,28 @@ def read_rows(project: Project, **options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in read_data(project, **options).splitlines()]
 
 
-def train(project: Project, *names: str) -> Run:
-    """The same dumps of each run."""
+def push_dumps(project: Project, *names: str) -> Run:
+    """Pushes the same dumps to a run of each name. Returns the last run."""
     for name in names:
         run = builders.run(project, name)
         for step in (2, 1) if len(names) > 1 else (1, 2):
             push(run, ROWS, step=step)
-        push(run, EVALUATED, split="eval")
+        push(run, EVALUATION_ROWS, split="eval")
     return run
 
 
-def find(run: Run, tail: str, step: int = 1, **which: Any) -> str:
+def find_sample_id(run: Run, tail: str, step: int = 1, **which: Any) -> str:
     return str(Sample.objects.get(step__run=run, step__step=step, step__split="train", tail=tail, **which).pk)
 
 
 @pytest.fixture
-def server(project: Project, mate: User, owner: User) -> Project:
+def source_project(project: Project, mate: User, owner: User) -> Project:
     """Labels of all kinds, by people, a model and a function; a version of the rubric that only this server has."""
     save_rubric(project, mate, QUESTIONS[:1])
     save_rubric(project, mate, [QUESTIONS[1]])
     save_rubric(project, mate, QUESTIONS)
-    run = train(project, "grpo")
-    best, worst = find(run, "best"), find(run, "worst, 最差")
+    run = push_dumps(project, "grpo")
+    best, worst = find_sample_id(run, "best"), find_sample_id(run, "worst, 最差")
     store_labels(run, mate, [Answer(best, "correct", True, "it is\n对", start=0, end=2), Answer(worst, "note", "hm")])
     store_labels(run, owner, [Answer(best, "correct", False), Answer(best, "correct", True, source="code", author="f")])
     store_labels(run, owner, [Answer(worst, "note", "why", source="model", author="judge")])
@@ -88,73 +88,78 @@ def server(project: Project, mate: User, owner: User) -> Project:
 
 
 @pytest.fixture
-def other() -> Project:
+def other_project() -> Project:
     """Another server with the same run, imported in another order, next to another run, with a rubric of its own."""
     project = builders.project("other")
     save_rubric(project, builders.member(project, "lea", "owner"), QUESTIONS)
-    train(project, "another", "grpo")
+    push_dumps(project, "another", "grpo")
     return project
 
 
-def bring(project: Project, rows: list[Any], **options: Any) -> ImportResult:
+def import_labels(project: Project, rows: list[Any], **options: Any) -> ImportResult:
     lead = User.objects.get_or_create(username="lea")[0]
     return import_rows(project, lead, rows, ImportOptions(any_author=True, **options))
 
 
-def test_an_export_imported_elsewhere_is_exported_with_the_same_bytes(server: Project, other: Project) -> None:
-    exported = read_data(server)
-    rows = read_rows(server)
+def test_an_export_imported_elsewhere_is_exported_with_the_same_bytes(
+    source_project: Project, other_project: Project
+) -> None:
+    exported = read_data(source_project)
+    rows = read_rows(source_project)
     assert len(rows) == 12 and {row["rubric"] for row in rows} == {0, 3}
-    assert server.runs.get().uid not in exported.decode() and not any(
-        pk in exported.decode() for pk in Sample.objects.filter(step__run__project=server).values_list("pk", flat=True)
+    assert source_project.runs.get().uid not in exported.decode() and not any(
+        pk in exported.decode()
+        for pk in Sample.objects.filter(step__run__project=source_project).values_list("pk", flat=True)
     )
     random.Random(1).shuffle(rows)
-    tried = bring(other, rows, dry_run=True)
-    assert tried.labels["new"] == 12 and not Label.objects.filter(run__project=other).exists()
-    result = bring(other, rows)
+    dry_run_result = import_labels(other_project, rows, dry_run=True)
+    assert dry_run_result.labels["new"] == 12 and not Label.objects.filter(run__project=other_project).exists()
+    result = import_labels(other_project, rows)
     assert (result.problems, result.unused_fields, dict(result.labels)) == ([], set(), {"new": 12})
     assert dict(result.matched) == {"place": 12}
-    assert read_data(other) == exported
-    parquet = read_data(server, format="parquet")
-    assert parquet == read_data(other, format="parquet")
+    assert read_data(other_project) == exported
+    parquet = read_data(source_project, format="parquet")
+    assert parquet == read_data(other_project, format="parquet")
 
     before = list(Label.objects.order_by("pk").values())
-    again = bring(other, rows)
+    again = import_labels(other_project, rows)
     assert (dict(again.labels), again.problems) == ({"unchanged": 12}, [])
     assert list(Label.objects.order_by("pk").values()) == before and not LabelChange.objects.exists()
-    assert other.audit.filter(verb="label.import").count() == 1
-    run = other.runs.get(name="grpo")
+    assert other_project.audit.filter(verb="label.import").count() == 1
+    run = other_project.runs.get(name="grpo")
     assert [step.flags for step in run.steps.filter(split="train").order_by("step")] == [1, 0]
     better = Label.objects.get(run=run, name="better-than")
-    assert better.value == [find(run, "twin", index=2)] and better.sample == find(run, "twin", index=3)
+    assert better.value == [find_sample_id(run, "twin", index=2)] and better.sample == find_sample_id(
+        run, "twin", index=3
+    )
     # authors who are no members keep their name; the label is held by the person who imported it
     assert {(row.author, row.user.username) for row in Label.objects.filter(run=run, source="human")} == {
         ("mina", "lea"), ("olga", "lea")
     }  # fmt: skip
 
 
-def test_ids_find_the_samples_of_their_own_server(server: Project) -> None:
-    rows = read_rows(server, ids="yes")
-    assert rows[0].keys() >= {"sample", "run_id", "attempt"} and rows[0]["run_id"] == server.runs.get().uid
+def test_ids_find_the_samples_of_their_own_server(source_project: Project) -> None:
+    rows = read_rows(source_project, ids="yes")
+    assert rows[0].keys() >= {"sample", "run_id", "attempt"} and rows[0]["run_id"] == source_project.runs.get().uid
     labels = list(Label.objects.order_by("pk").values())
     only = [{name: row[name] for name in ("sample", "name", "json_value", "source", "author", "updated_at", "rubric",
                                           "rationale", "start", "end")} for row in rows]  # fmt: skip
-    result = bring(server, only)
+    result = import_labels(source_project, only)
     assert (dict(result.labels), dict(result.matched)) == ({"unchanged": 12}, {"id": 12})
     assert list(Label.objects.order_by("pk").values()) == labels
 
 
-def test_exports_of_earlier_versions_are_read(server: Project, other: Project) -> None:
+def test_exports_of_earlier_versions_are_read(source_project: Project, other_project: Project) -> None:
     """They have the id and the run's uid in `run`, times as JSON text, and no keys."""
     old = [
         {**{name: row[name] for name in row if name not in ("run_id", "prompt_key", "content_key", "created_at")},
          "run": row["run_id"], "updated_at": json.dumps(row["updated_at"])}
-        for row in read_rows(server, ids="yes")
+        for row in read_rows(source_project, ids="yes")
     ]  # fmt: skip
-    assert dict(bring(server, old).labels) == {"unchanged": 12}
-    elsewhere = bring(other, old)
+    assert dict(import_labels(source_project, old).labels) == {"unchanged": 12}
+    elsewhere = import_labels(other_project, old)
     assert {problem.kind for problem in elsewhere.problems} == {"unmatched"} and len(elsewhere.problems) == 12
-    named = bring(other, old, run=other.runs.get(name="grpo"))
+    named = import_labels(other_project, old, run=other_project.runs.get(name="grpo"))
     assert named.labels["new"] == 10 and named.matched["place"] == 11
     messages = {problem.kind: problem.message for problem in named.problems}
     assert len(named.problems) == 2 and "2 samples match" in messages["ambiguous"]
@@ -162,12 +167,12 @@ def test_exports_of_earlier_versions_are_read(server: Project, other: Project) -
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "no such sample"])
-def test_a_name_that_no_database_stores_costs_only_its_row(server: Project, name: str) -> None:
-    run = server.runs.get()
-    twin, best = find(run, "twin", index=2), find(run, "best")
+def test_a_sample_id_that_cannot_be_stored_is_a_problem_of_its_row_only(source_project: Project, name: str) -> None:
+    run = source_project.runs.get()
+    twin, best = find_sample_id(run, "twin", index=2), find_sample_id(run, "best")
     rows = [
         {"sample": twin, "name": "better-than", "value": [name]},
         {"sample": best, "name": "correct", "value": False},
     ]
-    result = bring(server, rows)
+    result = import_labels(source_project, rows)
     assert [problem.kind for problem in result.problems] == ["unmatched"] and result.labels["new"] == 1

@@ -1,4 +1,4 @@
-"""Started by `test_migration.py`: writes flags and OK marks as the version before labels did, migrates, prints both."""
+"""Writes flags and OK marks as versions without labels did, migrates them, prints both. Run by `test_migration.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import connection  # noqa: E402
 from django.db.migrations.executor import MigrationExecutor  # noqa: E402
 
 NOW = datetime.now(UTC)
-AT = {
+TIMES = {
     name: NOW - timedelta(hours=hours) for name, hours in (("long ago", 99), ("flagged", 3), ("changed", 2), ("ok", 1))
 }
 
@@ -43,23 +43,23 @@ def write_old_rows() -> None:
     common = {"step": step, "run": run, "user_id": user_id}
     flags = [
         Flag.objects.create(sample="a", label="bad", reason="reward-hack", text="猜的", **common),
-        Flag.objects.create(sample="b", label="unsure", withdrawn_at=AT["changed"], **common),
+        Flag.objects.create(sample="b", label="unsure", withdrawn_at=TIMES["changed"], **common),
     ]
-    Flag.objects.update(created_at=AT["flagged"], updated_at=AT["changed"])
-    change = [flags[0].pk, AT["changed"].isoformat(), ["good", "before", False], AT["flagged"].isoformat()]
+    Flag.objects.update(created_at=TIMES["flagged"], updated_at=TIMES["changed"])
+    change = [flags[0].pk, TIMES["changed"].isoformat(), ["good", "before", False], TIMES["flagged"].isoformat()]
     before = {"was": [change], "left": ["bad", "猜的", False]}
     Action.objects.create(run=run, user_id=user_id, description="old", before=before)
-    Action.objects.update(created_at=AT["changed"])
+    Action.objects.update(created_at=TIMES["changed"])
     for sample, at, fine in (("b", "long ago", True), ("c", "ok", True), ("a", "ok", False), ("gone", "ok", True)):
         row = Viewed.objects.create(run=run, user_id=user_id, sample=sample, fine=fine)
-        Viewed.objects.filter(pk=row.pk).update(at=AT[at])
+        Viewed.objects.filter(pk=row.pk).update(at=TIMES[at])
 
 
 def read_labels() -> list[dict[str, Any]]:
     from rollouts.models import Label
 
     fields = ("sample", "name", "value", "answer", "rationale", "author", "source")
-    names = {at: name for name, at in AT.items()}
+    names = {at: name for name, at in TIMES.items()}
     return [
         {name: getattr(row, name) for name in fields}
         | {name: names.get(getattr(row, f"{name}_at"), "") for name in ("created", "updated", "withdrawn")}

@@ -1,4 +1,4 @@
-"""Flags, OK marks and their undo of the version before labels."""
+"""The migration to labels keeps flags, OK marks and their undo."""
 
 from __future__ import annotations
 

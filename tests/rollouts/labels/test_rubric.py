@@ -128,6 +128,8 @@ def test_an_answer_that_does_not_fit_is_refused(key: str, value: Any, message: s
     ("value", "is_accepted"),
     [(["sum", "gone"], True), ("sum", True), (["gone"], False), ("The sum is wrong.", False), (True, False)],
 )
-def test_several_choices_accept_a_stored_answer_with_an_option_that_is_left(value: Any, is_accepted: bool) -> None:
+def test_a_stored_answer_to_several_choices_is_accepted_if_one_option_still_exists(
+    value: Any, is_accepted: bool
+) -> None:
     (question,) = parse_questions([ERRORS])
     assert question.accepts(value) == is_accepted

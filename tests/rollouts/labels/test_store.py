@@ -25,7 +25,7 @@ from rollouts.labels import (
 from rollouts.labels import store as store_module
 from rollouts.models import AuditEntry, Label, LabelAction, LabelChange, Project, Run, Sample
 from rollouts.runs import load_run_sizes
-from tests.rollouts.flags.test_bulk import counted, filled, samples
+from tests.rollouts.flags.test_bulk import index_two_steps, list_sample_ids, read_flag_counts
 from tests.rollouts.labels.test_rubric import ROWS
 from tests.support import builders
 
@@ -33,22 +33,22 @@ from tests.support import builders
 @pytest.fixture
 def run(project: Project, owner: User) -> Run:
     save_rubric(project, owner, ROWS, "Be **fair**.")
-    return filled(builders.run(project))
+    return index_two_steps(builders.run(project))
 
 
-def read(run: Run, **which: Any) -> set[tuple[Any, ...]]:
+def read_labels(run: Run, **which: Any) -> set[tuple[Any, ...]]:
     rows = Label.objects.active().filter(run=run, **which)
     return {(row.sample, row.author, row.name, str(row.value), row.rationale) for row in rows}
 
 
 def test_a_person_a_function_and_a_model_each_have_one_current_label(run: Run, mate: User, owner: User) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     store_labels(run, mate, [Answer(first, "correct", True), Answer(first, "quality", 3, "short")])
     code = Answer(first, "correct", False, source="code", author="grade_v2")
     model = Answer(first, "correct", True, source="model", author="judge-7b")
     store_labels(run, mate, [Answer(first, "quality", 4, "on reflection"), code, model])
     store_labels(run, owner, [Answer(first, "correct", True, source="code", author="grade_v2")])
-    assert read(run) == {
+    assert read_labels(run) == {
         (first, "mina", "correct", "True", ""),
         (first, "mina", "quality", "4", "on reflection"),
         (first, "grade_v2", "correct", "True", ""),
@@ -62,45 +62,45 @@ def test_a_person_a_function_and_a_model_each_have_one_current_label(run: Run, m
 
 
 def test_the_same_answer_again_changes_nothing(run: Run, mate: User) -> None:
-    answers = [Answer(samples(run)[0], "correct", True, "yes")]
+    answers = [Answer(list_sample_ids(run)[0], "correct", True, "yes")]
     assert store_labels(run, mate, answers).pk
     assert store_labels(run, mate, answers).pk is None
     assert (LabelChange.objects.count(), LabelAction.objects.count()) == (0, 1)
 
 
-def test_no_value_withdraws_and_undo_brings_back(run: Run, mate: User) -> None:
-    first, second = samples(run)[:2]
+def test_an_empty_value_withdraws_a_label_and_undo_restores_it(run: Run, mate: User) -> None:
+    first, second = list_sample_ids(run)[:2]
     store_labels(run, mate, [Answer(first, "style", "bad", "ugly"), Answer(second, "style", "good")])
-    before = read(run)
+    before = read_labels(run)
     action = store_labels(run, mate, [Answer(first, "style", None), Answer(first, "quality", None)])
-    assert (action.changed_count, read(run)) == (1, {(second, "mina", "style", "good", "")})
+    assert (action.changed_count, read_labels(run)) == (1, {(second, "mina", "style", "good", "")})
     undone = undo_label_action(run, mate)
-    assert (undone.restored_count, undone.sample, read(run)) == (1, first, before)
+    assert (undone.restored_count, undone.sample, read_labels(run)) == (1, first, before)
     label = Label.objects.get(sample=first)
     assert [(row.value, row.withdrawn, row.undone) for row in load_history(label)] == [("bad", True, True)]
     assert undo_label_action(run, mate).restored_count == 2
-    assert read(run) == set()
+    assert read_labels(run) == set()
     with pytest.raises(NotFoundError, match="Nothing to undo"):
         undo_label_action(run, mate)
     assert set(AuditEntry.objects.values_list("verb", flat=True)) == {"rubric.save", "label.undo"}
 
 
-def test_an_ok_and_a_flag_on_one_step_are_one_action(run: Run, mate: User) -> None:
-    first, second = samples(run)[:2]
+def test_an_ok_and_the_flag_that_it_withdraws_are_one_action(run: Run, mate: User) -> None:
+    first, second = list_sample_ids(run)[:2]
     builders.flag(first, mate, reason="other", text="why")
     action = store_labels(run, mate, [Answer(pk, "review", "ok") for pk in (first, second)])
     assert action.description == "“OK” on 2 samples"
-    assert (counted(run), read(run, sample=first)) == ([0, 0], {(first, "mina", "review", "ok", "")})
+    assert (read_flag_counts(run), read_labels(run, sample=first)) == ([0, 0], {(first, "mina", "review", "ok", "")})
     undone = undo_label_action(run, mate)
     assert (undone.restored_count, undone.names) == (3, {"review", "flag.other"})
-    assert (counted(run), read(run)) == ([1, 0], {(first, "mina", "flag.other", "bad", "why")})
+    assert (read_flag_counts(run), read_labels(run)) == ([1, 0], {(first, "mina", "flag.other", "bad", "why")})
 
 
-def test_cannot_judge_contradicts_nothing(run: Run, mate: User) -> None:
-    first = samples(run)[0]
+def test_cannot_judge_withdraws_no_flag(run: Run, mate: User) -> None:
+    first = list_sample_ids(run)[0]
     builders.flag(first, mate)
     store_labels(run, mate, [Answer(first, "review", "cannot-judge")])
-    assert {name for _sample, _author, name, *_ in read(run)} == {"flag", "review"}
+    assert {name for _sample, _author, name, *_ in read_labels(run)} == {"flag", "review"}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_cannot_judge_contradicts_nothing(run: Run, mate: User) -> None:
 def test_an_answer_that_is_not_valid_stores_nothing(
     run: Run, mate: User, answer: dict[str, Any], field: str, message: str
 ) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     wrong = Answer(**({"sample": first, "name": "correct", "value": True} | answer))
     with pytest.raises(InvalidInputError, match=message) as error:
         store_labels(run, mate, [Answer(first, "style", "good"), wrong])
@@ -136,13 +136,13 @@ def test_an_answer_that_is_not_valid_stores_nothing(
 
 
 def test_a_sample_of_another_run_is_refused(run: Run, project: Project, mate: User) -> None:
-    other = filled(builders.run(project, "other"))
+    other = index_two_steps(builders.run(project, "other"))
     with pytest.raises(NotFoundError, match="not found in grpo"):
-        store_labels(run, mate, [Answer(samples(other)[0], "correct", True)])
+        store_labels(run, mate, [Answer(list_sample_ids(other)[0], "correct", True)])
 
 
 def test_a_range_of_the_response_is_stored(run: Run, mate: User) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     chars = Sample.objects.get(pk=first).chars
     store_labels(run, mate, [Answer(first, "errors", ["sum"], start=1, end=chars)])
     label = Label.objects.get()
@@ -155,30 +155,30 @@ def test_a_range_of_the_response_is_stored(run: Run, mate: User) -> None:
 def test_two_requests_of_one_author_at_once_store_one_label(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = samples(run)[0]
-    load, raced = store_module.load_existing, []
+    first = list_sample_ids(run)[0]
+    load, has_stored_another = store_module.load_existing, []
 
-    def load_late(*arguments: Any) -> Any:
+    def load_and_store_another(*arguments: Any) -> Any:
         result = load(*arguments)
-        if not raced:
-            raced.append(True)
+        if not has_stored_another:
+            has_stored_another.append(True)
             store_labels(run, mate, [Answer(first, "quality", 2)])
         return result
 
-    monkeypatch.setattr(store_module, "load_existing", load_late)
+    monkeypatch.setattr(store_module, "load_existing", load_and_store_another)
     try:
         store_labels(run, mate, [Answer(first, "quality", 5)])
     except IntegrityError:
         pytest.fail("the second request failed")
-    assert read(run) == {(first, "mina", "quality", "5", "")}
+    assert read_labels(run) == {(first, "mina", "quality", "5", "")}
 
 
-def test_hundreds_take_as_many_queries_as_a_few(
+def test_many_labels_take_as_many_queries_as_a_few(
     project: Project, owner: User, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     save_rubric(project, owner, ROWS)
-    run = filled(builders.run(project))
-    every = samples(run)
+    run = index_two_steps(builders.run(project))
+    every = list_sample_ids(run)
     with django_assert_max_num_queries(13):
         store_labels(run, mate, [Answer(every[0], "correct", True), Answer(every[0], "quality", 3)])
     with django_assert_max_num_queries(13):
@@ -186,18 +186,18 @@ def test_hundreds_take_as_many_queries_as_a_few(
 
 
 def test_a_withdrawn_label_stays_readable(run: Run, mate: User, owner: User) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     store_labels(run, mate, [Answer(first, "quality", 3)])
     assert withdraw_label(Label.objects.get(), owner).description == "withdrawal of “quality: 3”"
     assert withdraw_label(Label.objects.get(), owner).pk is None
     assert load_labels([first]) == {}
     assert [row.value for row in load_labels([first], withdrawn=True)[first]] == [3]
     assert undo_label_action(run, owner).restored_count == 1
-    assert read(run) == {(first, "mina", "quality", "3", "")}
+    assert read_labels(run) == {(first, "mina", "quality", "3", "")}
 
 
-def test_undo_gives_a_replaced_label_back_to_the_person_who_had_stored_it(run: Run, mate: User, owner: User) -> None:
-    first = samples(run)[0]
+def test_undo_restores_the_user_who_had_stored_a_replaced_label(run: Run, mate: User, owner: User) -> None:
+    first = list_sample_ids(run)[0]
     for user, value in ((owner, True), (mate, False)):
         store_labels(run, user, [Answer(first, "correct", value, source="model", author="judge")])
     assert Label.objects.get().user == mate
@@ -207,14 +207,14 @@ def test_undo_gives_a_replaced_label_back_to_the_person_who_had_stored_it(run: R
 
 
 def test_labels_of_a_run_are_counted_before_it_is_deleted(run: Run, mate: User) -> None:
-    first, second = samples(run)[:2]
+    first, second = list_sample_ids(run)[:2]
     store_labels(run, mate, [Answer(first, "quality", 3), Answer(first, "review", "ok"), Answer(second, "flag", "bad")])
     size = load_run_sizes([run])[run.pk]
     assert (size.samples, size.flags, size.labels, size.pins) == (6, 1, 2, 0)
 
 
 def test_only_actions_of_the_last_day_can_be_undone(run: Run, mate: User) -> None:
-    store_labels(run, mate, [Answer(samples(run)[0], "quality", 3)])
+    store_labels(run, mate, [Answer(list_sample_ids(run)[0], "quality", 3)])
     LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         undo_label_action(run, mate)
@@ -236,7 +236,7 @@ def test_a_rubric_has_versions_and_an_outdated_edit_is_refused(project: Project,
 def test_a_sample_that_is_dropped_before_the_lock_gets_no_label(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = samples(run)[0]
+    first = list_sample_ids(run)[0]
     monkeypatch.setattr(store_module, "lock_steps", lambda _steps: Sample.objects.filter(pk=first).delete())
     with pytest.raises(NotFoundError):
         store_labels(run, mate, [Answer(first, "correct", True)])

@@ -1,4 +1,4 @@
-"""What is kept in memory is bounded by what it weighs, and what was asked for last stays longest."""
+"""Caches in memory have a size limit and keep the most recently used entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 from rollouts.lib.cache import Cache, NewestCache, cached, cached_by_key, cached_newest, clear_caches
 
 
-def test_what_was_asked_for_last_stays() -> None:
+def test_the_least_recently_used_entries_are_removed() -> None:
     stored: Cache[str, bytes] = Cache(10, len)
     for name in "abc":
         stored.put(name, b"123")
@@ -16,7 +16,7 @@ def test_what_was_asked_for_last_stays() -> None:
     assert [stored.get(name) for name in "abcd"] == [b"123", None, None, b"12345"]
 
 
-def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
+def test_an_entry_that_is_larger_than_the_cache_is_not_stored() -> None:
     stored: Cache[str, bytes] = Cache(10, len)
     stored.put("large", b"1" * 11)
     assert stored.get("large") is None
@@ -25,17 +25,18 @@ def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
     assert stored.get("small") == b"1" * 10
 
 
-def test_what_is_not_kept_of_many_is_made_together_and_nothing_is_an_answer_too() -> None:
+def test_missing_entries_are_computed_together_and_none_is_a_valid_value() -> None:
     stored: Cache[str, str | None] = Cache(2)
     requests: list[list[str]] = []
 
-    def make(names: list[str]) -> dict[str, str | None]:
+    def compute_values(names: list[str]) -> dict[str, str | None]:
         requests.append(names)
         return {name: None if name == "b" else name.upper() for name in names}
 
-    assert stored.get_many("ab", make) == {"a": "A", "b": None}
-    assert stored.get_many("bca", make) == {"b": None, "c": "C", "a": "A"}
-    assert stored.get_many("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
+    assert stored.get_many("ab", compute_values) == {"a": "A", "b": None}
+    assert stored.get_many("bca", compute_values) == {"b": None, "c": "C", "a": "A"}
+    # more than are kept, and all are answered
+    assert stored.get_many("cab", compute_values) == {"c": "C", "a": "A", "b": None}
     assert requests == [["a", "b"], ["c"], ["b"]]
 
 

@@ -1,4 +1,4 @@
-"""The newest steps of many runs, each beside the one before it."""
+"""The newest steps of many runs, each with the step before it."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
+def index_step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     header = {name: more.pop(name) for name in ("split", "attempt") if name in more}
     rows = [{"prompt": f"q{n}", "response": f"says {n}", "score": score, **more} for n, score in enumerate(scores)]
     index_file(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
 
 
-def load_items(*, limit: int = 30, **how: Any) -> list[FeedItem]:
-    return load_feed(Run.objects.all(), limit=limit, **how)
+def load_items(*, limit: int = 30, **options: Any) -> list[FeedItem]:
+    return load_feed(Run.objects.all(), limit=limit, **options)
 
 
-def test_steps_come_newest_first_whatever_their_number(run: Run, project: Project) -> None:
-    step(run, 5, 1.0)
-    step(builders.run(project, "other"), 9, 1.0)
-    step(run, 1, 1.0)
+def test_steps_are_listed_newest_first_whatever_their_number(run: Run, project: Project) -> None:
+    index_step(run, 5, 1.0)
+    index_step(builders.run(project, "other"), 9, 1.0)
+    index_step(run, 1, 1.0)
     assert [(item.step.run.name, item.step.step) for item in load_items()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
 
 
-def test_steps_of_one_moment_come_highest_first_and_are_walked_once(run: Run) -> None:
+def test_steps_of_the_same_time_are_listed_once_with_the_highest_first(run: Run) -> None:
     for number in (2, 4, 1, 3):  # several workers index one upload
-        step(run, number, 1.0)
+        index_step(run, number, 1.0)
     Step.objects.update(created_at=timezone.now())
     first = load_items(limit=2)
     rest = load_items(before=first[-1].step.pk)
     assert [item.step.step for item in [*first, *rest]] == [4, 3, 2, 1]
 
 
-def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run, project: Project) -> None:
-    step(run, 1, 0.0, 0.5)
-    step(builders.run(project, "other"), 2, 1.0)
-    step(run, 1, 1.0, split="eval")
-    step(run, 3, 0.5, 1.0)
-    arrived = load_items()[0]
-    assert arrived.previous is not None and (arrived.previous.step, arrived.previous.score_mean) == (1, 0.25)
-    assert arrived.score_change == 0.5
+def test_a_change_is_the_difference_to_the_previous_step_of_the_same_run_and_split(run: Run, project: Project) -> None:
+    index_step(run, 1, 0.0, 0.5)
+    index_step(builders.run(project, "other"), 2, 1.0)
+    index_step(run, 1, 1.0, split="eval")
+    index_step(run, 3, 0.5, 1.0)
+    newest = load_items()[0]
+    assert newest.previous is not None and (newest.previous.step, newest.previous.score_mean) == (1, 0.25)
+    assert newest.score_change == 0.5
     assert [item.score_change for item in load_items()[1:]] == [None, None, None]
 
 
-def test_truncation_is_compared_where_it_is_known_by_the_same_means(run: Run, project: Project) -> None:
-    step(run, 1, 0.0, 0.0, truncated=True)
-    step(run, 2, 0.0, 0.0, truncated=False)
-    step(run, 3, 0.0, 0.0)
-    last, now, first = load_items()
+def test_truncation_is_compared_if_both_steps_know_it_in_the_same_way(run: Run, project: Project) -> None:
+    index_step(run, 1, 0.0, 0.0, truncated=True)
+    index_step(run, 2, 0.0, 0.0, truncated=False)
+    index_step(run, 3, 0.0, 0.0)
+    last, second, first = load_items()
     assert (last.truncated, last.truncated_change) == (None, None)
-    assert now.truncated is not None and (now.truncated.share, now.truncated.inferred) == (0.0, False)
-    assert now.truncated_change == -1.0 and first.truncated_change is None
+    assert second.truncated is not None and (second.truncated.share, second.truncated.inferred) == (0.0, False)
+    assert second.truncated_change == -1.0 and first.truncated_change is None
 
 
-def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: Run) -> None:
+def test_the_worst_samples_have_different_texts_and_are_the_last_of_their_trajectory(run: Run) -> None:
     rows = [
         *({"prompt": f"q{n}", "response": "stuck", "score": 0.0} for n in range(5)),
         {"prompt": "q", "response": "turn", "score": -9.0, "trajectory": "t", "turn": 0},
@@ -75,16 +75,16 @@ def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: 
     assert [item.tail for item in load_items()[0].worst] == ["stuck", "end", "better"]
 
 
-def test_the_worst_follow_what_is_added_to_the_step(run: Run) -> None:
-    step(run, 1, 0.5)
+def test_the_worst_samples_include_rows_that_are_added_later(run: Run) -> None:
+    index_step(run, 1, 0.5)
     assert [item.score for item in load_items()[0].worst] == [0.5]
     index_file(run, lines({"prompt": "q", "response": "worse", "score": -1.0}), source="more", format="native")
     assert [item.score for item in load_items()[0].worst] == [-1.0, 0.5]
 
 
-def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
+def test_pages_of_older_steps_have_no_gap_and_no_repetition(run: Run) -> None:
     for number in range(7):
-        step(run, number, 1.0)
+        index_step(run, number, 1.0)
     seen = load_items(limit=3)
     rest = load_items(before=seen[-1].step.pk)
     assert [item.step.step for item in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
@@ -92,8 +92,8 @@ def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
     assert load_items(split="eval") == []
 
 
-def test_a_step_that_was_done_again_is_told_of_once(run: Run) -> None:
-    step(run, 1, 0.0, attempt="a")
-    step(run, 2, 0.0, attempt="a")
-    step(run, 2, 1.0, attempt="b")
+def test_a_step_that_a_later_attempt_repeats_is_listed_once(run: Run) -> None:
+    index_step(run, 1, 0.0, attempt="a")
+    index_step(run, 2, 0.0, attempt="a")
+    index_step(run, 2, 1.0, attempt="b")
     assert [(item.step.step, item.step.score_mean) for item in load_items()] == [(2, 1.0), (1, 0.0)]

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def down(settings: Any, tmp_path: Path) -> None:
-    """No Redis where the settings say."""
+def redis_down(settings: Any, tmp_path: Path) -> None:
+    """The settings name a Redis server that does not run."""
     layer = {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer"}
     settings.CHANNEL_LAYERS = {"default": {**layer, "CONFIG": {"hosts": [f"unix://{tmp_path}/none.sock"]}}}
 
 
-def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, down: None) -> None:
+def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, redis_down: None) -> None:
     dump = push(run, lines(generation()))
     indexer.index_dump(dump.pk)
     dump.refresh_from_db()
@@ -36,7 +36,7 @@ def test_without_redis_a_dump_is_indexed_and_a_change_is_kept(run: Run, down: No
     assert Run.objects.get(pk=run.pk).version == before + 1
 
 
-def test_a_redis_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_for_a_while_after_redis_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
 
     class Layer:
@@ -55,14 +55,16 @@ def test_a_redis_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pyt
     assert len(sent) == 2
 
 
-def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "send", lambda ring: 1 / 0)
+def test_an_error_in_sending_a_notification_is_not_raised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "send", lambda notification: 1 / 0)
     with transaction.atomic():
         notifications.notify_run_changed(run)
     notifications.notify_topics("runs")
 
 
-def test_delayed_changes_of_a_run_are_one_at_the_end_of_the_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delayed_notifications_of_a_run_are_sent_as_one_at_the_end_of_the_block(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[Any] = []
     monkeypatch.setattr(notifications, "send", sent.append)
 
@@ -76,9 +78,10 @@ def test_delayed_changes_of_a_run_are_one_at_the_end_of_the_block(run: Run, monk
             notifications.notify_run_changed(run, split="train", step=2)
         assert load_version() == before, "the row of the run is not locked yet"
     assert load_version() == before + 1
-    assert [(ring["split"], ring["step"], ring["version"], "pins" in ring["topics"]) for ring in sent] == [
-        ("", None, before + 1, True)
-    ]
+    assert [
+        (notification["split"], notification["step"], notification["version"], "pins" in notification["topics"])
+        for notification in sent
+    ] == [("", None, before + 1, True)]
     with pytest.raises(ValueError, match="stop"), transaction.atomic(), notifications.delay_notifications():
         notifications.notify_run_changed(run)
         raise ValueError("stop")
@@ -87,28 +90,31 @@ def test_delayed_changes_of_a_run_are_one_at_the_end_of_the_block(run: Run, monk
     assert len(sent) == 2, "what follows is not delayed"
 
 
-def test_sparse_rings_are_sent_once_at_once_and_once_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_notifications_are_sent_once_immediately_and_once_combined(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
 
-    def keep(notification: Any) -> None:
+    def record(notification: Any) -> None:
         if notification["topics"][0] in ("run:a", "run:b"):  # others wait since an earlier test
             sent.append(notification)
 
-    monkeypatch.setattr(notifications, "send", keep)
+    monkeypatch.setattr(notifications, "send", record)
     monkeypatch.setattr(notifications, "SPARSE_SECONDS", 0.3)
     sender = notifications.SparseSender()
 
-    def ring(topic: str, step: int | None, version: int) -> None:
+    def send_change(topic: str, step: int | None, version: int) -> None:
         sender.send({"type": "ring", "topics": [topic, "live"], "split": "train", "step": step, "version": version})
 
     for version in range(40):
-        ring("run:a", 7, version)
-        ring("run:b", version, version)
-    assert [ring["version"] for ring in sent] == [0, 0]
+        send_change("run:a", 7, version)
+        send_change("run:b", version, version)
+    assert [notification["version"] for notification in sent] == [0, 0]
     deadline = time.monotonic() + 5
     while len(sent) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
-    joined = {ring["topics"][0]: (ring["split"], ring["step"], ring["version"]) for ring in sent[2:]}
-    assert joined == {"run:a": ("train", 7, 39), "run:b": ("", None, 39)}, "several steps: the whole run"
-    ring("run:a", 7, 40)
+    combined = {
+        notification["topics"][0]: (notification["split"], notification["step"], notification["version"])
+        for notification in sent[2:]
+    }
+    assert combined == {"run:a": ("train", 7, 39), "run:b": ("", None, 39)}, "several steps: the whole run"
+    send_change("run:a", 7, 40)
     assert len(sent) == 4, "one was sent a moment ago"

@@ -1,5 +1,5 @@
-"""Who holds a row to change it keeps nobody from writing rows that name it, on PostgreSQL: such waits in a ring are
-deadlocks, of which a rule's change beside flags and pins had one a second."""
+"""On PostgreSQL, rows that refer to a locked row can be written. Otherwise transactions wait for each other: changing a
+rule while samples were flagged and pinned caused one deadlock per second."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ pytestmark = [
 ]
 
 
-def elsewhere(act: Callable[[], Any]) -> None:
-    """Does it on a connection of its own, which waits two seconds for a lock. Raises what the act does."""
+def run_on_other_connection(action: Callable[[], Any]) -> None:
+    """Runs the action on another connection, which waits two seconds for a lock. Raises the errors of the action."""
 
-    def alone() -> None:
+    def run_action() -> None:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET lock_timeout = '2s'")
-            act()
+            action()
         finally:
             connection.close()
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(alone).result(30)
+        pool.submit(run_action).result(30)
 
 
-def test_a_project_that_is_held_takes_new_findings(project: Project, owner: User) -> None:
+def test_findings_can_be_created_while_the_project_is_locked(project: Project, owner: User) -> None:
     with transaction.atomic():
         Project.objects.lock(project)
-        elsewhere(lambda: findings.create_finding(project, owner, title="Loops"))
+        run_on_other_connection(lambda: findings.create_finding(project, owner, title="Loops"))
     assert project.findings.count() == 1
 
 
-def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner: User) -> None:
+def test_samples_can_be_marked_viewed_while_the_run_is_locked(project: Project, owner: User) -> None:
     run: Run = builders.run(project)
     index_file(run, lines({"prompt": "1+1?", "response": "2"}), format="native")
     sample = Sample.objects.get().pk
     with transaction.atomic():
         runs.is_awaiting_attempt(run)
-        elsewhere(lambda: viewed.mark_viewed(run, [sample], owner))
+        run_on_other_connection(lambda: viewed.mark_viewed(run, [sample], owner))
     assert ViewedSample.objects.filter(run=run).count() == 1

@@ -1,4 +1,4 @@
-"""Artifacts: told, wanted, brought."""
+"""Artifacts are registered with a manifest, requested and uploaded."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 FILES = {"meta.json": encode_meta(3), "gen_batch.dp": b"a batch"}
-HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
+ORIGIN = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
     artifact, created = artifacts.register_artifact(
-        run, "files", build_manifest(FILES, 3, facts={"rows": 32}, origin=HERE)
+        run, "files", build_manifest(FILES, 3, facts={"rows": 32}, origin=ORIGIN)
     )
     assert (artifact.key, created, artifact.state) == (compute_key(FILES), True, "waiting")
-    assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
+    assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, ORIGIN)
     assert artifact.facts == {"rows": 32, "role": "rollout"}
 
 
-def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
+def test_an_artifact_that_is_reported_again_has_the_newest_origin_and_all_facts(run: Run) -> None:
     first = register_artifact(run, 3, FILES, facts={"rows": 32}, send_now=True)
     again, created = artifacts.register_artifact(
-        run, "later", build_manifest(FILES, 4, origin=HERE, facts={"prompts": 8})
+        run, "later", build_manifest(FILES, 4, origin=ORIGIN, facts={"prompts": 8})
     )
     assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
-    assert (again.origin, again.send_now) == (HERE, True)
+    assert (again.origin, again.send_now) == (ORIGIN, True)
     assert again.facts == {"rows": 32, "prompts": 8, "role": "rollout"}
 
 
@@ -67,13 +67,13 @@ def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run
         ({"send_now": "perhaps"}, "send_now"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused_with_its_field(wrong: dict[str, Any], field: str) -> None:
+def test_an_invalid_manifest_is_refused_with_the_name_of_the_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": describe_files(FILES), **wrong})
     assert refused.value.field == field
 
 
-def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run: Run) -> None:
+def test_an_artifact_is_due_for_its_check_when_its_last_file_has_arrived(run: Run) -> None:
     artifact = register_artifact(run, 3, FILES)
     upload_files(artifact, {"meta.json": FILES["meta.json"]})
     assert (artifact.state, artifact.missing, artifact.due) == ("uploading", 1, False)
@@ -86,7 +86,7 @@ def test_its_files_arrive_one_by_one_and_the_last_makes_it_due_for_its_check(run
         assert file.read() == b"a batch"
 
 
-def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_project_are(run: Run) -> None:
+def test_bytes_that_the_project_has_are_not_requested_and_those_of_another_project_are(run: Run) -> None:
     upload_files(register_artifact(run, 3, FILES), FILES)
     same = register_artifact(builders.run(run.project, "second"), 3, FILES)
     other = register_artifact(builders.run(builders.project("code"), "third"), 3, FILES)
@@ -95,20 +95,23 @@ def test_bytes_of_the_project_are_not_asked_for_again_and_those_of_another_proje
     assert Blob.objects.count() == 2
 
 
-def test_nothing_is_wanted_until_a_pin_wants_it_or_the_sender_wants_to_send(run: Run, owner: User) -> None:
-    waits, now = register_artifact(run, 3, FILES, origin=HERE), register_artifact(run, 4, origin=HERE, send_now=True)
-    assert [file.artifact for file in artifacts.list_requested_files(run)] == [now.key]
+def test_files_are_requested_only_for_a_pin_or_if_the_sender_wants_to_send_now(run: Run, owner: User) -> None:
+    waiting, sent_now = (
+        register_artifact(run, 3, FILES, origin=ORIGIN),
+        register_artifact(run, 4, origin=ORIGIN, send_now=True),
+    )
+    assert [file.artifact for file in artifacts.list_requested_files(run)] == [sent_now.key]
     pins.pin_step(run, 3, owner)
     expected = artifacts.list_requested_files(run)
-    assert [file.artifact for file in expected] == [waits.key, waits.key, now.key]
+    assert [file.artifact for file in expected] == [waiting.key, waiting.key, sent_now.key]
     assert expected[0].path == "gen_batch.dp" and (expected[0].bytes, expected[0].received) == (7, 0)
-    upload_files(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
+    upload_files(waiting, {"gen_batch.dp": FILES["gen_batch.dp"]})
     assert [file.path for file in artifacts.list_requested_files(run)] == ["meta.json", "meta.json"]
 
 
-def test_a_host_is_asked_only_for_what_it_told_of_and_its_asking_is_remembered(run: Run) -> None:
-    register_artifact(run, 3, FILES, origin=HERE, send_now=True)
-    register_artifact(run, 4, origin={**HERE, "host": "node-2"}, send_now=True)
+def test_a_host_is_asked_for_no_files_of_another_host_and_its_poll_is_stored(run: Run) -> None:
+    register_artifact(run, 3, FILES, origin=ORIGIN, send_now=True)
+    register_artifact(run, 4, origin={**ORIGIN, "host": "node-2"}, send_now=True)
     register_artifact(run, 5, send_now=True)
     assert {file.path for file in artifacts.list_requested_files(run, "node-3")} == {"meta.json"}
     assert len(artifacts.list_requested_files(run, "node-1")) == 3
@@ -119,7 +122,7 @@ def test_a_host_is_asked_only_for_what_it_told_of_and_its_asking_is_remembered(r
     assert artifacts.find_last_poll(run, "node-2") is None
 
 
-def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
+def test_only_the_hosts_that_polled_last_are_stored(run: Run) -> None:
     for number in range(artifacts.MAX_POLLING_HOSTS + 3):
         artifacts.list_requested_files(run, f"node-{number}")
     run.refresh_from_db()
@@ -127,22 +130,22 @@ def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
 
 
 def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
-    row = register_artifact(run, 1, {"a.json": b"{}"}, send_now=True)
-    two = register_artifact(run, 2, {"b.json": b"{}"}, send_now=True)
+    first = register_artifact(run, 1, {"a.json": b"{}"}, send_now=True)
+    second = register_artifact(run, 2, {"b.json": b"{}"}, send_now=True)
     assert len(artifacts.list_requested_files(run)) == 1
-    upload_files(row, {"a.json": b"{}"})
+    upload_files(first, {"a.json": b"{}"})
     assert artifacts.list_requested_files(run) == []
-    assert artifacts.refresh_artifact(two).due
+    assert artifacts.refresh_artifact(second).due
 
 
-def test_what_its_node_has_lost_is_gone_with_the_reason_and_comes_back_when_told_again(run: Run) -> None:
+def test_an_artifact_that_its_node_lost_is_gone_until_it_is_reported_again(run: Run) -> None:
     artifact = register_artifact(run, 3, FILES)
     gone = register_artifact(run, 3, FILES, gone="gen_batch.dp was rewritten.")
     assert (gone.pk, gone.state, gone.message) == (artifact.pk, "gone", "gen_batch.dp was rewritten.")
     assert register_artifact(run, 3, FILES).state == "waiting"
 
 
-def test_bytes_that_are_here_stay_when_their_node_loses_them(run: Run) -> None:
+def test_uploaded_bytes_stay_when_their_node_loses_them(run: Run) -> None:
     artifact = upload_files(register_artifact(run, 3, FILES), FILES)
     Artifact.objects.update(state="ready")
     assert register_artifact(run, 3, FILES, gone="the disk was emptied").state == "ready"
@@ -166,26 +169,26 @@ def test_a_file_whose_artifact_is_forgotten_while_it_arrives_is_refused(
 
 def test_secrets_in_the_command_are_not_stored(run: Run) -> None:
     command = "ROLLOUTDECK_TOKEN=rd_abcdefghijklmnopqrstuvwxyz rolloutdeck watch"
-    artifact = register_artifact(run, 3, FILES, origin={**HERE, "command": command})
+    artifact = register_artifact(run, 3, FILES, origin={**ORIGIN, "command": command})
     assert "abcdefgh" not in json.dumps(artifact.origin)
 
 
-def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sent(run: Run) -> None:
+def test_a_shared_file_that_was_uploaded_before_does_not_set_the_state_uploading(run: Run) -> None:
     upload_files(register_artifact(run, 3, FILES), {"meta.json": FILES["meta.json"]})
     other = register_artifact(builders.run(run.project, "second"), 3, {**FILES, "gen_batch.dp": b"another"})
     assert (other.state, other.missing) == ("waiting", 1)
 
 
-def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run: Run) -> None:
+def test_an_artifact_with_a_wrong_size_in_its_manifest_waits_for_its_bytes(run: Run) -> None:
     upload_files(register_artifact(run, 3, FILES), FILES)
     [row] = describe_files({"meta.json": encode_meta(3)}).values()
-    lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**row, "bytes": 99}}, "send_now": True}
-    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(lies))
+    manifest = {"role": "rollout", "step": 4, "files": {"meta.json": {**row, "bytes": 99}}, "send_now": True}
+    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(manifest))
     assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [row["sha256"]])
     assert [file.bytes for file in artifacts.list_requested_files(run)] == [99]
 
 
-def test_facts_do_not_grow_without_an_end(run: Run) -> None:
+def test_the_size_of_facts_is_limited(run: Run) -> None:
     register_artifact(run, 3, FILES, facts={"first": "x" * 30_000})
     with pytest.raises(InvalidInputError, match="facts"):
         register_artifact(run, 3, FILES, facts={"second": "x" * 30_000})
@@ -194,7 +197,7 @@ def test_facts_do_not_grow_without_an_end(run: Run) -> None:
         bindings.bind_run(run, facts={"second": "x" * 30_000})
 
 
-def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_requested_files_is_limited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "MAX_REQUESTED_FILES", 3)
     for step in (3, 1, 2):
         register_artifact(run, step, {"meta.json": encode_meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)

@@ -1,4 +1,4 @@
-"""Pins: made, noted, removed, and how far their bytes are."""
+"""Pins are created, edited and removed, and show how many of their bytes have arrived."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
-HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
+ORIGIN = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
 
 
-def pinned(run: Run, owner: User, step: int = 3, **more: object) -> Pin:
+def create_pin(run: Run, owner: User, step: int = 3, **more: object) -> Pin:
     return pins.pin_step(run, step, owner, **more)[0]  # type: ignore[arg-type]
 
 
-def states(run: Run, *wanted: str) -> None:
-    """Sets the states of the run's artifacts, in the order they were told."""
+def set_artifact_states(run: Run, *wanted: str) -> None:
+    """Sets the states of the run's artifacts, in the order of their registration."""
     for artifact, state in zip(run.artifacts.order_by("pk"), wanted, strict=True):
         Artifact.objects.filter(pk=artifact.pk).update(state=state)
 
@@ -44,18 +44,18 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
     )
 
 
-def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
+def test_the_error_for_a_missing_step_names_the_step_kinds_of_the_run(run: Run, owner: User) -> None:
     with pytest.raises(NotFoundError, match=r"has no step 3 \(train\)\.$"):
-        pinned(run, owner)
+        create_pin(run, owner)
     register_artifact(run, 3, step_kind="rollout_id")
     with pytest.raises(NotFoundError, match="Its step kinds are rollout_id; set `step_kind`"):
-        pinned(run, owner)
-    assert pinned(run, owner, step_kind="rollout_id").step == 3
+        create_pin(run, owner)
+    assert create_pin(run, owner, step_kind="rollout_id").step == 3
 
 
 def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: User, mate: User) -> None:
     register_artifact(run, 3)
-    first = pinned(run, owner, note="a")
+    first = create_pin(run, owner, note="a")
     again, created = pins.pin_step(run, 3, mate)
     assert (again.pk, created, again.note, again.user) == (first.pk, False, "a", owner)
     assert pins.pin_step(run, 3, mate, note="b")[0].note == "b"
@@ -63,9 +63,9 @@ def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: Us
     assert entry.subject == f"step 3 of {run.name}"
 
 
-def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mate: User) -> None:
+def test_a_removed_pin_is_restored_when_its_step_is_pinned_again(run: Run, owner: User, mate: User) -> None:
     register_artifact(run, 3)
-    row = pins.remove_pin(pinned(run, owner), owner)
+    row = pins.remove_pin(create_pin(run, owner), owner)
     assert row.removed_at and pins.remove_pin(row, owner).removed_at == row.removed_at
     again, new = pins.pin_step(run, 3, mate)
     assert (again.pk, new, again.removed_at, again.user) == (row.pk, True, None, mate)
@@ -76,53 +76,53 @@ def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mat
     ]
 
 
-def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
+def test_a_step_without_files_to_load_cannot_be_pinned_and_the_error_says_why(run: Run, owner: User) -> None:
     with pytest.raises(NotFoundError, match="This run has no step 3"):
-        pinned(run, owner)
+        create_pin(run, owner)
     push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)])
     with pytest.raises(NotFoundError, match="Turn on the trainer's rollout dump and watch its folder"):
-        pinned(run, owner)
+        create_pin(run, owner)
     Run.objects.filter(pk=run.pk).update(framework="trl")
     with pytest.raises(NotFoundError, match="rolloutdeck check --trainer trl"):
-        pinned(Run.objects.get(pk=run.pk), owner)
+        create_pin(Run.objects.get(pk=run.pk), owner)
     register_artifact(run, 4)
     with pytest.raises(NotFoundError, match="Step 3 has no files that a trainer can load"):
-        pinned(run, owner)
+        create_pin(run, owner)
     assert Pin.objects.count() == 0
 
 
-def test_files_that_were_watched_beside_a_launch_belong_to_its_step(run: Run, owner: User) -> None:
+def test_a_pin_of_a_launched_step_has_the_artifacts_of_watched_files(run: Run, owner: User) -> None:
     push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)], attempt="launch")
     known = register_artifact(run, 3, attempt="files")
-    row = pinned(run, owner)
+    row = create_pin(run, owner)
     assert (row.attempt.key, list(row.artifacts.all())) == ("launch", [known])
 
 
-def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_meant(run: Run, owner: User) -> None:
+def test_after_a_resume_each_launch_has_its_own_pin_and_the_newest_one_is_the_default(run: Run, owner: User) -> None:
     old = register_artifact(run, 3, {"meta.json": encode_meta(3), "a.json": b"1"}, attempt="first")
     new = register_artifact(run, 3, {"meta.json": encode_meta(3), "a.json": b"2"}, attempt="second")
-    rendered, before = pinned(run, owner), pinned(run, owner, attempt="first")
-    assert [list(row.artifacts.all()) for row in (rendered, before)] == [[new], [old]]
+    default, older = create_pin(run, owner), create_pin(run, owner, attempt="first")
+    assert [list(row.artifacts.all()) for row in (default, older)] == [[new], [old]]
     with pytest.raises(NotFoundError, match="no attempt 'third'"):
-        pinned(run, owner, attempt="third")
+        create_pin(run, owner, attempt="third")
 
 
 def test_a_pin_keeps_the_files_it_was_made_with_until_they_are_gone(run: Run, owner: User) -> None:
     old = register_artifact(run, 3, {"a.json": b"1"})
-    row = pinned(run, owner)
+    row = create_pin(run, owner)
     new = register_artifact(run, 3, {"a.json": b"2"})
-    assert list(pinned(run, owner).artifacts.all()) == [old]
+    assert list(create_pin(run, owner).artifacts.all()) == [old]
     register_artifact(run, 3, {"a.json": b"1"}, gone="rewritten")
-    assert list(pinned(run, owner).artifacts.all()) == [new]
+    assert list(create_pin(run, owner).artifacts.all()) == [new]
     assert Pin.objects.get() == row
 
 
-def fed(run: Run, *indices: int) -> list[Artifact]:
+def register_prompt_files(run: Run, *indices: int) -> list[Artifact]:
     values = {"role": "async_rollout", "step_kind": "feed_index"}
     return [register_artifact(run, index, {"meta.json": encode_meta(index)}, **values) for index in indices]
 
 
-def grouped(run: Run, step: int, *groups: str) -> None:
+def push_groups(run: Run, step: int, *groups: str) -> None:
     push_rows(run, step, [build_row(step, n, 1.0) for n in range(len(groups))])
     rows = Sample.objects.filter(step__run=run, step__step=step).order_by("ordinal")
     for row, group in zip(rows, groups, strict=True):
@@ -132,36 +132,40 @@ def grouped(run: Run, step: int, *groups: str) -> None:
 def test_where_each_prompt_has_its_own_files_a_step_is_pinned_with_those_it_was_trained_on(
     run: Run, owner: User
 ) -> None:
-    feeds = fed(run, 7, 8, 9)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_7", "uid_sample_0_9", "uid_sample_1_12")
-    row = pinned(run, owner)
+    feeds = register_prompt_files(run, 7, 8, 9)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_7", "uid_sample_0_9", "uid_sample_1_12")
+    row = create_pin(run, owner)
     assert list(row.artifacts.order_by("step")) == [feeds[0], feeds[2]]
-    standing = status.load_pin_status(row)
-    assert (standing.available, standing.prompts, standing.state) == (2, 3, "waiting")
-    late = fed(run, 12)
-    assert list(pinned(run, owner).artifacts.order_by("step")) == [feeds[0], feeds[2], *late]
+    pin_status = status.load_pin_status(row)
+    assert (pin_status.available, pin_status.prompts, pin_status.state) == (2, 3, "waiting")
+    late = register_prompt_files(run, 12)
+    assert list(create_pin(run, owner).artifacts.order_by("step")) == [feeds[0], feeds[2], *late]
 
 
-def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run: Run, owner: User) -> None:
-    [first] = fed(run, 7)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
-    row = pinned(run, owner)
-    other, mine, again = *fed(run, 8), *fed(run, 9), register_artifact(run, 9, {"a.json": b"1"}, role="async_rollout")
-    assert [pins.add_artifact_to_pins(item) for item in (other, mine, again)] == [[], [row], []]
-    assert list(row.artifacts.order_by("step")) == [first, mine]
+def test_later_files_of_the_prompts_of_a_pinned_step_are_added_to_its_pin(run: Run, owner: User) -> None:
+    [first] = register_prompt_files(run, 7)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = create_pin(run, owner)
+    other, matching, duplicate = (
+        *register_prompt_files(run, 8),
+        *register_prompt_files(run, 9),
+        register_artifact(run, 9, {"a.json": b"1"}, role="async_rollout"),
+    )
+    assert [pins.add_artifact_to_pins(item) for item in (other, matching, duplicate)] == [[], [row], []]
+    assert list(row.artifacts.order_by("step")) == [first, matching]
     pins.remove_pin(row, owner)
-    row.artifacts.remove(mine)
-    assert pins.add_artifact_to_pins(mine) == []
+    row.artifacts.remove(matching)
+    assert pins.add_artifact_to_pins(matching) == []
 
 
 def test_a_repeated_report_adds_late_files_that_the_first_one_did_not(
     run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The samples of the step may arrive after the files of its prompts."""
-    [first] = fed(run, 7)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
-    row = pinned(run, owner)
-    [late] = fed(run, 9)
+    [first] = register_prompt_files(run, 7)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = create_pin(run, owner)
+    [late] = register_prompt_files(run, 9)
     assert list(row.artifacts.all()) == [first]
     manifest = build_manifest({"meta.json": encode_meta(9)}, 9, role="async_rollout", step_kind="feed_index")
     received: list[int] = []
@@ -173,12 +177,12 @@ def test_a_repeated_report_adds_late_files_that_the_first_one_did_not(
 
 
 def test_late_files_of_a_prompt_replace_those_that_are_gone(run: Run, owner: User) -> None:
-    [first] = fed(run, 7)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
-    row = pinned(run, owner)
+    [first] = register_prompt_files(run, 7)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = create_pin(run, owner)
     values = {"role": "async_rollout", "step_kind": "feed_index"}
     gone = register_artifact(run, 9, {"a.json": b"1"}, gone="rewritten", **values)
-    [late] = fed(run, 9)
+    [late] = register_prompt_files(run, 9)
     assert [pins.add_artifact_to_pins(item) for item in (gone, late)] == [[], [row]]
     Artifact.objects.filter(pk=late.pk).update(state="gone")
     newer = register_artifact(run, 9, {"a.json": b"2"}, **values)
@@ -186,10 +190,10 @@ def test_late_files_of_a_prompt_replace_those_that_are_gone(run: Run, owner: Use
     assert list(row.artifacts.order_by("step")) == [first, newer]
 
 
-def test_a_pinned_step_takes_no_late_files_of_another_attempt(run: Run, owner: User) -> None:
-    fed(run, 7)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
-    row = pinned(run, owner)
+def test_late_files_of_another_attempt_are_not_added_to_a_pin(run: Run, owner: User) -> None:
+    register_prompt_files(run, 7)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_9")
+    row = create_pin(run, owner)
     values = {"role": "async_rollout", "step_kind": "feed_index"}
     late = [
         register_artifact(run, 9, {"a.json": name.encode()}, attempt=name, **values) for name in ("b", row.attempt.key)
@@ -201,7 +205,7 @@ def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_r
     run: Run, owner: User
 ) -> None:
     old = register_artifact(run, 3)
-    row = pinned(run, owner)
+    row = create_pin(run, owner)
     plans.save_plan(run.project, "default", owner, if_match=0, action="cache", entries=[(row, 1)])
     bindings.bind_run(builders.run(run.project, "bound"))
     plans.save_plan(run.project, "default", owner, if_match=1, action="cache", entries=[])
@@ -217,14 +221,14 @@ def test_a_step_that_is_pinned_again_changes_no_file_of_a_run_that_replays_the_r
     assert pins.pin_step(run, 3, owner) == (again, False)
 
 
-def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> None:
-    fed(run, 7)
-    grouped(run, 3, "uid_sample_0_8", "uid_sample_0_9")
+def test_a_step_whose_prompts_have_no_files_cannot_be_pinned(run: Run, owner: User) -> None:
+    register_prompt_files(run, 7)
+    push_groups(run, 3, "uid_sample_0_8", "uid_sample_0_9")
     with pytest.raises(NotFoundError, match="None of the 2 prompts of step 3"):
-        pinned(run, owner)
+        create_pin(run, owner)
 
 
-def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
+def test_a_pin_in_a_plan_cannot_be_removed_before_it_is_removed_from_the_plan(run: Run, owner: User) -> None:
     register_artifact(run, 3)
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=5)
     with pytest.raises(ConflictError, match="used by the replay plan default. Remove it from the plan first"):
@@ -233,9 +237,9 @@ def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run:
     assert pins.remove_pin(row, owner).removed_at
 
 
-def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) -> None:
+def test_a_note_is_valid_text_and_its_change_is_in_the_audit_log(run: Run, owner: User) -> None:
     register_artifact(run, 3)
-    row = pinned(run, owner)
+    row = create_pin(run, owner)
     assert pins.update_pin_note(row, owner, "line one\nline two").note == "line one\nline two"
     assert AuditEntry.objects.get(verb="pin.note").detail == {"note": "line one\nline two"}
     for wrong in ("\x00", "\ud800", "x" * 10_001):
@@ -243,25 +247,25 @@ def test_a_note_is_text_and_its_change_is_written_down(run: Run, owner: User) ->
             pins.update_pin_note(row, owner, wrong)
 
 
-def test_the_pin_of_a_step_row_is_found_while_it_stands(run: Run, owner: User) -> None:
+def test_the_pin_of_a_step_is_found_until_it_is_removed(run: Run, owner: User) -> None:
     push_rows(run, 3, [build_row(3, n, 1.0) for n in range(2)])
     register_artifact(run, 3)
     step = Step.objects.get()
     assert pins.find_pin(step) is None
-    row = pinned(run, owner)
+    row = create_pin(run, owner)
     assert pins.find_pin(step) == row
     pins.remove_pin(row, owner)
     assert pins.find_pin(step) is None
 
 
-def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: Run, owner: User) -> None:
+def test_the_status_of_a_pin_has_the_uploaded_share_and_the_senders_of_the_rest(run: Run, owner: User) -> None:
     files = {"a.json": b"1" * 40, "b.json": b"2" * 60}
-    artifact = register_artifact(run, 3, files, origin=HERE)
-    row = pinned(run, owner)
+    artifact = register_artifact(run, 3, files, origin=ORIGIN)
+    row = create_pin(run, owner)
     before = status.load_pin_status(row)
     assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
     [sender] = before.senders
-    assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
+    assert (sender.host, sender.path, sender.command) == tuple(ORIGIN.values())
     assert not sender.is_polling and sender.asked_at is None
     upload_files(artifact, {"a.json": files["a.json"]})
     artifacts.list_requested_files(run, "node-1")
@@ -272,9 +276,9 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
     assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
 
 
-def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User) -> None:
-    register_artifact(run, 3, origin=HERE)
-    row = pinned(run, owner)
+def test_a_sender_that_has_not_asked_for_a_minute_is_not_polling(run: Run, owner: User) -> None:
+    register_artifact(run, 3, origin=ORIGIN)
+    row = create_pin(run, owner)
     requested = timezone.now() - timedelta(seconds=61)
     Run.objects.update(pollers={"node-1": requested.isoformat()})
     [sender] = status.load_pin_status(row).senders
@@ -292,14 +296,16 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
         (("gone", "ready"), "ready"),
     ],
 )
-def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, reported: tuple[str, str], shown: str) -> None:
-    fed(run, 7, 8)
-    grouped(run, 3, "uid_sample_0_7", "uid_sample_0_8")
-    row = pinned(run, owner)
-    states(run, *reported)
-    standing = status.load_pin_status(row)
-    assert standing.state == shown
-    assert standing.available == sum(state in ("ready", "waiting") for state in reported)
+def test_the_state_of_a_pin_of_several_prompts_depends_on_its_usable_files(
+    run: Run, owner: User, reported: tuple[str, str], shown: str
+) -> None:
+    register_prompt_files(run, 7, 8)
+    push_groups(run, 3, "uid_sample_0_7", "uid_sample_0_8")
+    row = create_pin(run, owner)
+    set_artifact_states(run, *reported)
+    pin_status = status.load_pin_status(row)
+    assert pin_status.state == shown
+    assert pin_status.available == sum(state in ("ready", "waiting") for state in reported)
 
 
 @pytest.mark.parametrize(

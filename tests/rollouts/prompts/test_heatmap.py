@@ -1,4 +1,4 @@
-"""Which prompt was solved when."""
+"""The heatmap shows at which steps each prompt was solved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import builders
 
 NOW = datetime.now(UTC)
 # Accuracy per step: 1, 2, 3; None where the step lacks the prompt.
-COURSES = {
+ACCURACIES = {
     "never": [0, 0, 0],
     "always": [1, 1, 1],
     "learned": [0, 1, 1],
@@ -28,9 +28,15 @@ def run(project: Project) -> Run:
     run = builders.run(project)
     for at in range(3):
         rows = [
-            {"prompt": name, "response": f"{name} {at}", "score": course[at], "acc": course[at], "data_source": name[0]}
-            for name, course in COURSES.items()
-            if course[at] is not None
+            {
+                "prompt": name,
+                "response": f"{name} {at}",
+                "score": accuracies[at],
+                "acc": accuracies[at],
+                "data_source": name[0],
+            }
+            for name, accuracies in ACCURACIES.items()
+            if accuracies[at] is not None
         ]
         once = {"prompt": f"only at {at}", "response": "x", "score": 1, "acc": 1}
         index_file(run, lines(*rows, once), step=at + 1, split="eval", source=f"eval/{at}", format="native")
@@ -38,13 +44,13 @@ def run(project: Project) -> Run:
     return run
 
 
-def kinds(run: Run) -> dict[str, str]:
+def load_kinds(run: Run) -> dict[str, str]:
     """Kind by the first letter of the prompt, which is its data source."""
     return {line.source: line.kind for line in heatmap.load_prompt_heatmap(run, "eval", "global_step").rows}
 
 
-def test_prompts_are_told_apart_by_their_course(run: Run) -> None:
-    assert kinds(run) == {"n": "never", "a": "always", "l": "mixed", "f": "regressed", "h": "mixed"}
+def test_prompts_are_classified_by_their_accuracy_over_the_steps(run: Run) -> None:
+    assert load_kinds(run) == {"n": "never", "a": "always", "l": "mixed", "f": "regressed", "h": "mixed"}
     result = heatmap.load_prompt_heatmap(run, "eval", "global_step")
     assert result.count_kinds() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
     assert result.evaluated
@@ -57,7 +63,7 @@ def test_a_step_that_lacks_a_prompt_has_no_value_for_it(run: Run) -> None:
     assert half.first_solved == 2
 
 
-def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
+def test_prompts_are_sorted_in_the_requested_order(run: Run) -> None:
     result = heatmap.load_prompt_heatmap(run, "eval", "global_step")
     assert [line.source for line in result.select_rows("all", "hardest")][0] == "n"
     assert [line.source for line in result.select_rows("all", "easiest")][0] == "a"
@@ -66,7 +72,7 @@ def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
     assert [line.source for line in result.select_rows("never", "hardest")] == ["n"]
 
 
-def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
+def test_a_cell_is_the_share_of_correct_responses(project: Project) -> None:
     run = builders.run(project)
     for step in (1, 2):
         rows = [{"prompt": "q", "response": f"{n}", "score": n % 2, "acc": n % 2} for n in range(4)]
@@ -95,7 +101,9 @@ def test_at_most_forty_of_many_steps_are_selected_with_the_first_and_the_last() 
     assert (selected[0], selected[-1]) == (0, 999)
 
 
-def test_a_map_asked_again_costs_one_query(run: Run, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_a_heatmap_that_is_loaded_again_takes_one_query(
+    run: Run, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     heatmap.load_prompt_heatmap(run, "eval", "global_step")
     with django_assert_num_queries(1):
         heatmap.load_prompt_heatmap(run, "eval", "global_step")

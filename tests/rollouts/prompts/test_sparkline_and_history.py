@@ -13,7 +13,7 @@ from tests.rollouts.query.test_search import push
 from tests.support import builders
 
 
-def scored(
+def create_scored_steps(
     run: Run, scores: list[float | None], *, attempt: str = "files", superseded: bool = False, kind: str = "global_step"
 ) -> None:
     launched = builders.attempt(run, attempt)
@@ -27,23 +27,23 @@ def scored(
 
 
 def test_a_short_run_shows_each_of_its_steps(run: Run) -> None:
-    scored(run, [0.1, None, 0.3])
+    create_scored_steps(run, [0.1, None, 0.3])
     assert load_sparklines([run]) == {run.uid: [0.1, 0.3]}
 
 
-def test_prompts_that_are_counted_by_themselves_are_no_steps_of_the_trainer(run: Run, project: Project) -> None:
-    scored(run, [0.0] * 100, kind="feed_index")
-    scored(run, [0.1, 0.2])
+def test_feed_indices_are_not_drawn_if_the_trainer_has_steps(run: Run, project: Project) -> None:
+    create_scored_steps(run, [0.0] * 100, kind="feed_index")
+    create_scored_steps(run, [0.1, 0.2])
     other = builders.run(project, "other")
-    scored(other, [0.5, 0.6], kind="feed_index")
+    create_scored_steps(other, [0.5, 0.6], kind="feed_index")
     assert load_sparklines([run, other]) == {run.uid: [0.1, 0.2], other.uid: [0.5, 0.6]}
 
 
 def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(run: Run, project: Project) -> None:
-    scored(run, [float(step) for step in range(640)])
+    create_scored_steps(run, [float(step) for step in range(640)])
     other = builders.run(project, "other")
-    scored(other, [1.0] * 3)
-    scored(other, [9.0] * 3, attempt="old", superseded=True)
+    create_scored_steps(other, [1.0] * 3)
+    create_scored_steps(other, [9.0] * 3, attempt="old", superseded=True)
     empty = builders.run(project, "empty")
     with CaptureQueriesContext(connection) as queries:
         sparks = load_sparklines([run, other, empty])
@@ -52,7 +52,7 @@ def test_a_long_run_is_averaged_into_a_few_points_in_two_queries_for_all_runs(ru
     assert sparks[other.uid] == [1.0, 1.0, 1.0] and sparks[empty.uid] == []
 
 
-def test_one_prompts_answers_are_told_over_steps(run: Run) -> None:
+def test_the_samples_of_a_prompt_are_found_over_steps_splits_and_attempts(run: Run) -> None:
     for step in (3, 1, 2):
         rows = [{"response": f"{group} at {step}", "group": group, "index": 0} for group in "ab"]
         push(run, rows, step=step)
@@ -69,7 +69,7 @@ def test_one_prompts_answers_are_told_over_steps(run: Run) -> None:
     assert find_prompt_samples(run, key, attempt="all").count() == 5
 
 
-def flat(*values: float | None) -> list[Curve]:
+def build_curves(*values: float | None) -> list[Curve]:
     return [
         {"attempt": "one", "number": 1, "step_kind": "global_step", "steps": [*range(len(values))], "values": [*values]}
     ]
@@ -109,7 +109,7 @@ def test_a_section_has_three_charts_or_is_a_part_of_other() -> None:
 
 def test_reward_parts_are_stacked_even_if_one_of_them_is_constant() -> None:
     names = [f"rewards/{part}/mean" for part in ("acc", "format", "length")]
-    curves = {names[0]: flat(0.1, 0.5), names[1]: flat(1.0, 1.0), names[2]: flat(-0.1, -0.2)}
+    curves = {names[0]: build_curves(0.1, 0.5), names[1]: build_curves(1.0, 1.0), names[2]: build_curves(-0.1, -0.2)}
     assert [(chart.title, chart.names, chart.kind) for chart in arrange_charts(names, [curves]).default] == [
         ("reward parts", tuple(names), "stack")
     ]
@@ -129,14 +129,14 @@ def test_reward_parts_of_samples_are_stacked_if_the_trainer_logs_none() -> None:
 
 def test_numbers_that_are_too_large_for_a_reward_are_not_stacked() -> None:
     names = [f"samples/parts/{part}" for part in ("acc", "format", "tokens")]
-    curves = {names[0]: flat(0.1, 0.5), names[1]: flat(1.0, 0.5), names[2]: flat(90.0, 512.0)}
+    curves = {names[0]: build_curves(0.1, 0.5), names[1]: build_curves(1.0, 0.5), names[2]: build_curves(90.0, 512.0)}
     layout = arrange_charts(names, [curves])
     assert [chart.names for chart in layout.default] == [tuple(names[:2])]
     assert [chart.title for chart in layout.groups[""]] == names[2:]
 
 
 @pytest.mark.parametrize(
-    ("logged", "led"),
+    ("logged", "titles"),
     [
         (
             ["train/reward", "train/completions/mean_length", "train/entropy", "train/loss", "train/step_time"],
@@ -154,22 +154,22 @@ def test_numbers_that_are_too_large_for_a_reward_are_not_stacked() -> None:
     ],
     ids=["TRL", "slime", "ROLL", "CURE"],
 )
-def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: list[str]) -> None:
+def test_the_main_metrics_of_each_trainer_come_first_in_its_overview(logged: list[str], titles: list[str]) -> None:
     layout = arrange_charts([*logged, "train/learning_rate", "eval/runtime"])
-    assert [chart.title for chart in layout.default] == led
+    assert [chart.title for chart in layout.default] == titles
     assert (set(layout.groups), layout.merged) == ({""}, ["eval", "train"])
 
 
 def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:
     by_name = {
-        "actor/lr": flat(1e-6, 1e-6),
-        "actor/entropy": flat(1.0, 0.5),
-        "once": flat(3.0),
-        "nan": flat(None, None),
+        "actor/lr": build_curves(1e-6, 1e-6),
+        "actor/entropy": build_curves(1.0, 0.5),
+        "once": build_curves(3.0),
+        "nan": build_curves(None, None),
     }
-    other = {"actor/lr": flat(1e-6, 1e-6), "kept": flat(1.0, 1.0)}
+    other = {"actor/lr": build_curves(1e-6, 1e-6), "kept": build_curves(1.0, 1.0)}
     layout = arrange_charts(
-        ["actor/lr", "actor/entropy", "once", "nan", "kept"], [by_name, other, {"kept": flat(2.0, 2.0)}]
+        ["actor/lr", "actor/entropy", "once", "nan", "kept"], [by_name, other, {"kept": build_curves(2.0, 2.0)}]
     )
     assert layout.constant == {"actor/lr": 1e-6, "nan": None}
     assert [chart.title for chart in layout.default] == ["entropy"]

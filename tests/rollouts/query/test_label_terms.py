@@ -11,7 +11,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.labels import Answer, save_rubric, store_labels, withdraw_label
 from rollouts.models import Label, Project, Run
 from rollouts.query import complete_query, find_samples, is_changeable_term, parse_correctness_rule, parse_query
-from tests.rollouts.flags.test_bulk import filled, samples
+from tests.rollouts.flags.test_bulk import index_two_steps, list_sample_ids
 from tests.rollouts.labels.test_rubric import ROWS
 from tests.support import builders
 
@@ -66,8 +66,8 @@ MATCHES = {
 def run(project: Project, owner: User, mate: User) -> Run:
     """Six samples: 0 to 3 have labels, 4 has only withdrawn ones, 5 has none."""
     save_rubric(project, owner, ROWS)
-    run = filled(builders.run(project))
-    a, b, c, d, e, _f = samples(run)
+    run = index_two_steps(builders.run(project))
+    a, b, c, d, e, _f = list_sample_ids(run)
 
     def answer(sample: str, name: str, value: Any, author: str = "") -> Answer:
         return Answer(sample, name, value, source="code" if author else "human", author=author)
@@ -85,7 +85,7 @@ def run(project: Project, owner: User, mate: User) -> Run:
 
 def find_letters(run: Run, q: str) -> str:
     """Finds samples and returns them as letters."""
-    letters = dict(zip(samples(run), "abcdef", strict=True))
+    letters = dict(zip(list_sample_ids(run), "abcdef", strict=True))
     return "".join(sorted(letters[pk] for pk in find_samples(run, q=q).samples.values_list("pk", flat=True)))
 
 

@@ -50,5 +50,5 @@ def bob(project: Project) -> User:
     return builders.member(project, "bob", "annotator")
 
 
-def create(run: Run, by: User, **settings: Any) -> Queue:
+def create_queue(run: Run, by: User, **settings: Any) -> Queue:
     return queues.create_queue(run.project, by, {"name": "check", "runs": [run], **settings})

@@ -17,19 +17,19 @@ from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels import Answer, store_labels, undo_label_action
 from rollouts.models import Label, LabelAction, Project, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
-from tests.rollouts.queues.conftest import YES, create
+from tests.rollouts.queues.conftest import YES, create_queue
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 
-def take(queue: Queue, user: User) -> QueueSlot:
+def claim_slot(queue: Queue, user: User) -> QueueSlot:
     slot = queues.claim_next(queue, user)
     assert slot is not None
     return slot
 
 
-def answer(queue: Queue, user: User) -> QueueSlot:
-    slot = take(queue, user)
+def answer_next_item(queue: Queue, user: User) -> QueueSlot:
+    slot = claim_slot(queue, user)
     queues.submit_answers(slot.item, user, YES, seconds=4.0)
     return slot
 
@@ -37,21 +37,21 @@ def answer(queue: Queue, user: User) -> QueueSlot:
 def test_two_people_get_different_items_and_each_gets_their_own_again(
     run: Run, lead: User, ann: User, bob: User
 ) -> None:
-    queue = create(run, lead)
-    first, second = take(queue, ann), take(queue, bob)
+    queue = create_queue(run, lead)
+    first, second = claim_slot(queue, ann), claim_slot(queue, bob)
     assert [first.position, second.position] == [0, 1]
-    assert take(queue, ann).pk == first.pk
+    assert claim_slot(queue, ann).pk == first.pk
     queues.submit_answers(first.item, ann, YES)
-    assert take(queue, ann).position == 2
+    assert claim_slot(queue, ann).position == 2
 
 
 def test_an_item_gets_as_many_answers_as_reviewers_and_of_different_people(
     run: Run, lead: User, ann: User, bob: User
 ) -> None:
-    queue = create(run, lead, q="step:1 source:zh", num_reviewers_per_item=2)
+    queue = create_queue(run, lead, q="step:1 source:zh", num_reviewers_per_item=2)
     cat = builders.member(run.project, "cat", "annotator")
     for user in (ann, bob):
-        assert [answer(queue, user).position for _ in range(4)] == [0, 1, 2, 3]
+        assert [answer_next_item(queue, user).position for _ in range(4)] == [0, 1, 2, 3]
         assert queues.claim_next(queue, user) is None
     assert queues.claim_next(queue, cat) is None
     assert Counter(QueueSlot.objects.values_list("user", flat=True)) == {ann.pk: 4, bob.pk: 4}
@@ -61,7 +61,7 @@ def test_an_item_gets_as_many_answers_as_reviewers_and_of_different_people(
 
 
 @pytest.mark.parametrize(("max_exact", "reviewers"), [(500, 1), (500, 2), (-1, 1), (-1, 2)])
-def test_what_is_left_is_the_same_in_small_and_large_queues(
+def test_the_number_of_remaining_items_is_the_same_in_small_and_large_queues(
     run: Run,
     lead: User,
     ann: User,
@@ -72,7 +72,7 @@ def test_what_is_left_is_the_same_in_small_and_large_queues(
     reviewers: int,
 ) -> None:
     monkeypatch.setattr(queues.progress, "MAX_EXACT_LEFT", max_exact)  # -1: every queue is large
-    queue = create(run, lead, num_reviewers_per_item=reviewers)
+    queue = create_queue(run, lead, num_reviewers_per_item=reviewers)
     count = queue.items.count()
 
     def count_left(user: User) -> int:
@@ -81,28 +81,28 @@ def test_what_is_left_is_the_same_in_small_and_large_queues(
 
     request.addfinalizer(cache.clear)
     assert count_left(ann) == count_left(bob) == count
-    first = take(queue, ann)
+    first = claim_slot(queue, ann)
     assert count_left(ann) == count
     assert count_left(bob) == count - (reviewers == 1)  # ann holds the only slot
     queues.submit_answers(first.item, ann, YES)
     assert count_left(ann) == count - 1
-    queues.skip_item(take(queue, ann).item, ann)
+    queues.skip_item(claim_slot(queue, ann).item, ann)
     assert count_left(ann) == count - 2
-    answer(queue, bob)
+    answer_next_item(queue, bob)
     assert count_left(bob) == count - 1 - (reviewers == 1)
     if max_exact < 0:  # one's own answers count at once
         before = queues.load_own_progress(queue, ann).left
-        answer(queue, ann)
+        answer_next_item(queue, ann)
         assert queues.load_own_progress(queue, ann).left == before - 1
 
 
-def test_an_abandoned_slot_returns_and_its_draft_stays(run: Run, lead: User, ann: User, bob: User) -> None:
-    queue = create(run, lead, q="step:1 source:zh n:0")
-    slot = take(queue, ann)
+def test_an_expired_slot_goes_to_another_user_and_its_draft_stays(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create_queue(run, lead, q="step:1 source:zh n:0")
+    slot = claim_slot(queue, ann)
     queues.save_draft(slot.item, ann, {"quality": {"value": 2}, "unknown": {"value": 1}})
     assert queues.claim_next(queue, bob) is None
     QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(seconds=1))
-    assert take(queue, bob).pk == slot.pk
+    assert claim_slot(queue, bob).pk == slot.pk
     with pytest.raises(SlotTakenError, match="all its reviewers: bob"):
         queues.submit_answers(slot.item, ann, {**YES, "quality": {"value": 4}})
     assert queues.load_entered_answers(slot.item, ann)["quality"] == {"value": 4}
@@ -112,30 +112,30 @@ def test_an_abandoned_slot_returns_and_its_draft_stays(run: Run, lead: User, ann
 
 
 def test_a_late_answer_counts_if_nobody_has_taken_the_slot(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead)
-    slot = take(queue, ann)
+    queue = create_queue(run, lead)
+    slot = claim_slot(queue, ann)
     QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(hours=1))
     queues.submit_answers(slot.item, ann, YES)
     assert QueueSlot.objects.get(pk=slot.pk).done_at
 
 
-def test_a_skipped_item_goes_to_others_and_comes_back_only_when_it_is_opened(
+def test_a_skipped_item_goes_to_others_and_returns_only_when_it_is_opened(
     run: Run, lead: User, ann: User, bob: User
 ) -> None:
-    queue = create(run, lead, q="step:1 source:zh n<2")
-    slot = take(queue, ann)
+    queue = create_queue(run, lead, q="step:1 source:zh n<2")
+    slot = claim_slot(queue, ann)
     queues.skip_item(slot.item, ann)
-    assert take(queue, ann).position == 1
-    assert take(queue, bob).position == 0
+    assert claim_slot(queue, ann).position == 1
+    assert claim_slot(queue, bob).position == 0
     assert queues.load_own_progress(queue, ann).skipped == 1
     QueueSlot.objects.update(user=None, reserved_until=None)
     assert queues.claim_item(slot.item, ann).position == 0
     assert queues.load_own_progress(queue, ann).skipped == 0
 
 
-def test_required_answers_and_cannot_judge(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead)
-    item = take(queue, ann).item
+def test_required_questions_need_an_answer_or_cannot_judge(run: Run, lead: User, ann: User) -> None:
+    queue = create_queue(run, lead)
+    item = claim_slot(queue, ann).item
     for answers, message in (
         ({"quality": {"value": 3}}, "Is the answer correct"),
         ({}, "Is the answer correct"),
@@ -150,7 +150,7 @@ def test_required_answers_and_cannot_judge(run: Run, lead: User, ann: User) -> N
 
 
 def test_an_answer_replaces_cannot_judge_and_keeps_an_own_ok(run: Run, lead: User, ann: User) -> None:
-    item = take(create(run, lead), ann).item
+    item = claim_slot(create_queue(run, lead), ann).item
     labels = Label.objects.active().filter(author="ann", sample=item.sample)
     queues.submit_answers(item, ann, {"review": {"value": "cannot-judge"}})
     queues.submit_answers(item, ann, YES)
@@ -160,17 +160,17 @@ def test_an_answer_replaces_cannot_judge_and_keeps_an_own_ok(run: Run, lead: Use
     assert {label.name: label.value for label in labels.all()} == {"correct": False, "review": "ok"}
 
 
-def test_a_first_answer_removes_nothing_that_another_queue_got(run: Run, lead: User, ann: User) -> None:
-    first, second = (create(run, lead, name=name, q="step:1 source:zh n<2") for name in ("first", "second"))
+def test_a_first_answer_removes_no_answers_of_another_queue(run: Run, lead: User, ann: User) -> None:
+    first, second = (create_queue(run, lead, name=name, q="step:1 source:zh n<2") for name in ("first", "second"))
     labels = Label.objects.active().filter(author="ann")
     more = {"quality": {"value": 4}, "correction": {"value": "better"}}
-    queues.submit_answers(take(first, ann).item, ann, {**YES, **more})
-    item = take(second, ann).item
+    queues.submit_answers(claim_slot(first, ann).item, ann, {**YES, **more})
+    item = claim_slot(second, ann).item
     queues.submit_answers(item, ann, {"correct": {"value": False}})
     rows = labels.filter(sample=item.sample)
     assert {label.name: label.value for label in rows} == {"correct": False, "quality": 4, "correction": "better"}
-    queues.submit_answers(take(first, ann).item, ann, {"review": {"value": "cannot-judge"}})
-    item = take(second, ann).item
+    queues.submit_answers(claim_slot(first, ann).item, ann, {"review": {"value": "cannot-judge"}})
+    item = claim_slot(second, ann).item
     for correct in (True, False):  # as a page sends a first answer again
         queues.submit_answers(item, ann, {"correct": {"value": correct}}, was_shown=False)
     rows = labels.filter(sample=item.sample)
@@ -180,27 +180,27 @@ def test_a_first_answer_removes_nothing_that_another_queue_got(run: Run, lead: U
 
 
 def test_cannot_judge_replaces_the_answers_of_another_queue(run: Run, lead: User, ann: User) -> None:
-    first, second = (create(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
-    queues.submit_answers(take(first, ann).item, ann, {**YES, "correction": {"value": "better"}})
-    queues.submit_answers(take(second, ann).item, ann, {"review": {"value": "cannot-judge"}})
+    first, second = (create_queue(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
+    queues.submit_answers(claim_slot(first, ann).item, ann, {**YES, "correction": {"value": "better"}})
+    queues.submit_answers(claim_slot(second, ann).item, ann, {"review": {"value": "cannot-judge"}})
     stored = {label.name: label.value for label in Label.objects.active()}
     assert stored == {"correction": "better", "review": "cannot-judge"}
 
 
 def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead)
-    slot = answer(queue, ann)
+    queue = create_queue(run, lead)
+    slot = answer_next_item(queue, ann)
     queues.submit_answers(slot.item, ann, {"correct": {"value": False}, "quality": {"value": 5}})
     labels = Label.objects.active().filter(author="ann")
     assert {label.name: label.value for label in labels} == {"correct": False, "quality": 5}
     assert queues.load_progress([queue])[queue.pk].done == 1
     queues.submit_answers(slot.item, ann, YES)
     assert {label.name: label.value for label in labels.all()} == {"correct": True}
-    last = answer(queue, ann)
+    last = answer_next_item(queue, ann)
     assert queues.undo_submission(queue, ann).pk == last.item_id
     assert not labels.filter(sample=last.item.sample).exists()
     assert queues.load_entered_answers(last.item, ann)["correct"]["value"] is True
-    assert take(queue, ann).pk == last.pk
+    assert claim_slot(queue, ann).pk == last.pk
     queues.undo_submission(queue, ann)
     assert not labels.filter(sample=slot.item.sample).exists(), "nothing is left of an answer that was edited"
     with pytest.raises(NotFoundError, match="Nothing to undo"):
@@ -208,9 +208,9 @@ def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> No
 
 
 def test_undo_in_one_queue_leaves_the_answers_of_another(run: Run, lead: User, ann: User) -> None:
-    first, second = (create(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
-    answer(first, ann)
-    slot = take(second, ann)
+    first, second = (create_queue(run, lead, name=name, q="step:1 source:zh n:0") for name in ("first", "second"))
+    answer_next_item(first, ann)
+    slot = claim_slot(second, ann)
     queues.submit_answers(slot.item, ann, {"correct": {"value": False}})
     store_labels(run, ann, [Answer(slot.item.sample, "quality", 3)])  # undo takes back this one, not the answer
     queues.undo_submission(second, ann)
@@ -218,38 +218,40 @@ def test_undo_in_one_queue_leaves_the_answers_of_another(run: Run, lead: User, a
     assert [queues.load_progress([queue])[queue.pk].done for queue in (first, second)] == [1, 0]
 
 
-def test_an_answer_that_is_undone_elsewhere_gives_its_item_back(run: Run, lead: User, ann: User, bob: User) -> None:
-    queue = create(run, lead, q="step:1 source:zh n:0", questions=["correct"])
-    sample = take(queue, ann).item.sample
+def test_an_item_is_open_again_after_its_answer_was_undone_outside_the_queue(
+    run: Run, lead: User, ann: User, bob: User
+) -> None:
+    queue = create_queue(run, lead, q="step:1 source:zh n:0", questions=["correct"])
+    sample = claim_slot(queue, ann).item.sample
     store_labels(run, ann, [Answer(sample, "quality", 3), Answer(sample, "review", "ok")])  # which it does not ask
-    slot = answer(queue, ann)
+    slot = answer_next_item(queue, ann)
     queues.submit_answers(slot.item, ann, {"correct": {"value": False}})
     labels = Label.objects.active().filter(name="correct")
     undo_label_action(run, ann)
     assert labels.get().value is True and queues.claim_next(queue, bob) is None
     undo_label_action(run, ann)
     assert not labels.exists() and queues.load_progress([queue])[queue.pk].done == 0
-    assert take(queue, bob).pk == slot.pk
+    assert claim_slot(queue, bob).pk == slot.pk
 
 
 def test_the_same_answers_are_saved_again_on_another_day(run: Run, lead: User, ann: User) -> None:
-    slot = answer(create(run, lead), ann)
+    slot = answer_next_item(create_queue(run, lead), ann)
     LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     queues.submit_answers(slot.item, ann, YES)
     assert not LabelAction.objects.exists() and QueueSlot.objects.get(pk=slot.pk).done_at
 
 
-def test_who_holds_an_item_is_not_offered_its_other_slot(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead, q="step:1", num_reviewers_per_item=2)
-    slots = [take(queue, ann)]
+def test_a_user_who_holds_an_item_does_not_get_its_other_slot(run: Run, lead: User, ann: User) -> None:
+    queue = create_queue(run, lead, q="step:1", num_reviewers_per_item=2)
+    slots = [claim_slot(queue, ann)]
     while slot := queues.claim_next(queue, ann, after=slots[-1].position):
         slots.append(slot)
     assert [slot.position for slot in slots] == list(range(8))
 
 
 def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead)
-    slot = take(queue, ann)
+    queue = create_queue(run, lead)
+    slot = claim_slot(queue, ann)
     queues.close_queue(queue, lead)
     closed = Queue.objects.get()
     for call in (lambda: queues.claim_next(closed, ann), lambda: queues.undo_submission(queue, ann)):
@@ -264,26 +266,26 @@ def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> Non
 def test_items_of_a_run_in_the_trash_are_not_handed_out(run: Run, lead: User, ann: User, bob: User) -> None:
     other = builders.run(run.project, "other")
     push(other, [{"response": "x", "score": 0.5}], step=1)
-    queue = create(run, lead, runs=[run, other], q="step:1", grows=True)
+    queue = create_queue(run, lead, runs=[run, other], q="step:1", grows=True)
     Run.objects.update(outcome="finished", seen_at=timezone.now() - timedelta(hours=1))
     queues.extend_queue(queue)
-    held = take(queue, ann)
+    held = claim_slot(queue, ann)
     assert held.item.run == run and queues.load_own_progress(queue, bob).left == 8
-    queues.skip_item(take(queue, bob).item, bob)
+    queues.skip_item(claim_slot(queue, bob).item, bob)
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
-    assert take(queue, ann).item.run == other and not queues.find_skipped(queue, bob).exists()
+    assert claim_slot(queue, ann).item.run == other and not queues.find_skipped(queue, bob).exists()
     assert queues.load_own_progress(queue, ann).left == 1
     push(run, [{"response": "y", "score": 0.5}], step=1, attempt="later")
     assert queues.extend_queue(queue) == 0
-    answer(queue, ann)
+    answer_next_item(queue, ann)
     assert queues.claim_next(queue, bob) is None and not queues.has_items_to_answer(bob, Project.objects.all())
     Run.objects.filter(pk=run.pk).update(deleted_at=None)
-    assert take(queue, ann).pk == held.pk
+    assert claim_slot(queue, ann).pk == held.pk
 
 
-def test_what_is_refused_is_kept_and_does_not_name_the_run(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead, is_blind=True)
-    item = take(queue, ann).item
+def test_refused_answers_are_kept_and_the_error_does_not_name_the_run(run: Run, lead: User, ann: User) -> None:
+    queue = create_queue(run, lead, is_blind=True)
+    item = claim_slot(queue, ann).item
     entered = {"quality": {"value": 3}}
     with pytest.raises(InvalidInputError, match="Is the answer correct"):
         queues.submit_answers(item, ann, entered)
@@ -295,8 +297,8 @@ def test_what_is_refused_is_kept_and_does_not_name_the_run(run: Run, lead: User,
 
 
 def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead, unit="group", q="step:1", count=1, selection="worst")
-    item = take(queue, ann).item
+    queue = create_queue(run, lead, unit="group", q="step:1", count=1, selection="worst")
+    item = claim_slot(queue, ann).item
     a, b, c, d = (sample.pk for sample in queues.list_group_samples(item))
     with pytest.raises(InvalidInputError, match="each response"):
         queues.store_order(item, ann, [[a], [b, b], [c]])
@@ -309,37 +311,37 @@ def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: U
     assert queues.undo_submission(queue, ann) == item and queues.load_entered_answers(item, ann) == stored
 
 
-def test_a_draft_of_a_group_is_kept_without_what_no_database_stores(run: Run, lead: User, ann: User) -> None:
-    item = take(create(run, lead, unit="group"), ann).item
+def test_a_draft_of_a_group_is_stored_without_invalid_characters(run: Run, lead: User, ann: User) -> None:
+    item = claim_slot(create_queue(run, lead, unit="group"), ann).item
     queues.save_order_draft(item, ann, [[sample.pk for sample in queues.list_group_samples(item)]], "\0 \ud800")
     assert queues.load_entered_answers(item, ann)["order"]["rationale"] == "\ufffd \ufffd"
-    pairs = take(create(run, lead, name="pairs", unit="group", pairs_per_group=1), ann).item
+    pairs = claim_slot(create_queue(run, lead, name="pairs", unit="group", pairs_per_group=1), ann).item
     queues.save_pairs_draft(pairs, ann, {"\0": "left", "1-2": "\ud800"})
     assert queues.load_entered_answers(pairs, ann) == {"pairs": {"value": {"\ufffd": "left", "1-2": "\ufffd"}}}
 
 
-def test_an_order_that_came_too_late_is_kept(run: Run, lead: User, ann: User, bob: User) -> None:
-    queue = create(run, lead, unit="group", q="step:1", count=1, selection="worst")
-    item = take(queue, ann).item
+def test_an_order_that_was_refused_because_it_came_too_late_is_kept(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create_queue(run, lead, unit="group", q="step:1", count=1, selection="worst")
+    item = claim_slot(queue, ann).item
     a, b, c, d = (sample.pk for sample in queues.list_group_samples(item))
     queues.save_order_draft(item, ann, [[d], ["strange"], [c]])
     assert queues.load_entered_answers(item, ann)["order"]["value"] == [[d], [c]]
     QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(minutes=1))
-    assert take(queue, bob).item == item
+    assert claim_slot(queue, bob).item == item
     with pytest.raises(SlotTakenError, match="bob"):
         queues.store_order(item, ann, [[d], [c], [a, b]], rationale="clear")
     assert queues.load_entered_answers(item, ann) == {"order": {"value": [[d], [c], [a, b]], "rationale": "clear"}}
     queues.skip_item(item, bob)
-    assert take(queue, ann).item == item
+    assert claim_slot(queue, ann).item == item
     queues.store_order(item, ann, [[d], [c], [a, b]])
 
 
-def test_progress_of_all_of_one_and_of_each(run: Run, lead: User, ann: User, bob: User) -> None:
-    queue = create(run, lead, q="source:zh", num_reviewers_per_item=2, reviewers=["ann", "bob"])
+def test_progress_of_the_queue_of_one_user_and_of_each_reviewer(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create_queue(run, lead, q="source:zh", num_reviewers_per_item=2, reviewers=["ann", "bob"])
     for _ in range(10):
-        answer(queue, ann)
-    answer(queue, bob)
-    take(queue, bob)
+        answer_next_item(queue, ann)
+    answer_next_item(queue, bob)
+    claim_slot(queue, bob)
     progress = queues.load_progress([queue])[queue.pk]
     assert (progress.items, progress.slots, progress.done, progress.complete, progress.begun, progress.held) == (
         12, 24, 11, 1, 9, 1,
@@ -353,30 +355,30 @@ def test_progress_of_all_of_one_and_of_each(run: Run, lead: User, ann: User, bob
 
 
 def test_the_speed_of_people_and_the_forecast_have_the_same_basis(run: Run, lead: User, ann: User, bob: User) -> None:
-    queue = create(run, lead)
-    slots = [answer(queue, user) for user in (ann, ann, ann, bob)]
+    queue = create_queue(run, lead)
+    slots = [answer_next_item(queue, user) for user in (ann, ann, ann, bob)]
 
-    def measure() -> tuple[dict[str, float], float]:
+    def measure_speeds() -> tuple[dict[str, float], float]:
         now, progress = timezone.now(), queues.load_progress([queue])[queue.pk]
         ends_at = queues.forecast_end(queue, progress, now)
         assert ends_at
         speeds = {row.user.username: round(row.per_day, 2) for row in queues.load_people_progress(queue)}
         return speeds, round((ends_at - now) / timedelta(days=1), 2)
 
-    assert measure() == ({"ann": 3, "bob": 1}, 5)  # 20 of 24 are left, and the first day is not over
+    assert measure_speeds() == ({"ann": 3, "bob": 1}, 5)  # 20 of 24 are left, and the first day is not over
     QueueSlot.objects.filter(pk=slots[0].pk).update(done_at=timezone.now() - timedelta(days=2))
-    assert measure() == ({"ann": 1.5, "bob": 0.5}, 10)
+    assert measure_speeds() == ({"ann": 1.5, "bob": 0.5}, 10)
     QueueSlot.objects.filter(pk=slots[0].pk).update(done_at=timezone.now() - timedelta(days=9))
-    assert measure() == ({"ann": 2, "bob": 1}, 6.67)
+    assert measure_speeds() == ({"ann": 2, "bob": 1}, 6.67)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: User) -> None:
-    queue = create(run, lead, num_reviewers_per_item=2)
+def test_concurrent_reviewers_share_the_items(run: Run, lead: User) -> None:
+    queue = create_queue(run, lead, num_reviewers_per_item=2)
     people = [builders.member(run.project, f"p{n}", "annotator") for n in range(4)]
     errors: list[Exception] = []
 
-    def work(user: User) -> None:
+    def answer_all_items(user: User) -> None:
         try:
             while slot := queues.claim_next(queue, user):
                 queues.submit_answers(slot.item, user, YES)
@@ -385,7 +387,7 @@ def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: Use
         finally:
             connections.close_all()
 
-    threads = [threading.Thread(target=work, args=(user,)) for user in people]
+    threads = [threading.Thread(target=answer_all_items, args=(user,)) for user in people]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -396,8 +398,10 @@ def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: Use
     assert not QueueDraft.objects.exists()
 
 
-def test_an_item_that_is_answered_without_being_opened_took_no_negative_time(run: Run, lead: User, ann: User) -> None:
-    queue = create(run, lead)
+def test_an_item_that_is_answered_without_being_opened_has_no_negative_duration(
+    run: Run, lead: User, ann: User
+) -> None:
+    queue = create_queue(run, lead)
     queues.submit_answers(queue.items.first(), ann, YES)
     slot = queue.slots.get(user=ann)
     assert 0 <= slot.seconds < 60 and slot.done_at >= slot.opened_at

@@ -33,7 +33,7 @@ from tests.support.stored import body_path, raw_path
 STEPS = 24
 
 
-def prepare(slug: str = "kill") -> tuple[Run, RetentionPolicy]:
+def create_run_and_policy(slug: str = "kill") -> tuple[Run, RetentionPolicy]:
     apply_migrations()
     project = builders.project(slug)
     owner = User.objects.get_or_create(username="olga")[0]
@@ -66,7 +66,7 @@ def kill_pass(policy: RetentionPolicy, seconds: float) -> bool:
     return bool(ended)
 
 
-def check(run: Run) -> None:
+def check_data(run: Run) -> None:
     """Every row has its files, and every sample its own text."""
     assert all(body_path(segment.path).exists() for segment in Segment.objects.all())
     for dump in run.dumps.filter(raw_dropped_at=None):
@@ -85,12 +85,12 @@ def kill_passes(kills: int, chance: random.Random, slug: str = "kill") -> tuple[
 
     Returns the number of kills, and whether a killed pass had dropped something.
     """
-    run, policy = prepare(slug)
-    check(run)
+    run, policy = create_run_and_policy(slug)
+    check_data(run)
     killed, longest, dropped = 0, 0.3, 0
     while killed < kills:
         killed += not kill_pass(policy, chance.uniform(0.05, longest))
-        check(run)
+        check_data(run)
         policy.refresh_from_db()
         if policy.finished_at:
             break
@@ -100,7 +100,7 @@ def kill_passes(kills: int, chance: random.Random, slug: str = "kill") -> tuple[
     has_dropped = run.steps.filter(dropped__gt=0).exists()
     policy.refresh_from_db()
     apply_policy(policy, None)
-    check(run)
+    check_data(run)
     kept = {step.step: step.rows.count() for step in run.steps.all()}
     assert all(count < 32 for step, count in kept.items() if step != STEPS) and kept[STEPS] == 32
     assert not run.dumps.filter(raw_dropped_at=None).exists()

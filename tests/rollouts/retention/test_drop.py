@@ -55,13 +55,13 @@ def age_steps(run: Run, days: int = 60) -> None:
             path.set_age(1e6)
 
 
-def apply_values(project: Project, owner: User, **values: Any) -> RetentionPolicy:
+def update_and_apply_policy(project: Project, owner: User, **values: Any) -> RetentionPolicy:
     policy = update_policy(project, owner, values)
     apply_policy(policy, None)
     return policy
 
 
-def counts(run: Run, split: str = "train") -> dict[int, int]:
+def count_samples(run: Run, split: str = "train") -> dict[int, int]:
     steps = Step.objects.filter(run=run, split=split).order_by("step")
     return {step.step: Sample.objects.filter(step=step).count() for step in steps}
 
@@ -80,7 +80,7 @@ def check_files(run: Run) -> None:
 
 
 @pytest.fixture
-def trained(run: Run) -> Run:
+def run_with_old_steps(run: Run) -> Run:
     """Steps 1 to 12, and two evaluations, 60 days old."""
     for step in range(1, 13):
         write_step(run, step)
@@ -90,60 +90,62 @@ def trained(run: Run) -> Run:
     return run
 
 
-def test_everything_is_kept_by_default(trained: Run, owner: User) -> None:
-    before = counts(trained)
-    apply_values(trained.project, owner)
-    assert counts(trained) == before
+def test_everything_is_kept_by_default(run_with_old_steps: Run, owner: User) -> None:
+    before = count_samples(run_with_old_steps)
+    update_and_apply_policy(run_with_old_steps.project, owner)
+    assert count_samples(run_with_old_steps) == before
     assert Dump.objects.filter(raw_dropped_at__isnull=False).count() == 0
 
 
-def test_every_kth_step_evaluation_and_the_last_step_stay(trained: Run, owner: User) -> None:
-    apply_values(trained.project, owner, train="every", every=5)
-    assert {step for step, count in counts(trained).items() if count} == {5, 10, 12}
-    assert counts(trained, "eval") == {4: 32, 8: 32}
-    check_files(trained)
+def test_every_kth_step_evaluation_and_the_last_step_stay(run_with_old_steps: Run, owner: User) -> None:
+    update_and_apply_policy(run_with_old_steps.project, owner, train="every", every=5)
+    assert {step for step, count in count_samples(run_with_old_steps).items() if count} == {5, 10, 12}
+    assert count_samples(run_with_old_steps, "eval") == {4: 32, 8: 32}
+    check_files(run_with_old_steps)
 
 
-def test_young_steps_stay(trained: Run, owner: User) -> None:
-    apply_values(trained.project, owner, train="every", every=5, after_days=61)
-    assert all(count == 32 for count in counts(trained).values())
+def test_recent_steps_stay(run_with_old_steps: Run, owner: User) -> None:
+    update_and_apply_policy(run_with_old_steps.project, owner, train="every", every=5, after_days=61)
+    assert all(count == 32 for count in count_samples(run_with_old_steps).values())
 
 
-def test_a_sample_of_whole_groups_with_best_and_worst_stays(trained: Run, owner: User) -> None:
-    apply_values(trained.project, owner, train="sample", groups=2, extremes=1)
-    for step in Step.objects.filter(run=trained, split="train").exclude(step=12):
+def test_a_sample_of_whole_groups_with_best_and_worst_stays(run_with_old_steps: Run, owner: User) -> None:
+    update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=2, extremes=1)
+    for step in Step.objects.filter(run=run_with_old_steps, split="train").exclude(step=12):
         rows = Sample.objects.filter(step=step)
         scores = sorted({row.score for row in rows})
         assert scores[0] == 0.0 and scores[-1] == 7.0 and 2 <= len(scores) <= 4
         assert rows.count() == PER_GROUP * len(scores), "groups are whole"
         assert step.dropped == 32 - rows.count()
-    check_files(trained)
+    check_files(run_with_old_steps)
 
 
-def test_the_sample_depends_on_the_seed_and_a_second_pass_drops_nothing(trained: Run, owner: User) -> None:
-    policy = apply_values(trained.project, owner, train="sample", groups=3, extremes=0, seed=1)
+def test_the_sample_depends_on_the_seed_and_a_second_pass_drops_nothing(run_with_old_steps: Run, owner: User) -> None:
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=3, extremes=0, seed=1)
     kept = set(Sample.objects.filter(step__split="train").values_list("pk", flat=True))
     assert build_report(policy)["totals"]["drops"] == 0
     RetentionPolicy.objects.update(finished_at=None)
     assert apply_policy(policy, None) == 0
     assert set(Sample.objects.filter(step__split="train").values_list("pk", flat=True)) == kept
-    other = builders.run(trained.project, "other")
+    other = builders.run(run_with_old_steps.project, "other")
     write_step(other, 1)
     write_step(other, 2)
     groups = {step: frozenset(Sample.objects.filter(step=step).values_list("group", flat=True))
-              for step in Step.objects.filter(run=trained, split="train")}  # fmt: skip
+              for step in Step.objects.filter(run=run_with_old_steps, split="train")}  # fmt: skip
     assert len(set(groups.values())) > 1, "each step has its own sample"
 
 
-def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: User) -> None:
+def test_statistics_of_a_step_stay_those_of_all_samples(run_with_old_steps: Run, owner: User) -> None:
     names = ("samples", "groups", "score_mean", "score_max", "histogram", "facets", "length_mean", "rescores")
-    rescore, _created = create_rescore(trained, owner, name="score.v2", kind="function", source="f", digest="1")
+    rescore, _created = create_rescore(
+        run_with_old_steps, owner, name="score.v2", kind="function", source="f", digest="1"
+    )
     scores = Sample.objects.filter(step__step=3, step__split="train").values_list("pk", "score")
     save_results(rescore, {pk: RescoreResult(score) for pk, score in scores})
-    before = Step.objects.filter(run=trained, step=3).values(*names).get()
-    apply_values(trained.project, owner, train="sample", groups=2)
-    step = Step.objects.get(run=trained, step=3)
-    assert Step.objects.filter(run=trained, step=3).values(*names).get() == before
+    before = Step.objects.filter(run=run_with_old_steps, step=3).values(*names).get()
+    update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=2)
+    step = Step.objects.get(run=run_with_old_steps, step=3)
+    assert Step.objects.filter(run=run_with_old_steps, step=3).values(*names).get() == before
     assert step.dropped > 0 and step.dropped_rule == "sample" and step.dropped_at
     builders.flag(Sample.objects.filter(step=step)[0].pk, owner)
     step.refresh_from_db()
@@ -151,68 +153,68 @@ def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: Use
     left = set(Sample.objects.filter(step=step).values_list("pk", flat=True))
     rescore.refresh_from_db()
     assert load_results(step, rescore).keys() == left and rescore.results == len(left) < 32
-    found = find_samples(trained, split="train")
+    found = find_samples(run_with_old_steps, split="train")
     assert found.total == Sample.objects.filter(step__split="train").count() == found.samples.count()
 
 
 @pytest.mark.parametrize("train", [{"train": "every", "every": 100}, {"train": "sample", "groups": 1, "extremes": 0}])
-def test_what_users_refer_to_is_never_dropped(trained: Run, owner: User, train: dict[str, Any]) -> None:
-    def sample_of(step: int, group: float) -> Sample:
+def test_what_users_refer_to_is_never_dropped(run_with_old_steps: Run, owner: User, train: dict[str, Any]) -> None:
+    def get_sample(step: int, group: float) -> Sample:
         return Sample.objects.filter(step__step=step, step__split="train", score=group).first()  # type: ignore[return-value]
 
-    flagged, exhibit = sample_of(2, 3.0), sample_of(3, 4.0)
+    flagged, exhibit = get_sample(2, 3.0), get_sample(3, 4.0)
     builders.flag(flagged.pk, owner)
-    finding = create_finding(trained.project, owner, title="Odd")
+    finding = create_finding(run_with_old_steps.project, owner, title="Odd")
     add_sample_evidence(finding, exhibit, owner)
-    add_query_evidence(finding, trained, owner, q="score:5", split="train", step=5)
-    attempt = builders.attempt(trained)
-    Pin.objects.create(project=trained.project, run=trained, attempt=attempt, step=4, user=owner)
-    policy = apply_values(trained.project, owner, **train)
-    assert counts(trained)[4] == 32
+    add_query_evidence(finding, run_with_old_steps, owner, q="score:5", split="train", step=5)
+    attempt = builders.attempt(run_with_old_steps)
+    Pin.objects.create(project=run_with_old_steps.project, run=run_with_old_steps, attempt=attempt, step=4, user=owner)
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, **train)
+    assert count_samples(run_with_old_steps)[4] == 32
     assert Sample.objects.filter(step__step=2, group=flagged.group).count() == PER_GROUP
     assert Sample.objects.filter(step__step=3, group=exhibit.group).count() == PER_GROUP
     assert Sample.objects.filter(step__step=5, score=5.0).count() == PER_GROUP
-    assert counts(trained)[2] <= 2 * PER_GROUP
+    assert count_samples(run_with_old_steps)[2] <= 2 * PER_GROUP
     kept = build_report(policy)["totals"]["kept"]
     assert kept["pinned"] == 32 and kept["flagged"] == 4 and kept["finding"] == 8 and kept["evaluation"] == 64
-    check_files(trained)
+    check_files(run_with_old_steps)
 
 
-def test_a_group_goes_after_its_flag_was_withdrawn_for_a_day(trained: Run, owner: User) -> None:
+def test_a_group_is_dropped_a_day_after_its_flag_was_withdrawn(run_with_old_steps: Run, owner: User) -> None:
     sample = Sample.objects.filter(step__step=2, step__split="train").first()
     assert sample
     flag = builders.flag(sample.pk, owner)
-    policy = apply_values(trained.project, owner, train="every", every=100)
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, train="every", every=100)
     for hours, left in ((23, PER_GROUP), (25, 0)):
         Label.objects.filter(pk=flag.pk).update(withdrawn_at=timezone.now() - timedelta(hours=hours))
         RetentionPolicy.objects.update(finished_at=None)
         apply_policy(policy, None)
-        assert counts(trained)[2] == left
+        assert count_samples(run_with_old_steps)[2] == left
 
 
-def test_a_run_with_the_tag_keep_is_left_alone(trained: Run, owner: User) -> None:
-    Run.objects.filter(pk=trained.pk).update(tags=["keep"])
-    apply_values(trained.project, owner, max_age_days=1, raw_after_days=0)
-    assert all(count == 32 for count in counts(trained).values())
+def test_nothing_of_a_run_with_the_tag_keep_is_dropped(run_with_old_steps: Run, owner: User) -> None:
+    Run.objects.filter(pk=run_with_old_steps.pk).update(tags=["keep"])
+    update_and_apply_policy(run_with_old_steps.project, owner, max_age_days=1, raw_after_days=0)
+    assert all(count == 32 for count in count_samples(run_with_old_steps).values())
     assert not Dump.objects.filter(raw_dropped_at__isnull=False)
 
 
-def test_limits_of_age_and_count(trained: Run, owner: User) -> None:
+def test_limits_of_age_and_count(run_with_old_steps: Run, owner: User) -> None:
     Step.objects.filter(step__gte=7).update(created_at=timezone.now() - timedelta(days=3))
-    apply_values(trained.project, owner, max_age_days=10)
-    assert {step for step, count in counts(trained).items() if count} == {7, 8, 9, 10, 11, 12}
-    apply_values(trained.project, owner, max_age_days=None, max_steps=2)
-    assert {step for step, count in counts(trained).items() if count} == {11, 12}
-    assert counts(trained, "eval") == {4: 32, 8: 32}
+    update_and_apply_policy(run_with_old_steps.project, owner, max_age_days=10)
+    assert {step for step, count in count_samples(run_with_old_steps).items() if count} == {7, 8, 9, 10, 11, 12}
+    update_and_apply_policy(run_with_old_steps.project, owner, max_age_days=None, max_steps=2)
+    assert {step for step, count in count_samples(run_with_old_steps).items() if count} == {11, 12}
+    assert count_samples(run_with_old_steps, "eval") == {4: 32, 8: 32}
 
 
-def test_the_oldest_steps_go_until_the_bytes_are_below_the_limit(trained: Run, owner: User) -> None:
-    for step in Step.objects.filter(run=trained):
+def test_the_oldest_steps_are_dropped_until_the_bytes_are_below_the_limit(run_with_old_steps: Run, owner: User) -> None:
+    for step in Step.objects.filter(run=run_with_old_steps):
         Step.objects.filter(pk=step.pk).update(created_at=timezone.now() - timedelta(days=100 - step.step))
-    policy = update_policy(trained.project, owner, {"max_bytes": 1})
+    policy = update_policy(run_with_old_steps.project, owner, {"max_bytes": 1})
     total = load_total(policy)
-    policy = apply_values(trained.project, owner, max_bytes=int(total * 0.6))
-    left = {step for step, count in counts(trained).items() if count}
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, max_bytes=int(total * 0.6))
+    left = {step for step, count in count_samples(run_with_old_steps).items() if count}
     assert left and left == set(range(min(left), 13)), "the newest stay"
     assert load_total(policy) <= total * 0.6
     assert load_total(policy) > total * 0.4, "no more than needed"
@@ -224,42 +226,42 @@ def load_total(policy: RetentionPolicy) -> float:
     return load_step_sizes(policy.project).total
 
 
-def test_the_dry_run_says_what_the_pass_does_and_changes_nothing(trained: Run, owner: User) -> None:
-    policy = update_policy(trained.project, owner, {"train": "sample", "groups": 2})
-    before = counts(trained)
+def test_the_dry_run_says_what_the_pass_does_and_changes_nothing(run_with_old_steps: Run, owner: User) -> None:
+    policy = update_policy(run_with_old_steps.project, owner, {"train": "sample", "groups": 2})
+    before = count_samples(run_with_old_steps)
     report = build_report(policy)
-    assert counts(trained) == before
+    assert count_samples(run_with_old_steps) == before
     assert apply_policy(policy, None) == report["totals"]["drops"] > 0
     assert json.loads(json.dumps(report)) == report
     (row,) = report["runs"]
     assert len(row["steps"]) == 11 and row["bytes"]["bodies"] > 0 and row["bytes"]["raw"] > 0
 
 
-def test_bytes_are_freed_also_in_shared_body_files(trained: Run, owner: User, data_dir: Path) -> None:
-    compact_body_files(trained.pk, "train")
+def test_bytes_are_freed_also_in_shared_body_files(run_with_old_steps: Run, owner: User, data_dir: Path) -> None:
+    compact_body_files(run_with_old_steps.pk, "train")
     before = sum(segment.bytes for segment in Segment.objects.filter(split="train"))
-    apply_values(trained.project, owner, train="every", every=4)
+    update_and_apply_policy(run_with_old_steps.project, owner, train="every", every=4)
     segments = Segment.objects.filter(split="train")
     assert sum(segment.bytes for segment in segments) < before / 2
     assert sum(segment.rows for segment in segments) == 3 * 32
-    check_files(trained)
+    check_files(run_with_old_steps)
     raw = list_stored("raw/")
     assert len(raw) == 3, "the evaluations have the same bytes as their training steps"
 
 
-def test_dropped_steps_are_not_indexed_again(trained: Run, owner: User) -> None:
-    apply_values(trained.project, owner, train="sample", groups=2)
+def test_dropped_steps_are_not_indexed_again(run_with_old_steps: Run, owner: User) -> None:
+    update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=2)
     before = {row.pk: row.ordinal for row in Sample.objects.all()}
-    assert reindex_run(trained) == 3, "the last step and the evaluations"
+    assert reindex_run(run_with_old_steps) == 3, "the last step and the evaluations"
     Dump.objects.update(state=Dump.State.RECEIVED)
     for dump in Dump.objects.all():
         index_dump(dump.pk)
     assert {row.pk: row.ordinal for row in Sample.objects.all()} == before
     assert set(Dump.objects.values_list("state", flat=True)) == {"indexed"}
-    check_files(trained)
+    check_files(run_with_old_steps)
 
 
-def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> None:
+def test_a_sample_that_two_dumps_contain_keeps_both_as_sources(run: Run, owner: User) -> None:
     first = write_step(run, 1)
     second = index_file(run, lines(*(
         generation(f"question {group}", f"answer {number} of {group} in 1", float(group), 1, acc=True)
@@ -267,7 +269,7 @@ def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> No
     )), 1, source="plugin")  # fmt: skip
     write_step(run, 2)
     age_steps(run)
-    apply_values(run.project, owner, train="sample", groups=2, extremes=0)
+    update_and_apply_policy(run.project, owner, train="sample", groups=2, extremes=0)
     rows = list(Sample.objects.filter(step__step=1))
     assert len(rows) == 2 * PER_GROUP
     for row, body in ((row, load_bodies([row])[row.pk]) for row in rows):
@@ -275,25 +277,27 @@ def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> No
         assert body.score == row.score and body.response.endswith("in 1")
 
 
-def test_samples_that_arrive_after_all_were_dropped_are_counted_and_dropped_too(trained: Run, owner: User) -> None:
-    policy = apply_values(trained.project, owner, train="every", every=5)
+def test_samples_that_arrive_after_all_were_dropped_are_counted_and_dropped_too(
+    run_with_old_steps: Run, owner: User
+) -> None:
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, train="every", every=5)
     late = [generation("late", f"answer {number} in 1", 1.0, 1) for number in range(20)]
-    index_file(trained, lines(*late), 1, source="late.jsonl")
-    age_steps(trained)
-    step = Step.objects.get(run=trained, step=1)
-    assert (step.samples, step.dropped, counts(trained)[1], step.score_mean) == (52, 32, 20, 3.5)
+    index_file(run_with_old_steps, lines(*late), 1, source="late.jsonl")
+    age_steps(run_with_old_steps)
+    step = Step.objects.get(run=run_with_old_steps, step=1)
+    assert (step.samples, step.dropped, count_samples(run_with_old_steps)[1], step.score_mean) == (52, 32, 20, 3.5)
     assert build_report(policy)["totals"]["drops"] == apply_policy(policy, None) == 20
     step.refresh_from_db()
-    assert (step.samples, step.dropped, counts(trained)[1]) == (52, 52, 0)
+    assert (step.samples, step.dropped, count_samples(run_with_old_steps)[1]) == (52, 52, 0)
 
 
-def test_a_damaged_body_without_raw_bytes_stops_no_other_step(trained: Run, owner: User) -> None:
+def test_a_damaged_body_without_raw_bytes_stops_no_other_step(run_with_old_steps: Run, owner: User) -> None:
     dump = Dump.objects.get(step=2, split="train")
     Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
     assert dump.segment
     body_path(dump.segment.path).write_bytes(b"damaged")
-    apply_values(trained.project, owner, train="sample", groups=2)
-    assert counts(trained)[2] == 32 and counts(trained)[3] < 32
+    update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=2)
+    assert count_samples(run_with_old_steps)[2] == 32 and count_samples(run_with_old_steps)[3] < 32
 
 
 def test_a_policy_that_fails_stops_no_other_project(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,34 +316,34 @@ def test_a_policy_that_fails_stops_no_other_project(run: Run, owner: User, monke
     assert apply_due_policies() == 3 and len(applied) == 2
 
 
-def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: User) -> None:
+def test_a_damaged_body_keeps_its_raw_bytes_and_samples(run_with_old_steps: Run, owner: User) -> None:
     dump = Dump.objects.get(step=2, split="train")
     other = Dump.objects.get(step=3, split="train")
     assert dump.segment and other.segment
     body_path(dump.segment.path).write_bytes(body_path(other.segment.path).read_bytes())
-    policy = apply_values(trained.project, owner, train="sample", groups=2)
-    assert counts(trained)[2] == 32 and counts(trained)[3] < 32
+    policy = update_and_apply_policy(run_with_old_steps.project, owner, train="sample", groups=2)
+    assert count_samples(run_with_old_steps)[2] == 32 and count_samples(run_with_old_steps)[3] < 32
     dump.refresh_from_db()
     assert dump.raw_dropped_at is None and dump.raw_kept_at
     assert build_report(policy)["totals"]["kept"]["not-verified"] == 32
 
 
 def test_a_pass_loads_no_configuration_and_its_time_begins_after_the_limits(
-    trained: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+    run_with_old_steps: Run, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = update_policy(trained.project, owner, {"train": "every", "every": 2, "after_days": 1})
+    policy = update_policy(run_with_old_steps.project, owner, {"train": "every", "every": 2, "after_days": 1})
     find_limits = passes.find_limits
 
-    def find_slowly(*args: Any) -> Any:
+    def find_limits_slowly(*args: Any) -> Any:
         sleep(0.3)
         return find_limits(*args)
 
-    monkeypatch.setattr(passes, "find_limits", find_slowly)
+    monkeypatch.setattr(passes, "find_limits", find_limits_slowly)
     monkeypatch.setattr(passes, "drop_step_samples", lambda *_: 0)
-    with CaptureQueriesContext(connection) as made:
+    with CaptureQueriesContext(connection) as queries:
         apply_policy(policy, 0.25)
         build_report(policy)
     policy.refresh_from_db()
     assert policy.cursor == 0 and policy.finished_at, "all steps were checked"
-    asked = [query["sql"] for query in made if 'FROM "rollouts_step"' in query["sql"]]
-    assert asked and not any('"rollouts_run"."config"' in sql for sql in asked)
+    step_queries = [query["sql"] for query in queries if 'FROM "rollouts_step"' in query["sql"]]
+    assert step_queries and not any('"rollouts_run"."config"' in sql for sql in step_queries)

@@ -1,4 +1,4 @@
-"""Killing a worker at any moment of a pass leaves whole data, and the next pass continues."""
+"""Killing a worker at any moment of a pass leaves complete data, and the next pass continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_pass_that_is_killed_again_and_again_ends_with_whole_data(tmp_path: Path) -> None:
+def test_a_pass_that_is_killed_many_times_leaves_complete_data(tmp_path: Path) -> None:
     environ = {**os.environ, "ROLLOUTDECK_DATA": str(tmp_path / "data"), "HOME": str(tmp_path)}
     environ.pop("DATABASE_URL", None)
     command = [sys.executable, "-m", "tests.rollouts.retention.killed_passes", "20"]

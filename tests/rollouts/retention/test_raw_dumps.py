@@ -20,7 +20,7 @@ from rollouts.retention import apply as passes
 from rollouts.retention import apply_policy, build_report, delete_orphan_raw_files, update_policy
 from rollouts.storage import access
 from tests.rollouts.real_dumps import list_dumps
-from tests.rollouts.retention.test_drop import age_steps, apply_values, check_files, write_step
+from tests.rollouts.retention.test_drop import age_steps, check_files, update_and_apply_policy, write_step
 from tests.rollouts.support.push import generation, index_file, lines, push
 from tests.support import builders
 from tests.support.stored import body_path, list_stored, raw_path
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[2] / "data"
 
 
-def raw_files(data_dir: Path) -> int:
+def count_raw_files(data_dir: Path) -> int:
     return len(list_stored("raw/"))
 
 
-def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path) -> None:
+def test_raw_bytes_are_dropped_and_the_samples_stay(run: Run, owner: User, data_dir: Path) -> None:
     for step in (1, 2, 3):
         write_step(run, step)
     write_step(run, 3, "eval")
@@ -42,43 +42,43 @@ def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path
     policy = update_policy(run.project, owner, {"raw_after_days": 7})
     report = build_report(policy)["raw"]
     assert report["dumps"] == 3 and report["bytes"] > 0 and report["kept"] == {"evaluation": 1}
-    apply_values(run.project, owner, raw_after_days=7)
-    assert raw_files(data_dir) == 1, "that of the evaluation"
+    update_and_apply_policy(run.project, owner, raw_after_days=7)
+    assert count_raw_files(data_dir) == 1, "that of the evaluation"
     assert Dump.objects.filter(raw_dropped_at__isnull=False, raw_dropped_bytes__gt=0).count() == 3
     check_files(run)
 
 
-def test_young_dumps_and_metrics_keep_their_bytes(run: Run, owner: User, data_dir: Path) -> None:
+def test_recent_dumps_and_metrics_keep_their_bytes(run: Run, owner: User, data_dir: Path) -> None:
     write_step(run, 1)
     index_file(run, b'{"step": 1, "data": {"loss": 1.0}}\n', None, source="metrics.jsonl", format="verl-metrics")
-    apply_values(run.project, owner, raw_after_days=7)
-    assert raw_files(data_dir) == 2
+    update_and_apply_policy(run.project, owner, raw_after_days=7)
+    assert count_raw_files(data_dir) == 2
     age_steps(run)
-    policy = apply_values(run.project, owner, raw_after_days=6)
-    assert raw_files(data_dir) == 1
+    policy = update_and_apply_policy(run.project, owner, raw_after_days=6)
+    assert count_raw_files(data_dir) == 1
     assert build_report(policy)["raw"]["kept"] == {"no-samples": 1}
 
 
-def test_a_file_that_another_run_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
+def test_a_raw_file_that_another_run_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
     other = builders.run(run.project, "other", tags=["keep"])
     write_step(run, 1)
     write_step(other, 1)
     age_steps(run)
     age_steps(other)
-    apply_values(run.project, owner, raw_after_days=0)
-    assert raw_files(data_dir) == 1
+    update_and_apply_policy(run.project, owner, raw_after_days=0)
+    assert count_raw_files(data_dir) == 1
     check_files(other)
 
 
-def test_a_file_with_several_steps_goes_with_its_last_part(run: Run, owner: User, data_dir: Path) -> None:
+def test_a_raw_file_of_several_steps_is_dropped_with_its_last_part(run: Run, owner: User, data_dir: Path) -> None:
     rows = [generation("q", f"answer {step}", step=step) for step in (1, 1, 2, 3)]
     index_file(run, lines(*rows), None, source="all.jsonl")
-    assert raw_files(data_dir) == 4 and Dump.objects.count() == 4
+    assert count_raw_files(data_dir) == 4 and Dump.objects.count() == 4
     age_steps(run)
     policy = update_policy(run.project, owner, {"raw_after_days": 0})
     assert build_report(policy)["raw"]["kept"] == {"several-steps": 1}
-    apply_values(run.project, owner, raw_after_days=0)
-    assert raw_files(data_dir) == 0
+    update_and_apply_policy(run.project, owner, raw_after_days=0)
+    assert count_raw_files(data_dir) == 0
 
 
 def test_files_without_a_row_are_removed_after_an_hour(run: Run, data_dir: Path) -> None:
@@ -120,12 +120,12 @@ def test_real_dumps_are_reproduced(run: Run) -> None:
         {"big": 2**60, "nested": {"a": [1, None]}},
     ],
 )
-def test_odd_values_are_reproduced(run: Run, row: dict[str, Any]) -> None:
+def test_unusual_values_are_reproduced(run: Run, row: dict[str, Any]) -> None:
     body = b"".join(json.dumps({**generation(), **row, "output": str(n)}).encode() + b"\n" for n in range(300))
     assert find_body_difference(index_file(run, body, 1)) == ""
 
 
-def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_outage_is_not_stored_as_a_difference(run: Run, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = write_step(run, 1)
     age_steps(run)
 
@@ -134,15 +134,15 @@ def test_an_outage_is_no_difference(run: Run, owner: User, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(access, "fetch_file", refuse)
-        apply_values(run.project, owner, raw_after_days=0)
+        update_and_apply_policy(run.project, owner, raw_after_days=0)
     dump.refresh_from_db()
     assert (dump.raw_kept_at, dump.raw_dropped_at) == (None, None)
-    apply_values(run.project, owner, raw_after_days=0)
+    update_and_apply_policy(run.project, owner, raw_after_days=0)
     dump.refresh_from_db()
     assert dump.raw_dropped_at
 
 
-def test_a_dump_that_cannot_be_compared_stops_none_behind_it(
+def test_a_dump_that_cannot_be_compared_does_not_stop_the_next_ones(
     run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = write_step(run, 1), write_step(run, 2)

@@ -1,4 +1,4 @@
-"""What a person has looked at, and the terms of the query language that depend on who asks."""
+"""Samples that a user has viewed or approved, and the query terms that depend on the user."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from rollouts.models import Label, LabelAction, Project, Run, Sample, ViewedSamp
 from rollouts.query import completion
 from rollouts.query.search import find_samples
 from rollouts.review import quick_lists, viewed
-from tests.rollouts.flags.test_bulk import filled, samples
+from tests.rollouts.flags.test_bulk import index_two_steps, list_sample_ids
 from tests.support import builders
 
 
 @pytest.fixture
 def run(project: Project) -> Run:
-    return filled(builders.run(project))
+    return index_two_steps(builders.run(project))
 
 
 def search_samples(run: Run, q: str, by: User) -> set[str]:
     return set(find_samples(run, q=q, reader=by.pk).samples.values_list("pk", flat=True))
 
 
-def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, mate: User, owner: User) -> None:
-    every = samples(run)
+def test_viewed_samples_are_seen_only_for_that_user(run: Run, mate: User, owner: User) -> None:
+    every = list_sample_ids(run)
     assert viewed.mark_viewed(run, [*every[:2], every[0]], mate) == 2
     assert search_samples(run, "is:seen", mate) == set(every[:2])
     assert search_samples(run, "is:unseen", mate) == search_samples(run, "-is:seen", mate) == set(every[2:])
@@ -37,25 +37,23 @@ def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, 
     assert search_samples(run, "is:unseen score>=0.5", owner) == {*every[1:3], *every[4:]}
 
 
-def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_left_out(
-    run: Run, project: Project, mate: User
-) -> None:
-    other = filled(builders.run(project, "other"))
-    every = samples(run)
+def test_viewing_again_changes_nothing_and_unknown_ids_are_left_out(run: Run, project: Project, mate: User) -> None:
+    other = index_two_steps(builders.run(project, "other"))
+    every = list_sample_ids(run)
     viewed.approve_sample(run, every[0], mate)
     before = viewed.load_viewer_state(run, mate.pk)
-    assert viewed.mark_viewed(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
+    assert viewed.mark_viewed(run, [every[0], list_sample_ids(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
     assert (viewed.load_viewer_state(run, mate.pk), ViewedSample.objects.count()) == (before, 1)
     assert search_samples(run, "is:fine", mate) == {every[0]}
 
 
-def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
+def test_too_many_samples_in_one_request_are_refused(run: Run, mate: User) -> None:
     with pytest.raises(InvalidInputError, match="mark at most 500 samples at once, not 501"):
         viewed.mark_viewed(run, [f"a{n}" for n in range(501)], mate)
 
 
-def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
-    expected = samples(run)[0]
+def test_viewed_marks_survive_a_re_index(run: Run, mate: User) -> None:
+    expected = list_sample_ids(run)[0]
     viewed.mark_viewed(run, [expected], mate)
     reindex_run(run)
     for dump in run.dumps.all():
@@ -63,8 +61,8 @@ def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
     assert search_samples(run, "is:seen", mate) == {expected}
 
 
-def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
-    expected = samples(run)[1]
+def test_an_approved_sample_is_seen_and_approving_it_again_changes_nothing(run: Run, mate: User) -> None:
+    expected = list_sample_ids(run)[1]
     viewed.mark_viewed(run, [expected], mate)
     version = Run.objects.get().version
     assert viewed.approve_sample(run, expected, mate).pk
@@ -75,8 +73,8 @@ def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mat
     assert search_samples(run, "is:fine", mate) == search_samples(run, "is:seen", mate) == {expected}
 
 
-def test_an_ok_withdraws_ones_own_bad_flags_and_a_bad_flag_ones_own_ok(run: Run, mate: User, owner: User) -> None:
-    first = samples(run)[0]
+def test_an_ok_withdraws_the_users_bad_flags_and_a_bad_flag_the_users_ok(run: Run, mate: User, owner: User) -> None:
+    first = list_sample_ids(run)[0]
     builders.flag(first, owner)
     for label, reason in (("bad", "truncated"), ("bad", "other"), ("unsure", "")):
         builders.flag(first, mate, label=label, reason=reason)
@@ -92,17 +90,17 @@ def test_an_ok_withdraws_ones_own_bad_flags_and_a_bad_flag_ones_own_ok(run: Run,
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
-def test_a_sample_of_no_run_cannot_be_fine(run: Run, mate: User, bad: str) -> None:
+def test_an_unknown_sample_cannot_be_approved(run: Run, mate: User, bad: str) -> None:
     with pytest.raises(NotFoundError, match=f"Sample {bad} not found in grpo"):
         viewed.approve_sample(run, bad, mate)
 
 
-def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, owner: User) -> None:
-    first, second, third = samples(run)[:3]
+def test_undo_reverts_the_newest_flag_or_approval(run: Run, mate: User, owner: User) -> None:
+    first, second, third = list_sample_ids(run)[:3]
     bulk.flag_samples(run, [first], mate, reason="truncated")
     viewed.approve_sample(run, second, mate)
     bulk.flag_samples(run, [third], mate, reason="other")
-    viewed.approve_sample(run, second, owner)  # another person's act is theirs
+    viewed.approve_sample(run, second, owner)  # an approval of another user
     assert viewed.undo_review_action(run, mate).sample == third
     assert (viewed.undo_review_action(run, mate).description, search_samples(run, "is:seen", mate)) == (
         "“OK” on 1 sample",
@@ -115,15 +113,15 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
     assert search_samples(run, "is:fine", owner) == {second}
 
 
-def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
-    viewed.approve_sample(run, samples(run)[0], mate)
+def test_only_approvals_of_the_last_day_can_be_undone(run: Run, mate: User) -> None:
+    viewed.approve_sample(run, list_sample_ids(run)[0], mate)
     LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         viewed.undo_review_action(run, mate)
 
 
-def test_labels_that_one_imported_for_others_are_no_decisions_of_ones_own(run: Run, mate: User) -> None:
-    first, second = samples(run)[:2]
+def test_labels_that_a_user_imported_for_others_are_no_decisions_of_that_user(run: Run, mate: User) -> None:
+    first, second = list_sample_ids(run)[:2]
     builders.flag(first, mate)
     viewed.approve_sample(run, second, mate)
     assert quick_lists.load_decisions(run, mate).keys() == {first, second}
@@ -134,8 +132,8 @@ def test_labels_that_one_imported_for_others_are_no_decisions_of_ones_own(run: R
     assert search_samples(run, "is:fine", mate) == set()
 
 
-def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
-    first, second = samples(run)[:2]
+def test_flagged_by_others_depends_on_the_user(run: Run, mate: User, owner: User) -> None:
+    first, second = list_sample_ids(run)[:2]
     builders.flag(first, mate)
     bulk.withdraw_flag(builders.flag(second, mate), mate)
     assert search_samples(run, "is:flagged-by-others", owner) == {first}
@@ -143,13 +141,13 @@ def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, 
 
 
 @pytest.mark.parametrize("term", ["is:seen", "is:unseen", "is:fine", "is:flagged-by-others"])
-def test_where_nobody_asks_the_answer_is_a_sentence(run: Run, term: str) -> None:
+def test_terms_about_the_user_are_refused_without_a_user(run: Run, term: str) -> None:
     with pytest.raises(InvalidInputError, match=f"`{term}` needs a signed-in user"):
         find_samples(run, q=f"score>0 {term}")
 
 
-def test_they_are_offered_with_counts_to_a_person_and_not_at_all_to_nobody(run: Run, mate: User) -> None:
-    viewed.mark_viewed(run, samples(run)[:2], mate)
+def test_terms_about_the_user_are_completed_with_counts_and_only_for_a_user(run: Run, mate: User) -> None:
+    viewed.mark_viewed(run, list_sample_ids(run)[:2], mate)
     requested = completion.complete_query(run, "is:", step=1, reader=mate.pk).choices
     counts = {
         choice.text: choice.count for choice in completion.complete_query(run, "is:uns", step=1, reader=mate.pk).choices

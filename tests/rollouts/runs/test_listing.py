@@ -1,4 +1,4 @@
-"""What the list of runs says of each is what the run's own page says."""
+"""The list of runs shows the same status as the page of each run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def quiet(project: Project, name: str, minutes: float, pace: float = 0, **more: str) -> Run:
-    """A run that was heard `minutes` ago; its four training steps came `pace` minutes apart, where it has any."""
+def create_run(project: Project, name: str, minutes: float, pace: float = 0, **more: str) -> Run:
+    """A run whose newest data is `minutes` old; with `pace`, it has four training steps, so many minutes apart."""
     now = timezone.now()
     run = builders.run(project, name, seen_at=now - timedelta(minutes=minutes), **more)
     attempt = builders.attempt(run)
@@ -25,15 +25,15 @@ def quiet(project: Project, name: str, minutes: float, pace: float = 0, **more: 
     return run
 
 
-def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
+def test_the_statuses_of_many_runs_equal_the_status_of_each_run(project: Project) -> None:
     expected = {
         builders.run(project, "made by pull", seen_at=timezone.now() - timedelta(hours=2)): "planned",
-        quiet(project, "no step yet", 4): "silent",
-        quiet(project, "just heard", 2): "running",
-        quiet(project, "quick steps", 4, pace=0.1): "silent",
-        quiet(project, "slow steps", 29, pace=10): "running",
-        quiet(project, "slow steps, long ago", 31, pace=10): "silent",
-        quiet(project, "ended", 900, outcome="finished"): "finished",
+        create_run(project, "no step yet", 4): "silent",
+        create_run(project, "just heard", 2): "running",
+        create_run(project, "quick steps", 4, pace=0.1): "silent",
+        create_run(project, "slow steps", 29, pace=10): "running",
+        create_run(project, "slow steps, long ago", 31, pace=10): "silent",
+        create_run(project, "ended", 900, outcome="finished"): "finished",
     }
     assert {run.name: run.status for run in expected} == {run.name: status for run, status in expected.items()}
     assert listing.load_run_statuses(list(expected)) == {run.pk: status for run, status in expected.items()}

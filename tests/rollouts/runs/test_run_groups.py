@@ -15,7 +15,7 @@ from rollouts.samples.record import MetricPoint
 from tests.support import builders
 
 
-def logged(project: Project, seed: int, values: dict[int, float | None], **config: object) -> Run:
+def create_logged_run(project: Project, seed: int, values: dict[int, float | None], **config: object) -> Run:
     run = builders.run(project, f"ppo-s{seed}", tags=["sweep"], config={"seed": seed, "lr": 1, **config})
     append_points(run, builders.attempt(run), [MetricPoint(step, {"loss": value}) for step, value in values.items()])
     return run
@@ -25,9 +25,9 @@ def logged(project: Project, seed: int, values: dict[int, float | None], **confi
 def runs(project: Project) -> list[Run]:
     """Of three seeds, one ends early and one begins late."""
     return [
-        logged(project, 1, {1: 1.0, 2: 2.0}),
-        logged(project, 2, {1: 3.0, 2: 4.0, 3: 6.0}),
-        logged(project, 3, {2: None, 3: 8.0, 4: 1.0}),
+        create_logged_run(project, 1, {1: 1.0, 2: 2.0}),
+        create_logged_run(project, 2, {1: 3.0, 2: 4.0, 3: 6.0}),
+        create_logged_run(project, 3, {2: None, 3: 8.0, 4: 1.0}),
     ]
 
 
@@ -39,7 +39,7 @@ def test_a_band_needs_two_runs_at_a_step(runs: list[Run]) -> None:
 
 
 def test_attempts_of_one_run_that_run_at_the_same_time_are_one_run(project: Project) -> None:
-    run, other = builders.run(project, "one"), logged(project, 9, {1: 5.0})
+    run, other = builders.run(project, "one"), create_logged_run(project, 9, {1: 5.0})
     for name, value in (("a", 1.0), ("b", 3.0)):
         append_points(run, builders.attempt(run, name), [MetricPoint(1, {"loss": value})])
     run.attempts.update(concurrent_with=run.attempts.get(key="a"))
@@ -50,14 +50,16 @@ def test_attempts_of_one_run_that_run_at_the_same_time_are_one_run(project: Proj
 
 
 def test_a_long_band_keeps_its_extremes(project: Project) -> None:
-    long = [logged(project, seed, {step: float(seed * (step == 777)) for step in range(2000)}) for seed in (1, 9)]
+    long = [
+        create_logged_run(project, seed, {step: float(seed * (step == 777)) for step in range(2000)}) for seed in (1, 9)
+    ]
     (curve,) = compute_group_curves(long, ["loss"], 100)["loss"]
     assert len(curve["steps"]) <= 110
     assert (max(curve["high"]), max(curve["values"]), curve["low"][0]) == (9, 5, 0)
 
 
 def test_seeds_are_runs_that_differ_in_nothing_else(runs: list[Run], project: Project) -> None:
-    other = logged(project, 4, {1: 1.0}, lr=2)
+    other = create_logged_run(project, 4, {1: 1.0}, lr=2)
     group = find_run_group("seeds", runs[1], Run.objects.all())
     assert group is not None
     assert ([run.name for run in group.runs], group.name) == (["ppo-s2", "ppo-s3", "ppo-s1"], "ppo")
@@ -68,15 +70,15 @@ def test_seeds_are_runs_that_differ_in_nothing_else(runs: list[Run], project: Pr
     assert find_run_group("what", other, Run.objects.all()) is None
 
 
-def sign(config: dict[str, object]) -> str:
+def compute_signature(config: dict[str, object]) -> str:
     return build_run_config(json.dumps(config), "grpo").signature
 
 
 @pytest.mark.parametrize("key", ["seed", "data.Seed", "trainer.manual_seed", "data-seed", "x/run_name", "output_dir"])
 def test_seeds_and_names_are_not_compared(key: str) -> None:
-    assert sign({"lr": 1, key: 1}) == sign({"lr": 1, key: 2})
+    assert compute_signature({"lr": 1, key: 1}) == compute_signature({"lr": 1, key: 2})
     other = f"{key}_size"
-    assert sign({"lr": 1, other: 1}) != sign({"lr": 1, other: 2})
+    assert compute_signature({"lr": 1, other: 1}) != compute_signature({"lr": 1, other: 2})
 
 
 @pytest.mark.timeout(60)
@@ -84,7 +86,7 @@ def test_seeds_and_names_are_not_compared(key: str) -> None:
 def test_a_long_key_is_compared_in_one_pass(repeated: str) -> None:
     """A pass from each of its characters would take an hour."""
     key = repeated * 1_000_000
-    assert sign({key: 1, "seed": 1}) == sign({key: 1, "seed": 2}) != ""
+    assert compute_signature({key: 1, "seed": 1}) == compute_signature({key: 1, "seed": 2}) != ""
 
 
 def test_runs_without_a_configuration_are_no_seeds_of_each_other(project: Project) -> None:
@@ -93,7 +95,7 @@ def test_runs_without_a_configuration_are_no_seeds_of_each_other(project: Projec
     assert group is not None and group.runs == (plain[0],)
 
 
-def test_seeds_are_those_of_the_run_list_and_the_page_s_own_run_is_always_one(project: Project) -> None:
+def test_seeds_may_have_their_name_in_paths_and_an_archived_run_is_in_its_own_group(project: Project) -> None:
     folders = {"rollout_data_dir": "/dumps/{}", "save": "/ckpt/{}", "wandb_name": "{}"}
     runs = [
         builders.run(

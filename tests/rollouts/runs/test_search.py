@@ -1,4 +1,4 @@
-"""Queries about runs: the terms, the errors, the completion, and what a query without matches says."""
+"""Queries about runs: the terms, the errors, the completion, and the explanation of a query without matches."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def build_run(project: Project, n: int, **fields: Any) -> Run:
 
 @pytest.fixture
 def runs(project: Project) -> list[Run]:
-    made = [build_run(project, n, outcome=["", "finished", "failed", "finished"][n]) for n in range(4)]
+    created = [build_run(project, n, outcome=["", "finished", "failed", "finished"][n]) for n in range(4)]
     user = builders.member(project, "pia", "maintainer")
-    Pin.objects.create(project=project, run=made[2], attempt=made[2].attempts.get(), step=1, user=user)
-    Run.objects.filter(pk=made[3].pk).update(seen_at=timezone.now() - timedelta(days=3))
-    return made
+    Pin.objects.create(project=project, run=created[2], attempt=created[2].attempts.get(), step=1, user=user)
+    Run.objects.filter(pk=created[3].pk).update(seen_at=timezone.now() - timedelta(days=3))
+    return created
 
 
-def find(q: str, reader: int | None = None) -> str:
+def find_run_numbers(q: str, reader: int | None = None) -> str:
     return "".join(sorted(run.name[-1] for run in find_runs(Run.objects.all(), q, reader=reader).matches))
 
 
@@ -73,12 +73,17 @@ def find(q: str, reader: int | None = None) -> str:
     ],
 )  # fmt: skip
 def test_a_query_finds_runs(runs: list[Run], q: str, names: str) -> None:
-    assert find(q) == names
+    assert find_run_numbers(q) == names
 
 
 def test_archived_runs_are_found_only_if_the_query_asks_for_them(runs: list[Run]) -> None:
     Run.objects.filter(pk=runs[0].pk).update(archived_at=timezone.now())
-    assert (find(""), find("is:archived"), find("-is:archived"), find("sweep-0 or is:archived")) == (
+    assert (
+        find_run_numbers(""),
+        find_run_numbers("is:archived"),
+        find_run_numbers("-is:archived"),
+        find_run_numbers("sweep-0 or is:archived"),
+    ) == (
         "123",
         "0",
         "123",
@@ -86,11 +91,15 @@ def test_archived_runs_are_found_only_if_the_query_asks_for_them(runs: list[Run]
     )
 
 
-def test_mine_is_about_the_user_who_asks(project: Project) -> None:
+def test_is_mine_depends_on_the_user(project: Project) -> None:
     owner = builders.member(project, "ann", "maintainer")
     builders.run(project, "run-1", owner=owner)
     builders.run(project, "run-2")
-    assert (find("is:mine", owner.pk), find("is:mine"), find("owner:ann")) == ("1", "", "1")
+    assert (find_run_numbers("is:mine", owner.pk), find_run_numbers("is:mine"), find_run_numbers("owner:ann")) == (
+        "1",
+        "",
+        "1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,9 +119,9 @@ def test_mine_is_about_the_user_who_asks(project: Project) -> None:
         ("lr<fast", "needs a number", "lr<fast"),
     ],
 )
-def test_a_mistake_is_explained(runs: list[Run], q: str, message: str, bad: str) -> None:
+def test_an_error_in_a_query_is_explained(runs: list[Run], q: str, message: str, bad: str) -> None:
     with pytest.raises(InvalidQueryError) as caught:
-        find(q)
+        find_run_numbers(q)
     start, end = caught.value.span
     assert message in str(caught.value)
     assert q[start:end] == bad
@@ -121,11 +130,11 @@ def test_a_mistake_is_explained(runs: list[Run], q: str, message: str, bad: str)
 def test_a_short_name_of_two_keys_is_not_guessed(project: Project) -> None:
     builders.run(project, "run-1", config={"actor": {"lr": 1}, "critic": {"lr": 2}})
     with pytest.raises(InvalidQueryError, match="could be `actor.lr`, `critic.lr`. Write the whole key"):
-        find("lr=1")
-    assert find("critic.lr=2") == "1"
+        find_run_numbers("lr=1")
+    assert find_run_numbers("critic.lr=2") == "1"
 
 
-def test_a_query_without_matches_tells_what_each_term_excludes(runs: list[Run]) -> None:
+def test_a_query_without_matches_shows_what_each_term_excludes(runs: list[Run]) -> None:
     effects = find_runs(Run.objects.all(), "tag:none score>0.2 status:failed").explanation
     assert [(effect.text, effect.alone, effect.without) for effect in effects] == [
         ("tag:none", 0, 1), ("score>0.2", 3, 0), ("status:failed", 1, 0),
@@ -137,7 +146,7 @@ def test_a_query_without_matches_tells_what_each_term_excludes(runs: list[Run]) 
 # --- completion -------------------------------------------------------------------------------------------------------
 
 
-def complete(q: str, at: int | None = None) -> list[tuple[str, int | None]]:
+def complete_query(q: str, at: int | None = None) -> list[tuple[str, int | None]]:
     table = RunTable(find_runs(Run.objects.all()).table.runs)
     return [(choice.text, choice.count) for choice in complete_run_query(table, q, at).choices]
 
@@ -162,11 +171,11 @@ def complete(q: str, at: int | None = None) -> list[tuple[str, int | None]]:
     ],
 )  # fmt: skip
 def test_a_query_about_runs_is_completed(runs: list[Run], q: str, choices: list[tuple[str, int | None]]) -> None:
-    assert complete(q)[: len(choices) + (q == '"sco')] == choices
+    assert complete_query(q)[: len(choices) + (q == '"sco')] == choices
 
 
 def test_many_runs_take_as_few_queries_as_few(project: Project, django_assert_max_num_queries: Any) -> None:
     for n in range(40):
         builders.run(project, f"r-{n}", config={"lr": n, "seed": n})
     with django_assert_max_num_queries(24):
-        assert find("score>0 or seed<5 or status:silent or host:x or is:pinned or lr=1") != ""
+        assert find_run_numbers("score>0 or seed<5 or status:silent or host:x or is:pinned or lr=1") != ""

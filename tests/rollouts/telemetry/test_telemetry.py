@@ -1,4 +1,4 @@
-"""Numbers of several processes are added up, and log lines have the ids of what a thread works on."""
+"""Metrics of several processes are added up, and log lines have the ids of what a thread works on."""
 
 from __future__ import annotations
 

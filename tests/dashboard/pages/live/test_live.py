@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.pages.live.views import MAX_CARDS
 from rollouts.models import Project, Run
-from tests.rollouts.live.test_feed import step
+from tests.rollouts.live.test_feed import index_step
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
@@ -30,8 +30,8 @@ def text(page: str) -> str:
 
 
 def test_a_card_says_score_change_truncation_and_the_worst_answers(reader: Client, run: Run) -> None:
-    step(run, 1, 0.0, 1.0, truncated=False)
-    step(run, 2, 0.25, 1.0, truncated=True)
+    index_step(run, 1, 0.0, 1.0, truncated=False)
+    index_step(run, 2, 0.25, 1.0, truncated=True)
     page = body(reader)
     assert list_cards(page) == ["grpo, train step 2", "grpo, train step 1"]
     card = text(page[page.index("<article") : page.index("</article>")])
@@ -50,9 +50,9 @@ def test_truncation_that_was_inferred_is_said_to_be(reader: Client, run: Run) ->
 
 
 def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: User) -> None:
-    step(run, 1, 1.0)
-    step(run, 1, 1.0, split="eval")
-    step(builders.run(run.project, "gspo"), 4, 1.0)
+    index_step(run, 1, 1.0)
+    index_step(run, 1, 1.0, split="eval")
+    index_step(builders.run(run.project, "gspo"), 4, 1.0)
     assert len(list_cards(body(reader))) == 3
     assert list_cards(body(reader, "?split=eval")) == ["grpo, eval step 1"]
     assert list_cards(body(reader, "?name=gsp")) == ["gspo, train step 4"]
@@ -62,7 +62,7 @@ def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: Us
 
 def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
     for number in range(MAX_CARDS + 3):
-        step(run, number, 1.0)
+        index_step(run, number, 1.0)
     first = body(reader, "?split=train")
     older = re.search(r'href="(\?split=train&amp;before=\d+)"', first)
     assert older
@@ -79,24 +79,24 @@ def test_an_empty_feed_says_what_will_come(reader: Client, run: Run) -> None:
 
 @pytest.mark.parametrize("query", ["?before=x", "?before=²", "?before=99999999999999999999", "?name=%00", "?split=a"])
 def test_odd_words_in_the_address_are_no_failure(reader: Client, run: Run, query: str) -> None:
-    step(run, 1, 1.0)
+    index_step(run, 1, 1.0)
     assert list_cards(body(reader, query)) == ["grpo, train step 1"]
 
 
 def test_the_panel_answers_again_only_when_something_changed(reader: Client, run: Run, project: Project) -> None:
-    step(run, 1, 1.0)
+    index_step(run, 1, 1.0)
     headers = {"HX-Request": "true", "HX-Target": "arrivals"}
     response = reader.get("/live/", headers=headers)
     assert b"<html" not in response.content
     again = {**headers, "If-None-Match": response.headers["ETag"]}
     assert reader.get("/live/", headers=again).status_code == 304
-    step(builders.run(project, "other"), 1, 1.0)
+    index_step(builders.run(project, "other"), 1, 1.0)
     assert reader.get("/live/", headers=again).status_code == 200
 
 
 def test_what_a_model_wrote_is_text_and_other_projects_stay_unseen(reader: Client, run: Run) -> None:
     index_file(run, lines(generation(response="<img src=x onerror=alert(1)>\u202e")))
-    step(builders.run(builders.project("hidden"), "theirs"), 1, 1.0)
+    index_step(builders.run(builders.project("hidden"), "theirs"), 1, 1.0)
     page = body(reader)
     assert "<img" not in page and "&lt;img src=x" in page and 'data-code="U+202E"' in page
     assert "theirs" not in page and "hidden</span>" not in page

@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.models import Project, Run, RunDiskUsage, Sample
 from rollouts.retention import apply_due_policies
-from tests.rollouts.retention.test_drop import age_steps, apply_values, write_step
+from tests.rollouts.retention.test_drop import age_steps, update_and_apply_policy, write_step
 from tests.support import builders
 from tests.support.html import collapse_spaces
 
@@ -67,7 +67,7 @@ def test_a_pass_needs_the_words_of_the_dry_run(olga: Client, trained: Run) -> No
 
 
 def test_run_step_and_disk_pages_count_what_was_dropped(olga: Client, trained: Run, owner: User) -> None:
-    apply_values(trained.project, owner, train="sample", groups=2, extremes=0)
+    update_and_apply_policy(trained.project, owner, train="sample", groups=2, extremes=0)
     step = page(olga, f"/runs/{trained.uid}/steps/3/")
     assert "24 of 32 samples were dropped by the retention policy on" in step
     assert "96 of 160 samples, in 4 steps, were dropped by the retention policy" in page(olga, f"/runs/{trained.uid}/")

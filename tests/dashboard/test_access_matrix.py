@@ -1,4 +1,4 @@
-"""Every address, requested with each role and method, for objects of one's own, foreign and made-up ones.
+"""Every URL, requested with each role and method, for own, foreign and made-up objects.
 
 `tests/data/access_matrix.json` has all statuses, with a `w` if the request wrote a row. After a change that is meant,
 record them again and read the difference:
@@ -6,7 +6,7 @@ record them again and read the difference:
     RECORD=1 python -m pytest -n0 tests/dashboard/test_access_matrix.py
     git diff tests/data/access_matrix.json
 
-A new address needs the meaning of its arguments in `ARGUMENTS`, and its role and form in `FORMS` (a page that changes
+A new URL needs the meaning of its arguments in `ARGUMENTS`, and its role and form in `FORMS` (a page that changes
 something) or its body in `CALLS` (the API); all are in `tests/dashboard/support/access_world.py`. Each request is
 rolled back. Uploads and WebSocket topics are only asked for their decision; `uploads/` and `test_consumers.py` test the
 rest.
@@ -41,9 +41,9 @@ from tests.dashboard.support.access_world import (
     RESERVING,
     build_world,
     find_kinds,
-    place,
+    insert_ids,
 )
-from tests.dashboard.support.asker import PERSONS, TOKENS, Answer, Asker
+from tests.dashboard.support.asker import PERSONS, TOKENS, Answer, RoleClient
 from tests.support import page_list
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
@@ -55,12 +55,12 @@ ROLE_OF = {"token:viewer": "viewer", "token:elsewhere": ""}  # in the project; o
 PAGE_METHODS = ("GET", "POST", "PUT")  # PUT stands for all others
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 NOT_REQUESTED = {"GET readyz", "POST demo/"}  # see api/test_readiness.py and test_urls.py
-# What one changes for oneself, so that it is not a matter of a role in a project.
+# Changes of the user's own data, which need no role in a project.
 PERSONAL = {"seen", "sign-out", "sign-in-code", "end-session", "end-other-sessions", "POST api/v1/projects/"}
 OPEN = {"shared"}  # the link is the permission
 # A program that may create projects learns that a slug is in use, see docs/decisions/projects.md.
 CREATES_PROJECTS = {"POST api/v1/runs/", "POST api/v1/tokens/"}
-LEAVES_OUT = {"POST pins/plan/"}  # saves the own plan without the pins that are not the project's
+LEAVES_OUT = {"POST pins/plan/"}  # saves the own plan without pins of other projects
 SAFE = ("GET", "OPTIONS")
 World = dict[str, dict[str, str]]
 Table = dict[str, dict[str, dict[str, "Answer"]]]  # request -> role -> object
@@ -103,7 +103,7 @@ class Target:
 
 
 def fill_route(route: str) -> str:
-    """With `{kind}` for its arguments."""
+    """The route with `{kind}` for its arguments."""
     parts = route.split("/")
     for number, part in enumerate(parts):
         for text, name in re.findall(r"(<(?:\w+:)?(\w+)>)", part):
@@ -122,7 +122,7 @@ def find_targets(found: Any = None, prefix: str = "") -> Iterator[Target]:
             yield Target(route, item.name or route, getattr(item.callback, "view_class", item.callback))
 
 
-def ask_django(world: World, asker: Asker) -> Table:
+def request_urls(world: World, role_client: RoleClient) -> Table:
     table: Table = defaultdict(lambda: defaultdict(dict))
     for target in find_targets():
         known = target.list_methods()
@@ -132,28 +132,30 @@ def ask_django(world: World, asker: Asker) -> Table:
                 continue
             address, body = target.build_request(method)
 
-            def ask(role: str, name: str, ids: dict[str, str], *what: Any, is_api: bool = target.is_api) -> Answer:
+            def send_request(
+                role: str, name: str, ids: dict[str, str], *what: Any, is_api: bool = target.is_api
+            ) -> Answer:
                 request, method, address, body = what
-                path, data = place(address, ids), place(body, ids)
-                table[request][role][name] = asker.request(role, method, path, data, is_api=is_api)
+                path, data = insert_ids(address, ids), insert_ids(body, ids)
+                table[request][role][name] = role_client.request(role, method, path, data, is_api=is_api)
                 return table[request][role][name]
 
             what = (request, method, address, body)
-            refused = ask("owner", "own", world["own"], *what).status == 405
+            refused = send_request("owner", "own", world["own"], *what).status == 405
             if refused or method not in known:
-                ask("anonymous", "own", world["own"], *what)
+                send_request("anonymous", "own", world["own"], *what)
                 continue
             for role in (*PERSONS, *TOKENS) if target.is_api else PERSONS:
                 for name, ids in list_objects(world, role, target.find_scope(method), find_kinds(address, body)):
-                    ask(role, name, ids, *what)
+                    send_request(role, name, ids, *what)
     return table
 
 
 def list_objects(world: World, role: str, scope: str, kinds: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """What a role is asked for. `mixed`: the first id is of an own object, the others are foreign or made-up.
+    """The objects to request with a role. `mixed`: the first id is of an own object, the others are foreign or made-up.
 
-    The roles between the lowest and the highest, administrators, and tokens without the scope are asked for own objects
-    only. To outsiders these are foreign.
+    The roles between the lowest and the highest, administrators, and tokens without the scope request own objects
+    only. For outsiders these are foreign.
     """
     yield "own", world["own"]
     if role in OUTSIDERS and kinds:
@@ -166,19 +168,21 @@ def list_objects(world: World, role: str, scope: str, kinds: list[str]) -> Itera
             yield f"mixed {name}", world[name] | {kinds[0]: world["own"][kinds[0]]}
 
 
-def ask_uploads(world: World, asker: Asker) -> Table:
-    """What the upload app decides before it reads a body: 100 is to go on."""
+def check_uploads(world: World, role_client: RoleClient) -> Table:
+    """What the upload app decides before it reads a body: 100 means that it goes on."""
     table: Table = defaultdict(lambda: defaultdict(dict))
     for route in ("runs/{run}/dumps/{dump}", "runs/{run}/artifacts/{artifact}/files/{file}"):
         for method in ("PUT", "HEAD"):
             for role in ("anonymous", *TOKENS):
                 for name, ids in list_objects(world, role, "ingest", find_kinds(route)):
                     auth = (
-                        [(b"authorization", f"Bearer {asker.secrets[role]}".encode())] if role in asker.secrets else []
+                        [(b"authorization", f"Bearer {role_client.secrets[role]}".encode())]
+                        if role in role_client.secrets
+                        else []
                     )
                     scope = {"method": method, "headers": [*auth, (b"content-length", b"9")], "query_string": b"step=3"}
-                    answer = decide_upload(scope, f"/{API}{place(route, ids)}/")
-                    answer = Answer(answer.status, body=asker.normalise(answer.body))
+                    answer = decide_upload(scope, f"/{API}{insert_ids(route, ids)}/")
+                    answer = Answer(answer.status, body=role_client.normalise(answer.body))
                     table[f"{method} upload {route}"][role][name] = answer
     return table
 
@@ -195,10 +199,10 @@ def decide_upload(scope: dict[str, Any], path: str) -> Answer:
             transaction.set_rollback(True)
 
 
-def ask_topics(world: World, asker: Asker) -> Table:
-    """Whether the WebSocket tells somebody about a run."""
+def check_topics(world: World, role_client: RoleClient) -> Table:
+    """Whether the WebSocket notifies a user of a run."""
     table: Table = defaultdict(lambda: defaultdict(dict))
-    for role, user in asker.users.items():
+    for role, user in role_client.users.items():
         for name, ids in list_objects(world, role, "", ["run"]):
             topics = consumers.filter_visible_topics.func(user, [f"run:{ids['run']}", "runs"])
             table["WS run:{run}"][role][name] = Answer(200 if len(topics) == 2 else 404)
@@ -221,7 +225,7 @@ def find_leaks(table: Table) -> list[str]:
 
 
 def find_forbidden_writes(table: Table) -> list[str]:
-    """Where a role wrote that must not, and writes of which nobody said what they need."""
+    """Writes of roles that may not write, and writes whose needed role is not declared."""
     found = []
     for target in find_targets():
         for method in METHODS:
@@ -242,11 +246,11 @@ def find_forbidden_writes(table: Table) -> list[str]:
     return found
 
 
-def find_idle(table: Table) -> set[str]:
-    """Requests that ought to write and wrote nothing for any role: the matrix proves nothing about them."""
+def find_requests_without_write(table: Table) -> set[str]:
+    """Requests that should write but wrote nothing with any role: the matrix proves nothing about them."""
     expected = {f"POST {target.route}" for target in find_targets() if target.name in FORMS}
     expected |= {f"{method} {API}{route}" for method, route in CALLS}
-    return {request for request in expected if not any(by["own"].wrote for by in table[request].values())}
+    return {request for request in expected if not any(by_object["own"].wrote for by_object in table[request].values())}
 
 
 def find_unlisted_pages(table: Table) -> set[str]:
@@ -302,11 +306,11 @@ def load_recorded() -> dict[str, dict[str, str]]:
     }
 
 
-def test_every_role_gets_at_every_address_what_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_role_gets_the_expected_status_at_every_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "generate_schema", cache(docs.generate_schema))
     world = build_world()
-    asker = Asker(world)
-    table = ask_django(world, asker) | ask_uploads(world, asker) | ask_topics(world, asker)
+    role_client = RoleClient(world)
+    table = request_urls(world, role_client) | check_uploads(world, role_client) | check_topics(world, role_client)
     if os.environ.get("RECORD"):
         record(summarise(table))
     failed = [
@@ -319,7 +323,9 @@ def test_every_role_gets_at_every_address_what_it_may(monkeypatch: pytest.Monkey
     assert not failed
     assert not (leaks := find_leaks(table)), "\n".join(leaks)
     assert not (writes := find_forbidden_writes(table)), "\n".join(writes)
-    assert not (idle := find_idle(table)), f"nobody could change anything with {idle}"
+    assert not (without_write := find_requests_without_write(table)), (
+        f"nobody could change anything with {without_write}"
+    )
     assert not (missing := find_unlisted_pages(table)), f"not in tests/support/page_list.py: {missing}"
     summary = summarise(table)
     recorded = load_recorded()
@@ -328,6 +334,6 @@ def test_every_role_gets_at_every_address_what_it_may(monkeypatch: pytest.Monkey
     assert not different, f"recorded, now: {json.dumps(different, indent=1)}"
 
 
-def test_an_address_with_an_unknown_argument_fails() -> None:
+def test_a_url_with_an_unknown_argument_fails() -> None:
     with pytest.raises(AssertionError, match="ARGUMENTS does not say what boxes/<pk> is"):
         fill_route("runs/<str:uid>/boxes/<int:pk>/")

@@ -1,4 +1,4 @@
-"""What a move to PostgreSQL leaves. tests/test_move_to_postgres.py moves a real server."""
+"""The SQLite file after a move to PostgreSQL. tests/test_move_to_postgres.py moves a real server."""
 
 from __future__ import annotations
 

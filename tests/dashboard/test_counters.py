@@ -1,4 +1,4 @@
-"""Counts are the same for all web processes, and go on without Redis."""
+"""Counts are shared by all web processes, and work without Redis."""
 
 from __future__ import annotations
 

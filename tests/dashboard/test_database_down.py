@@ -1,4 +1,4 @@
-"""A database that is busy or has no room left is told of in a sentence, to people and to programs."""
+"""A busy or full database is explained in one sentence, to users and to API clients."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def set_pragma(pragma: str, value: int) -> Iterator[None]:
             cursor.execute(f"PRAGMA {pragma}={before}")
 
 
-def full() -> AbstractContextManager[None]:
+def limit_database_size() -> AbstractContextManager[None]:
     """The database may not grow."""
-    return set_pragma("max_page_count", 1)  # SQLite takes as many as there are for less
+    return set_pragma("max_page_count", 1)  # SQLite does not go below the current number of pages
 
 
 @contextmanager
-def busy() -> Iterator[None]:
-    """Somebody else writes, and nobody waits for that."""
+def lock_database() -> Iterator[None]:
+    """Another connection is writing, and no statement waits for it."""
     other = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
     with closing(other), set_pragma("busy_timeout", 0):
         other.execute("BEGIN IMMEDIATE")
@@ -49,35 +49,35 @@ def busy() -> Iterator[None]:
 
 
 @pytest.fixture
-def person(owner: User) -> Client:
+def owner_client(owner: User) -> Client:
     client = Client()
     client.force_login(owner)
     return client
 
 
-def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: User, project: Project) -> None:
+def test_a_page_and_the_api_say_that_the_disk_is_full(owner_client: Client, owner: User, project: Project) -> None:
     api = ApiClient.signed_in(owner)
     finding = findings.create_finding(project, owner, title="x")
-    with full():
+    with limit_database_size():
         response = api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
-        while response.status_code == 201:  # some pages lay free
+        while response.status_code == 201:  # some pages were free
             response = api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
-        page = person.post(f"/findings/{finding.pk}/edit/", {"title": "y", "note": NOTE, "version": "1"})
+        page = owner_client.post(f"/findings/{finding.pk}/edit/", {"title": "y", "note": NOTE, "version": "1"})
     assert (response.status_code, response.json()["error"]["code"]) == (507, "database_unavailable")
     assert "is full" in response.json()["error"]["message"]
     assert page.status_code == 507 and "The disk is full" in page.content.decode()
     assert api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE}).status_code == 201
 
 
-def test_a_page_and_the_api_say_that_the_database_is_busy(person: Client, owner: User, project: Project) -> None:
+def test_a_page_and_the_api_say_that_the_database_is_busy(owner_client: Client, owner: User, project: Project) -> None:
     api = ApiClient.signed_in(owner)
-    with busy():
+    with lock_database():
         response = api("POST", "findings/", {"project": "math", "title": "x"})
-        page = person.post("/settings/math/correct/", {"correct": "score>0.5"})
-        assert person.get("/").status_code == 200
+        page = owner_client.post("/settings/math/correct/", {"correct": "score>0.5"})
+        assert owner_client.get("/").status_code == 200
     assert (response.status_code, response.json()["error"]["code"]) == (503, "database_unavailable")
     assert page.status_code == 503 and "The database does not answer" in page.content.decode()
-    assert person.post("/settings/math/correct/", {"correct": "score>0.5"}).status_code in (302, 303)
+    assert owner_client.post("/settings/math/correct/", {"correct": "score>0.5"}).status_code in (302, 303)
 
 
 def test_people_sign_in_on_a_full_disk_and_the_session_is_stored_later(

@@ -1,4 +1,4 @@
-"""The admin of the first start."""
+"""The admin account that the first start creates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_two_processes_that_start_at_once_have_one_admin(monkeypatch: pytest.Mon
     assert User.objects.count() == 1
 
 
-def test_a_person_named_admin_is_not_made_one() -> None:
+def test_an_existing_user_named_admin_does_not_become_admin() -> None:
     User.objects.create_user(bootstrap.ADMIN)
     with pytest.raises(IntegrityError):
         bootstrap.find_or_create_admin()

@@ -1,4 +1,4 @@
-"""The ASGI handler: one thread for all of a request, which is used again, and never by two requests at a time."""
+"""The ASGI handler: each request has one thread, which is used again, but never by two requests at a time."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ urlpatterns = [path("name", name_thread), path("wait", wait_long), path("stream"
 
 
 class Client:
-    """Sends requests to one handler. A request that is `left` disconnects while the view runs."""
+    """Sends requests to one handler. The client of a request disconnects when the event `disconnected` is set."""
 
     def __init__(self) -> None:
         self.handler = handler.RequestHandler()
 
-    async def get(self, page: str, *, left: asyncio.Event | None = None) -> str:
+    async def get(self, page: str, *, disconnected: asyncio.Event | None = None) -> str:
         sent: list[dict[str, Any]] = []
         received = iter([{"type": "http.request", "body": b""}])
         done = asyncio.Event()
@@ -61,7 +61,7 @@ class Client:
         async def receive() -> dict[str, Any]:
             if message := next(received, None):
                 return message
-            await (left or done).wait()
+            await (disconnected or done).wait()
             return {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
@@ -111,10 +111,10 @@ async def test_requests_at_the_same_time_have_threads_of_their_own() -> None:
 
 @in_event_loop
 async def test_a_view_whose_client_has_left_does_not_hold_up_the_next_request() -> None:
-    client, left = Client(), asyncio.Event()
-    slow = asyncio.create_task(client.get("wait", left=left))
+    client, disconnected = Client(), asyncio.Event()
+    slow = asyncio.create_task(client.get("wait", disconnected=disconnected))
     await asyncio.to_thread(entered.wait, 10)
-    left.set()
+    disconnected.set()
     quick = await asyncio.wait_for(client.get("name"), 5)
     released.set()
     assert await slow == ""
@@ -123,7 +123,7 @@ async def test_a_view_whose_client_has_left_does_not_hold_up_the_next_request() 
 
 
 @in_event_loop
-async def test_few_idle_threads_are_kept() -> None:
+async def test_only_a_few_idle_threads_are_kept() -> None:
     client = Client()
     threads = [ThreadPoolExecutor(1) for _thread in range(handler.MAX_IDLE_THREADS + 1)]
     for thread in threads:
@@ -134,7 +134,7 @@ async def test_few_idle_threads_are_kept() -> None:
 
 
 @in_event_loop
-async def test_a_thread_that_no_request_has_needed_for_a_minute_ends() -> None:
+async def test_a_thread_that_is_idle_for_a_minute_ends() -> None:
     client, threads = Client(), [ThreadPoolExecutor(1) for _thread in range(3)]
     for thread in threads:
         client.handler.release(thread)

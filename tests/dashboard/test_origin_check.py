@@ -23,7 +23,7 @@ def site() -> Iterator[Site]:
         yield running
 
 
-def test_another_host_is_told_the_address_in_one_sentence(site: Site) -> None:
+def test_a_request_with_another_host_is_refused_with_the_setting_to_change(site: Site) -> None:
     answer = site.send("GET", "/api/v1/runs/", Host="evil.example")
     assert answer.status == 400
     assert "ROLLOUTDECK_PUBLIC_URL" in answer.json["error"]["message"]
@@ -54,8 +54,8 @@ def test_metrics_without_a_token_are_only_for_this_machine(site: Site) -> None:
     assert site.send("GET", "/metrics", Host="evil.example").status == 400
 
 
-async def post(path: str, *chunks: bytes, **headers: str) -> tuple[list[Any], bytes]:
-    """What Django receives of a body that arrives in these chunks, and what is sent in place of its response."""
+async def send_body(path: str, *chunks: bytes, **headers: str) -> tuple[list[Any], bytes]:
+    """Returns what is sent instead of Django's response, and what Django receives of a body in these chunks."""
     left, received, sent = list(chunks), [], []
 
     async def django(scope: Any, receive: Any, send: Any) -> None:
@@ -79,17 +79,17 @@ async def post(path: str, *chunks: bytes, **headers: str) -> tuple[list[Any], by
 
 @pytest.mark.parametrize("path", ["/", "/sign-in/", "/api/v1/runs/", "/no/such/page"])
 def test_a_body_larger_than_any_request_needs_does_not_reach_django(path: str) -> None:
-    """It stores a complete body before it looks at the request."""
+    """Django stores a complete body before it looks at the request."""
     chunk = bytes(MAX_JSON_BYTES // 4)
     for chunks, headers, passed in (
         ([chunk] * 5, {}, 4 * len(chunk)),  # without a length, as with curl -T
         ([chunk] * 4 + [b"x"], {"content_length": "5"}, 4 * len(chunk)),
         ([b"x"], {"content_length": str(MAX_JSON_BYTES + 1)}, 0),
     ):
-        sent, received = asyncio.run(post(path, *chunks, **headers))
+        sent, received = asyncio.run(send_body(path, *chunks, **headers))
         assert (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]) == (413, "too_large")
         assert len(received) == passed and not sent[-1].get("more_body")
-    sent, received = asyncio.run(post(path, *[chunk] * 4, content_length=str(MAX_JSON_BYTES)))
+    sent, received = asyncio.run(send_body(path, *[chunk] * 4, content_length=str(MAX_JSON_BYTES)))
     assert sent == [] and len(received) == MAX_JSON_BYTES
 
 
@@ -101,26 +101,29 @@ def test_after_a_body_that_is_too_large_django_sends_nothing(site: Site, monkeyp
     assert site.send("GET", "/sign-in/").status == 200
 
 
-def test_pages_carry_a_policy_without_inline_script(site: Site) -> None:
+def test_pages_have_a_content_policy_without_inline_script(site: Site) -> None:
     policy = site.send("GET", "/sign-in/").headers["content-security-policy"]
     assert "script-src 'self';" in policy
     assert "unsafe" not in policy
 
 
-def test_below_a_prefix_it_answers_whether_the_proxy_takes_the_prefix_off_or_not(site: Site, settings: Any) -> None:
+def test_requests_below_a_prefix_work_whether_the_proxy_removes_the_prefix_or_not(site: Site, settings: Any) -> None:
     settings.PREFIX = settings.FORCE_SCRIPT_NAME = "/a/b"
     stored, stripped = site.send("GET", "/a/b/api/v1/runs/"), site.send("GET", "/api/v1/runs/")
     assert (stored.status, stripped.status) == (401, 401)
     assert stored.headers["x-rolloutdeck"] and stored.body == stripped.body
     sha = "0" * 64
-    assert [site.send("PUT", f"{at}/api/v1/runs/u/dumps/{sha}/", b"").status for at in ("/a/b", "")] == [401, 401]
+    assert [site.send("PUT", f"{prefix}/api/v1/runs/u/dumps/{sha}/", b"").status for prefix in ("/a/b", "")] == [
+        401,
+        401,
+    ]
 
 
 @pytest.mark.parametrize(
     ("path", "below"),
     [("/a/b/x", "/x"), ("/a/b", "/"), ("/a/b/", "/"), ("/a/bc", "/a/bc"), ("/x", "/x"), ("/", "/")],
 )
-def test_only_a_whole_prefix_is_taken_off(path: str, below: str, settings: Any) -> None:
+def test_only_a_whole_prefix_is_removed(path: str, below: str, settings: Any) -> None:
     settings.PREFIX = "/a/b"
     assert remove_url_prefix(path) == below
 
@@ -147,8 +150,8 @@ def test_a_websocket_is_opened_for_our_own_pages_only(
     assert is_own_origin(origin, host) is ours
 
 
-async def knock(path: str, host: str, origin: str) -> list[Any]:
-    """What a WebSocket from there is sent, and `opened` when the consumers get to see it."""
+async def open_websocket(path: str, host: str, origin: str) -> list[Any]:
+    """Returns what a WebSocket of this host and origin is sent, and `opened` if it reaches the consumers."""
     sent: list[Any] = []
 
     async def sockets(scope: Any, receive: Any, send: Any) -> None:
@@ -173,11 +176,11 @@ async def knock(path: str, host: str, origin: str) -> list[Any]:
         ("/runs/", "127.0.0.1:8460", "http://127.0.0.1:8460"),
     ],
 )
-def test_a_strange_websocket_is_closed(path: str, host: str, origin: str) -> None:
-    assert asyncio.run(knock(path, host, origin)) == [{"type": "websocket.close", "code": 4403}]
+def test_a_websocket_of_another_host_origin_or_path_is_closed(path: str, host: str, origin: str) -> None:
+    assert asyncio.run(open_websocket(path, host, origin)) == [{"type": "websocket.close", "code": 4403}]
 
 
 def test_a_websocket_below_the_prefix_is_opened(settings: Any) -> None:
     settings.PREFIX = "/a/b"
     for path in ("/a/b/ws/", "/ws/"):
-        assert asyncio.run(knock(path, "127.0.0.1:8460", "http://127.0.0.1:8460")) == [("opened", "/ws/")]
+        assert asyncio.run(open_websocket(path, "127.0.0.1:8460", "http://127.0.0.1:8460")) == [("opened", "/ws/")]

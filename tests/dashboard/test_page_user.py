@@ -1,4 +1,4 @@
-"""What the script of a page sends after another person, or nobody, has signed in in the same browser."""
+"""Requests of an open page after another user, or nobody, has signed in in the same browser."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.test import Client
 from rollouts.models import Project
 
 
-def test_what_a_page_sends_is_not_saved_as_another_persons(project: Project, owner: User, mate: User) -> None:
-    """Another person has signed in in the same browser, and a flag of the page before still waits."""
+def test_a_form_of_another_user_is_not_saved(project: Project, owner: User, mate: User) -> None:
+    """Another user has signed in in the same browser, while a request of the previous page still waits."""
     client = Client()
     client.force_login(owner)
     form = {"reasons": "new reason"}
@@ -28,7 +28,7 @@ def test_what_a_page_sends_is_not_saved_as_another_persons(project: Project, own
     ("headers", "code"),
     [({}, "session_expired"), ({"Origin": "http://elsewhere.example"}, "other_address")],
 )
-def test_a_script_learns_whether_sending_again_may_help(owner: User, headers: dict[str, str], code: str) -> None:
+def test_the_error_code_says_whether_sending_again_may_help(owner: User, headers: dict[str, str], code: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(owner)
     refused = client.post("/settings/math/reasons/", {}, headers={"Accept": "application/json", **headers})

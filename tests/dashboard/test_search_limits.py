@@ -1,4 +1,4 @@
-"""What a client gets for a search that a limit ended, and how the server learns that the client left."""
+"""The response to a search that a limit ended, and the end of a search whose client disconnects."""
 
 from __future__ import annotations
 

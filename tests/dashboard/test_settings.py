@@ -71,9 +71,9 @@ def test_the_database_is_in_the_data_folder_whatever_its_name(tmp_path: Path, na
     assert databases["default"]["NAME"] == str(tmp_path / name / "db.sqlite3")
     source = tmp_path / name / "db.sqlite3"
     source.parent.mkdir(exist_ok=True)
-    with sqlite3.connect(source) as made:
-        made.execute("CREATE TABLE a (b)")
-    made.close()
+    with sqlite3.connect(source) as database:
+        database.execute("CREATE TABLE a (b)")
+    database.close()
     copy_sqlite_file(source, tmp_path / "copy.sqlite3")
     copy = sqlite3.connect(tmp_path / "copy.sqlite3")
     assert copy.execute("SELECT name FROM sqlite_master").fetchall() == [("a",)]

@@ -1,4 +1,4 @@
-"""The settings of sign-in: what is accepted, and what a wrong one says."""
+"""The settings of sign-in: which values are accepted, and the messages of wrong ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OIDC = {"ROLLOUTDECK_OIDC_ISSUER": "https://id.acme.org/realms/ml/", "ROLLOUTDEC
 PROXY = {"ROLLOUTDECK_TRUSTED_PROXY": "10.0.0.5, 10.1.0.0/16 ::1"}
 
 
-def read(values: dict[str, str]) -> tuple[object, ...]:
+def read_all_settings(values: dict[str, str]) -> tuple[object, ...]:
     return tuple(
         reader(lambda name, default: values.get(name, default))
         for reader in (read_openid_settings, read_proxy_settings, read_check_seconds)
@@ -27,14 +27,14 @@ def read(values: dict[str, str]) -> tuple[object, ...]:
 
 
 def test_all_is_off_by_default() -> None:
-    assert read({}) == (None, None, 300) and parse_group_roles("") == ()
+    assert read_all_settings({}) == (None, None, 300) and parse_group_roles("") == ()
 
 
 def test_the_roles_are_those_of_memberships() -> None:
     assert list(sign_in_settings.ROLES) == Membership.Role.values and sign_in_settings.ADMIN == ADMIN_ROLE
 
 
-def test_what_is_not_set_has_a_default() -> None:
+def test_missing_settings_have_defaults() -> None:
     found = read_openid_settings(lambda name, default: OIDC.get(name, default))
     assert found is not None and found.issuer == "https://id.acme.org/realms/ml" and found.name == "id.acme.org"
     assert (found.groups_claim, found.grace_seconds) == ("groups", 12 * 3600)
@@ -79,4 +79,4 @@ def test_a_wrong_rule_is_named_with_an_example(text: str) -> None:
 )
 def test_a_wrong_setting_says_what_to_write(change: dict[str, str], message: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=message):
-        read(OIDC | PROXY | change)
+        read_all_settings(OIDC | PROXY | change)

@@ -1,4 +1,4 @@
-"""Scripts, styles and fonts: compressed where that helps, kept by browsers where the address names the version."""
+"""Scripts, styles and fonts: compressed where that helps, and cached if the URL names the version."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ UNPACK = {"br": brotli.decompress, "gzip": gzip.decompress}
 VENDORED = "vendor/htmx.org@2.0.11/htmx.min.js"
 
 
-def body(answer: object) -> bytes:
+def read_body(answer: object) -> bytes:
     return getattr(answer, "getvalue")()  # noqa: B009 - a streaming answer or a plain one
 
 
 @pytest.mark.parametrize("name", ["css/base.css", "js/common/panel.js", VENDORED])
 @pytest.mark.parametrize(("accepted", "encoding"), [("gzip, deflate, br;q=0.9", "br"), ("gzip", "gzip")])
-def test_scripts_and_styles_come_compressed(client: Client, name: str, accepted: str, encoding: str) -> None:
+def test_scripts_and_styles_are_sent_compressed(client: Client, name: str, accepted: str, encoding: str) -> None:
     response = client.get(f"/static/{name}", headers={"Accept-Encoding": accepted})
     assert response.headers["Content-Encoding"] == encoding
     assert "Accept-Encoding" in response.headers["Vary"]
-    packed, written = body(response), (STATIC / name).read_bytes()
+    packed, written = read_body(response), (STATIC / name).read_bytes()
     assert len(packed) == int(response.headers["Content-Length"]) < len(written) / 3
     sent = UNPACK[encoding](packed)
     if name == "js/common/panel.js":
@@ -50,36 +50,37 @@ def test_scripts_and_styles_come_compressed(client: Client, name: str, accepted:
 
 
 def test_no_script_has_a_template_within_a_template() -> None:
-    """rjsmin takes the text of the inner one for code, and removes its spaces."""
+    """rjsmin reads the text of the inner template as code, and removes its spaces."""
     nested = "`${rows.map(({ name }) => `of  ${name}`)}`"
     assert NESTED_TEMPLATE.search(nested) and assets.minify("a.js", nested.encode()).decode() != nested
     found = [path.name for path in (STATIC / "js").rglob("*.js") if NESTED_TEMPLATE.search(path.read_text())]
     assert found == []
 
 
-def test_whoever_cannot_unpack_gets_the_file(client: Client) -> None:
+def test_a_client_without_compression_gets_the_plain_file(client: Client) -> None:
     response = client.get("/static/css/base.css")
     assert "Content-Encoding" not in response.headers
-    assert body(response) == (STATIC / "css/base.css").read_bytes()
+    assert read_body(response) == (STATIC / "css/base.css").read_bytes()
 
 
-def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
+def test_an_unchanged_file_is_not_sent_again(client: Client) -> None:
     gzip_header = {"Accept-Encoding": "gzip"}
-    mark = client.get("/static/js/common/panel.js", headers=gzip_header).headers["Last-Modified"]
+    last_modified = client.get("/static/js/common/panel.js", headers=gzip_header).headers["Last-Modified"]
     assert (
-        client.get("/static/js/common/panel.js", headers=gzip_header | {"If-Modified-Since": mark}).status_code == 304
+        client.get("/static/js/common/panel.js", headers=gzip_header | {"If-Modified-Since": last_modified}).status_code
+        == 304
     )
 
 
-def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None:
+def test_only_a_url_with_a_version_is_cached_forever(client: Client) -> None:
     assert "immutable" in client.get(f"/static/{VENDORED}").headers["Cache-Control"]
     assert "immutable" in client.get(assets.build_asset_url("js/common/panel.js")).headers["Cache-Control"]
     assert "immutable" not in client.get("/static/js/common/panel.js").headers["Cache-Control"]
 
 
-def test_an_open_page_of_another_release_gets_todays_file_and_does_not_keep_it(client: Client) -> None:
+def test_a_url_of_another_release_gets_the_current_file_and_is_not_cached(client: Client) -> None:
     response = client.get("/static/0123456789/js/common/panel.js")
-    assert body(response) == (STATIC / "js/common/panel.js").read_bytes()
+    assert read_body(response) == (STATIC / "js/common/panel.js").read_bytes()
     assert "immutable" not in response.headers["Cache-Control"]
 
 
@@ -88,7 +89,7 @@ def test_pages_are_not_compressed(client: Client) -> None:
     assert "Content-Encoding" not in client.get("/sign-in/", headers={"Accept-Encoding": "gzip"}).headers
 
 
-def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
+def test_a_page_preloads_everything_that_its_scripts_import() -> None:
     tags = assets.render_module_script("sample_page.js", preload="review/viewed.js")
     requested = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
     assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= requested

@@ -1,4 +1,4 @@
-"""The Chinese interface: its catalogues are whole and in use, and who chose or asked for it gets it."""
+"""The Chinese interface: its catalogues are complete and in use, and users get the language that they chose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.dashboard.support.api_client import ApiClient
-from tests.dashboard.support.translations import Entry, entries
+from tests.dashboard.support.translations import Entry, read_entries
 from tests.support.html import collapse_spaces
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}
 
 
 @pytest.fixture(scope="module")
-def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def extracted_catalogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The catalogues as `manage.py makemessages` makes them of a copy of the sources."""
     copy = tmp_path_factory.mktemp("sources")
     for name in ("dashboard", "rollouts", "workers", "rolloutdeck", "templates", "static/js"):
@@ -36,32 +36,33 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_the_catalogue_holds_every_text_and_no_other(extracted: Path, domain: str) -> None:
-    """Otherwise run `make messages`, translate, and run it again."""
+def test_the_catalogue_has_every_text_and_no_other(extracted_catalogues: Path, domain: str) -> None:
+    """If this fails: run `make messages`, translate, and run it again."""
     used, held = (
-        {(item.text, item.plural) for item in entries(path / f"{domain}.po")} for path in (extracted, ROOT / FOLDER)
+        {(item.text, item.plural) for item in read_entries(path / f"{domain}.po")}
+        for path in (extracted_catalogues, ROOT / FOLDER)
     )
     assert used - held == set()
     assert held - used == set()
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_every_text_is_translated_with_its_holes(domain: str) -> None:
-    def wrong(first: Entry) -> bool:
-        return first.fuzzy or not all(first.translations) or first.holes_differ()
+def test_every_text_is_translated_with_its_placeholders(domain: str) -> None:
+    def is_wrong(first: Entry) -> bool:
+        return first.fuzzy or not all(first.translations) or first.placeholders_differ()
 
-    assert [item.text for item in entries(ROOT / FOLDER / f"{domain}.po") if wrong(item)] == []
+    assert [item.text for item in read_entries(ROOT / FOLDER / f"{domain}.po") if is_wrong(item)] == []
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_what_the_server_loads_is_what_the_catalogue_says(tmp_path: Path, domain: str) -> None:
-    """Otherwise run `make messages`."""
+def test_the_compiled_catalogue_equals_its_source(tmp_path: Path, domain: str) -> None:
+    """If this fails: run `make messages`."""
     subprocess.run(["msgfmt", "--check", "-o", tmp_path / "mo", ROOT / FOLDER / f"{domain}.po"], check=True)
-    created, held = (read(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
+    created, held = (read_messages(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
     assert held == created
 
 
-def read(path: Path) -> dict[object, str]:
+def read_messages(path: Path) -> dict[object, str]:
     with path.open("rb") as file:
         result: dict[object, str] = dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
     result.pop("")  # the header: who made it, and when
@@ -69,7 +70,7 @@ def read(path: Path) -> dict[object, str]:
 
 
 @pytest.mark.django_db
-def test_a_page_speaks_what_the_browser_asks_for_until_somebody_chooses(client: Client) -> None:
+def test_a_page_has_the_language_of_the_browser_until_the_user_chooses_one(client: Client) -> None:
     for asks, chosen, lang in (
         ({}, "", "en"),
         (CHINESE, "", "zh-hans"),
@@ -84,7 +85,7 @@ def test_a_page_speaks_what_the_browser_asks_for_until_somebody_chooses(client: 
         assert ("登录" in page) == (lang == "zh-hans")
 
 
-def test_the_choice_leads_back_to_the_page_and_can_be_left_to_the_browser(client: Client, mate: User) -> None:
+def test_choosing_a_language_returns_to_the_page_and_can_be_undone(client: Client, mate: User) -> None:
     client.force_login(mate)
     response = client.post("/language/", {"language": "zh-hans", "next": "/live/?rest=1"})
     assert response.headers["Location"] == "/live/?rest=1"
@@ -96,7 +97,7 @@ def test_the_choice_leads_back_to_the_page_and_can_be_left_to_the_browser(client
 
 
 @pytest.mark.django_db
-def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client) -> None:
+def test_scripts_get_their_texts_from_a_url_that_can_be_cached(client: Client) -> None:
     assert "/language/" not in client.get("/sign-in/").content.decode().partition("</head>")[0]
     head = client.get("/sign-in/", headers=CHINESE).content.decode().partition("</head>")[0]
     address = head.partition('src="/language/')[2].partition('"')[0]
@@ -110,13 +111,13 @@ def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client
     assert client.get("/language/xx.js").status_code == 404
 
 
-def test_programs_are_answered_in_english(mate: User) -> None:
+def test_api_errors_are_in_english(mate: User) -> None:
     answer = ApiClient.with_token(mate, "read")("GET", "runs/nobody/", headers=CHINESE)
     assert answer.json()["error"]["message"] == "Run 'nobody' not found, or you have no access to it."
 
 
-def test_a_panel_is_made_anew_for_another_language(client: Client, mate: User) -> None:
+def test_a_cached_page_is_sent_again_in_another_language(client: Client, mate: User) -> None:
     client.force_login(mate)
-    mark = client.get("/live/").headers["ETag"]
-    assert client.get("/live/", headers={"If-None-Match": mark}).status_code == 304
-    assert client.get("/live/", headers={"If-None-Match": mark, **CHINESE}).status_code == 200
+    etag = client.get("/live/").headers["ETag"]
+    assert client.get("/live/", headers={"If-None-Match": etag}).status_code == 304
+    assert client.get("/live/", headers={"If-None-Match": etag, **CHINESE}).status_code == 200

@@ -1,4 +1,4 @@
-"""Every word of every page is marked for translation, and no page keeps what it said in another language."""
+"""Every word of every page is marked for translation, and no page caches text in another language."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.pages.pins.support import remote_artifact
-from tests.dashboard.support.untranslated import OPEN, marked, unmarked
+from tests.dashboard.pages.pins.support import create_remote_artifact
+from tests.dashboard.support.untranslated import OPEN_MARK, find_untranslated, mark_translations
 from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
 CALL = (
     '<tool_call>\n{"name": "算", "arguments": {"甲": 1}}\n</tool_call>\nuser\n<tool_response>\n四\n</tool_response>\n'
 )
-# Names that people, trainers and the query language gave: they are the same in every language.
+# Names of people, trainers and the query language: they are the same in every language.
 NAMES = (
     r"\b(?:rolloutdeck|Rolloutdeck|Switch to English|OpenAPI|English|new-project|Parquet|UTC|verl|torch|tiny|"
     r"node7|olga|train|eval|math|later|empty|files|default|viewer|annotator|maintainer|owner|read|annotate|"
@@ -49,7 +49,7 @@ PATHS = """
 """
 
 
-def row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
+def build_row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
     values = {"prompt": f"问 {n // 4}", "response": f"答 {n} 于 {step}。\n#### {n}", "score": score, "index": n}
     return {
         **values,
@@ -67,15 +67,15 @@ def run(project: Project, owner: User) -> Run:
     run = builders.run(project, "grpo", uid="grpo", tags=["旧"], config={"甲": 1})
     for step in (1, 2):
         odd = [
-            row(step, 9, 0.5, response=CALL, group="组9", prompt="system\n短。\nuser\n问\nassistant\n"),
-            row(step, 10, 0.0, response="重复。\n" * 40, truncated=True, group="组10"),
-            row(step, 11, None, response="", group="组11"),
-            row(step, 12, 1.0, group="组12", response_ids=[1, 2, 3], response_logprobs=[-0.1, -2.0, -0.3]),
+            build_row(step, 9, 0.5, response=CALL, group="组9", prompt="system\n短。\nuser\n问\nassistant\n"),
+            build_row(step, 10, 0.0, response="重复。\n" * 40, truncated=True, group="组10"),
+            build_row(step, 11, None, response="", group="组11"),
+            build_row(step, 12, 1.0, group="组12", response_ids=[1, 2, 3], response_logprobs=[-0.1, -2.0, -0.3]),
         ]
-        rows = [row(step, n, (n + step) % 3 / 2) for n in range(8)]
+        rows = [build_row(step, n, (n + step) % 3 / 2) for n in range(8)]
         index_file(run, lines(*rows, *odd), step, format="native")
         index_file(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
-        remote_artifact(run, step)
+        create_remote_artifact(run, step)
     points = [
         MetricPoint(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
         for step in range(1, 5)
@@ -91,40 +91,52 @@ def pin(run: Run, owner: User) -> Pin:
 
 
 @pytest.fixture
-def later(project: Project, pin: Pin, owner: User) -> Run:
-    """A run that replays by a plan: one step did, one had nothing to replay, one refused."""
+def replaying_run(project: Project, pin: Pin, owner: User) -> Run:
+    """A run with a plan: one step was replayed, one had nothing to replay, one was refused."""
     run = builders.run(project, "later", uid="later", config={"甲": 2})
     plans.save_plan(project, "default", owner, if_match=0, action="cache", entries=[(pin, 1)])
     bindings.bind_run(run)
     for step, outcome in ((1, "hit"), (2, "miss"), (3, "refused")):
-        index_file(run, lines(row(step, 0, 0.5), row(step, 1, 1.0)), step, format="native")
+        index_file(run, lines(build_row(step, 0, 0.5), build_row(step, 1, 1.0)), step, format="native")
         outcomes.record_replay_outcome(run, "files", step, outcome, pin=pin.pk, reason="少了" if step == 3 else "")
     return run
 
 
 @pytest.fixture
-def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
+def paths(run: Run, replaying_run: Run, owner: User, project: Project) -> list[str]:
     """Every page in its states."""
     builders.run(project, "empty", uid="empty")
-    at_two = {item.index: item for item in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
-    first = at_two[1]
+    samples_of_step_2 = {
+        item.index: item for item in Sample.objects.filter(step__run=run, step__step=2, step__split="train")
+    }
+    first = samples_of_step_2[1]
     builders.flag(first.pk, owner, reason=project.reasons[0]["key"], text="坏")
     finding = findings.create_finding(project, owner, title="循环", note="**多**")
-    names = {"finding": finding.pk, "one": first.pk, "key": first.prompt_key, "unscored": at_two[11].prompt_key}
-    odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}
+    names = {
+        "finding": finding.pk,
+        "one": first.pk,
+        "key": first.prompt_key,
+        "unscored": samples_of_step_2[11].prompt_key,
+    }
+    odd = {
+        "talk": samples_of_step_2[9].pk,
+        "cut": samples_of_step_2[10].pk,
+        "blank": samples_of_step_2[11].pk,
+        "tokens": samples_of_step_2[12].pk,
+    }
     return [path.format(**names, **odd) for path in PATHS.split()]
 
 
 @pytest.mark.one_database
 def test_every_word_of_every_page_is_marked_for_translation(client: Client, owner: User, paths: list[str]) -> None:
-    """Each page is asked in Chinese, then in English; what is kept of a step serves both."""
+    """Each page is requested in Chinese, then in English; the cached parts of a step serve both."""
     client.force_login(owner)
     result: dict[str, str] = {}
     for path in paths:
         client.cookies["language"] = "zh-hans"
-        with marked():
-            rest = unmarked(client.get(path).content.decode(), ALLOWED)
+        with mark_translations():
+            rest = find_untranslated(client.get(path).content.decode(), ALLOWED)
         result = {**dict.fromkeys(rest, path), **result}
         del client.cookies["language"]
-        assert OPEN not in client.get(path).content.decode(), path
+        assert OPEN_MARK not in client.get(path).content.decode(), path
     assert not result, "\n".join(f"{message!r} at {path}" for message, path in result.items())

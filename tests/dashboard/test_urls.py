@@ -1,4 +1,4 @@
-"""Lists that span projects, and the demo. Who gets what at each address: `test_access_matrix.py`."""
+"""Lists over all projects, and the demo. `test_access_matrix.py` has the access rights of each URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTS = ("runs", "search", "ahead", "findings", "go", "live", "pins", "review", 
 
 @pytest.fixture
 def run(project: Project, owner: User) -> Run:
-    """With a finding, a pin and a view that the project shares."""
+    """A run with a finding, a pin and a view that the project shares."""
     run = create_filled_run(project)
     findings.create_finding(project, owner, title="Loops")
     register_artifact(run, 1, attempt="a")
@@ -31,7 +31,7 @@ def run(project: Project, owner: User) -> Run:
     return run
 
 
-def signed_in(user: User) -> Client:
+def sign_in(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
@@ -41,7 +41,7 @@ def test_a_list_shows_a_stranger_nothing_of_a_project(run: Run, owner: User, str
     sample = get_first_sample(run).pk
     queries = ("", f"project=math&run={run.uid}&of={run.uid}@1&q=a&show=bin&page=runs", f"sel={sample}&ids={sample}")
     secrets = (run.uid, run.name, sample, "Loops", "Low", owner.username)
-    client = signed_in(stranger)
+    client = sign_in(stranger)
     for name in LISTS:
         for query in queries:
             answer = client.get(f"{reverse(name)}?{query}")
@@ -51,11 +51,11 @@ def test_a_list_shows_a_stranger_nothing_of_a_project(run: Run, owner: User, str
             assert answer.status_code in (200, 302, 400, 404) and not leaked, (name, query)
 
 
-def test_the_demo_belongs_to_who_loads_it_first(owner: User, stranger: User) -> None:
-    assert signed_in(stranger).get("/demo/").status_code == 405
-    signed_in(stranger).post("/demo/")
+def test_the_demo_belongs_to_the_user_who_loads_it_first(owner: User, stranger: User) -> None:
+    assert sign_in(stranger).get("/demo/").status_code == 405
+    sign_in(stranger).post("/demo/")
     project = Project.objects.get(slug="demo")
     assert project.role_of(stranger) == "owner"
     runs = list(project.runs.values_list("pk", "created_at"))
-    signed_in(owner).post("/demo/")
+    sign_in(owner).post("/demo/")
     assert project.role_of(owner) == "" and list(project.runs.values_list("pk", "created_at")) == runs

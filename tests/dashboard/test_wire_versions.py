@@ -41,7 +41,9 @@ def test_the_requests_of_a_released_client_are_accepted(path: Path, site: Site, 
     ("version", "advice"),
     [(str(WIRE_VERSION + 1), "Upgrade the server."), ("0", "Upgrade the client"), ("x", "client")],
 )
-def test_a_client_outside_the_range_is_told_both_versions(path: str, version: str, advice: str, site: Site) -> None:
+def test_an_unsupported_client_version_is_refused_with_both_versions(
+    path: str, version: str, advice: str, site: Site
+) -> None:
     method = "PUT" if "dumps" in path else "POST"
     answer = site.send(method, path, b"{}", **{"X-Rolloutdeck-Wire": version})
     message = answer.json["error"]["message"]

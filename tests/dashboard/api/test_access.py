@@ -1,4 +1,4 @@
-"""Access that depends on more than role and address, for which see `tests/dashboard/test_access_matrix.py`."""
+"""Access that depends on more than role and URL, for which see `tests/dashboard/test_access_matrix.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(project: Project) -> Run:
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: User, stranger: User) -> None:
+def test_a_list_over_all_projects_is_empty_for_a_stranger(path: str, run: Run, mate: User, stranger: User) -> None:
     ApiClient.signed_in(mate)("POST", "flags/", {"sample": get_first_sample(run).pk})
     ApiClient.signed_in(mate)("POST", "findings/", {"project": "math", "title": "Loops"})
     assert ApiClient.signed_in(mate)("GET", path).json()["count"] == 1
@@ -30,12 +30,12 @@ def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: U
     assert ApiClient(Client())("GET", path).status_code == 401
 
 
-def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) -> None:
+def test_a_missing_scope_is_answered_with_the_command_that_creates_a_token_with_it(owner: User) -> None:
     message = ApiClient.with_token(owner, "ingest")("GET", "runs/").content.decode()
     assert "needs read" in message and "rolloutdeck token create NAME --project PROJECT --scope ingest,read`" in message
 
 
-def test_a_token_for_one_project_makes_no_token_for_another(run: Run, owner: User) -> None:
+def test_a_token_for_one_project_cannot_create_a_token_for_another(run: Run, owner: User) -> None:
     builders.project("code").memberships.create(user=owner, role="owner")
     api = ApiClient.with_token(owner, "admin", on=run.project)
     assert api("POST", "tokens/", {"name": "x", "project": "code", "scopes": "read"}).status_code == 404
@@ -51,7 +51,7 @@ def test_a_browser_needs_its_csrf_token_to_write(run: Run, owner: User) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_denied")
 
 
-def test_someone_who_left_the_project_takes_no_token_along(run: Run, mate: User, owner: User) -> None:
+def test_the_token_of_a_removed_member_no_longer_reads_the_project(run: Run, mate: User, owner: User) -> None:
     api = ApiClient.with_token(mate, "read")
     assert api("GET", f"runs/{run.uid}/").status_code == 200
     ApiClient.signed_in(owner)("POST", "projects/math/members/", {"user": "mina", "role": ""})

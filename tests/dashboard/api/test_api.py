@@ -67,15 +67,15 @@ def test_a_run_is_listed_and_found_by_project_name_status_and_tag(api: ApiClient
     builders.run(project, "grpo-large", outcome="finished")
     builders.run(project, "grpo-next")
 
-    def names(query: str) -> list[str]:
+    def list_names(query: str) -> list[str]:
         return sorted(result["name"] for result in api("GET", f"runs/?{query}").json()["results"])
 
-    assert names("project=math") == ["grpo-large", "grpo-next", "grpo-small"]
-    assert names("name=LARGE") == ["grpo-large"]
-    assert names("status=running") == ["grpo-small"]
-    assert names("status=planned") == ["grpo-next"]
-    assert names("status=finished") == ["grpo-large"]
-    assert names("tag=small") == ["grpo-small"]
+    assert list_names("project=math") == ["grpo-large", "grpo-next", "grpo-small"]
+    assert list_names("name=LARGE") == ["grpo-large"]
+    assert list_names("status=running") == ["grpo-small"]
+    assert list_names("status=planned") == ["grpo-next"]
+    assert list_names("status=finished") == ["grpo-large"]
+    assert list_names("tag=small") == ["grpo-small"]
 
 
 def test_lists_come_in_pages_that_link_to_each_other(api: ApiClient, project: Project) -> None:
@@ -107,7 +107,7 @@ def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(api: ApiClient, run
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, "name")
 
 
-def test_a_deleted_run_is_in_the_bin_and_comes_back_whole(api: ApiClient, run: Run) -> None:
+def test_a_deleted_run_is_in_the_trash_and_can_be_restored_with_its_samples(api: ApiClient, run: Run) -> None:
     assert api("DELETE", f"runs/{run.uid}/").status_code == 204
     assert api("GET", f"runs/{run.uid}/").status_code == 404
     assert api("GET", f"samples/{get_first_sample(run).pk}/").status_code == 404
@@ -125,7 +125,7 @@ def test_a_heartbeat_and_a_finish_change_the_status(api: ApiClient, project: Pro
     assert ended.json()["status"] == "failed"
 
 
-def test_a_heartbeat_of_an_unknown_run_makes_it_from_the_headers(api: ApiClient, project: Project) -> None:
+def test_a_heartbeat_of_an_unknown_run_creates_it_from_the_headers(api: ApiClient, project: Project) -> None:
     headers = {"X-Rolloutdeck-Project": "math", "X-Rolloutdeck-Run": "gr%20po"}
     assert api("POST", "runs/u9/heartbeat/", {"attempt": "a"}, headers=headers).status_code == 200
     assert Run.objects.get(uid="u9").name == "gr po"
@@ -142,20 +142,20 @@ def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(api: ApiClie
     assert api("GET", f"runs/{run.uid}/metrics/").json() == {"names": ["kl", "loss"]}
 
 
-def test_many_points_at_once_are_packed_without_waiting_for_the_sweep(api: ApiClient, project: Project) -> None:
-    def push(run: Run, count: int) -> None:
+def test_a_request_with_many_points_queues_their_compaction(api: ApiClient, project: Project) -> None:
+    def send_points(run: Run, count: int) -> None:
         points = [{"step": step, "values": {"loss": 0.5}} for step in range(count)]
         assert api("POST", f"runs/{run.uid}/metrics/", {"attempt": "a", "points": points}).json() == {"points": count}
 
     few, many = builders.run(project, "few"), builders.run(project, "many")
-    push(few, MIN_ROWS_TO_COMPACT - 1)
-    push(many, MIN_ROWS_TO_COMPACT)
+    send_points(few, MIN_ROWS_TO_COMPACT - 1)
+    send_points(many, MIN_ROWS_TO_COMPACT)
     headers = [json.loads(message)["headers"] for message in redis.from_url(settings.REDIS_URL).lrange("celery", 0, -1)]
     sent = [header["argsrepr"] for header in headers if header["task"] == "workers.tasks.compact_series"]
     assert sent == [f"({many.pk},)"]
 
 
-def test_a_token_is_shown_once_works_and_ends_when_revoked(api: ApiClient, project: Project) -> None:
+def test_a_token_is_shown_once_and_works_until_it_is_revoked_or_expires(api: ApiClient, project: Project) -> None:
     created = api("POST", "tokens/", {"name": "cluster", "project": "math", "scopes": ["ingest", "read"], "days": 3})
     secret = created.json()["token"]
     assert created.status_code == 201
@@ -170,14 +170,16 @@ def test_a_token_is_shown_once_works_and_ends_when_revoked(api: ApiClient, proje
     assert without.status_code == 401 and "Set ROLLOUTDECK_TOKEN" in without.json()["error"]["message"]
 
 
-def test_making_a_token_makes_the_project(api: ApiClient, owner: User) -> None:
+def test_creating_a_token_creates_its_project(api: ApiClient, owner: User) -> None:
     body = {"name": "cluster", "project": "fresh", "scopes": "ingest"}
     assert api("POST", "tokens/", body).json()["project_created"] is True
     assert api("POST", "tokens/", body).json()["project_created"] is False
     assert Project.objects.get(slug="fresh").role_of(owner) == "owner"
 
 
-def test_a_project_gets_people_reasons_and_a_rule(api: ApiClient, project: Project, stranger: User) -> None:
+def test_members_reasons_and_the_correctness_rule_of_a_project_are_changed(
+    api: ApiClient, project: Project, stranger: User
+) -> None:
     assert api("POST", "projects/", {"slug": "code"}).status_code == 201
     people = api("POST", "projects/code/members/", {"user": "stan", "role": "viewer"}).json()["members"]
     assert people == [{"user": "olga", "role": "owner"}, {"user": "stan", "role": "viewer"}]
@@ -189,12 +191,12 @@ def test_a_project_gets_people_reasons_and_a_rule(api: ApiClient, project: Proje
     assert (last.status_code, "last owner" in last.json()["error"]["message"]) == (400, True)
 
 
-def test_every_answer_says_that_it_is_ours(api: ApiClient, run: Run) -> None:
-    nobody = ApiClient(api.client)
+def test_every_response_has_our_header_and_every_error_a_code_and_a_message(api: ApiClient, run: Run) -> None:
+    anonymous = ApiClient(api.client)
     answers = [
         api("GET", "runs/"),
         api("GET", "nowhere/"),
-        nobody("GET", "runs/"),
+        anonymous("GET", "runs/"),
         api("PUT", "runs/"),
         api("GET", "/healthz"),
     ]
@@ -203,13 +205,13 @@ def test_every_answer_says_that_it_is_ours(api: ApiClient, run: Run) -> None:
     assert all(set(answer.json()["error"]) == {"code", "message"} for answer in answers[1:4])
 
 
-def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
+def test_a_database_error_is_logged_and_not_shown_to_the_client(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away() -> None:
+    def fail() -> None:
         raise OperationalError("could not connect to db.internal as rolloutdeck")
 
-    monkeypatch.setattr(health.connection, "cursor", away)
+    monkeypatch.setattr(health.connection, "cursor", fail)
     answer = ApiClient(api.client)("GET", "/readyz?parts=database")
     assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
     assert ApiClient(api.client)("GET", "/healthz").status_code == 200, "a restart would not help"
@@ -217,7 +219,7 @@ def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
     assert "db.internal" in caplog.text
 
 
-def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
+def test_the_schema_and_its_page_list_the_operations(api: ApiClient, owner: User) -> None:
     paths = json.loads(api("GET", "/api/schema/").content)["paths"]
     assert {"/api/v1/runs/", "/api/v1/samples/{id}/history/", "/api/v1/runs/{uid}/dumps/{sha256}/"} <= set(paths)
     taken = {item["name"] for item in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
@@ -241,7 +243,9 @@ def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
     assert "/api/v1/runs/?project=math'" in text  # an example to copy
 
 
-def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, settings: Any) -> None:
+def test_metrics_for_prometheus_count_dumps_and_need_a_token_on_a_public_server(
+    api: ApiClient, run: Run, settings: Any
+) -> None:
     text = api("GET", "/metrics").content.decode()
     assert 'rolloutdeck_dumps{state="indexed"} 2.0\n' in text
     assert "rolloutdeck_samples 8.0\n" in text
@@ -267,9 +271,9 @@ def test_metrics_for_prometheus_name_only_what_the_token_may_read(
 ) -> None:
     settings.PUBLIC_URL = "https://deck.example.org"
     other = builders.project("other")
-    for each in (run, builders.run(other, "hidden")):
-        RunDiskUsage.objects.create(run=each, raw=5)
-        Step.objects.create(run=each, attempt=builders.attempt(each), split="train", step=9, dropped=3)
+    for current_run in (run, builders.run(other, "hidden")):
+        RunDiskUsage.objects.create(run=current_run, raw=5)
+        Step.objects.create(run=current_run, attempt=builders.attempt(current_run), split="train", step=9, dropped=3)
     Project.objects.update(quota=100)
     outsider = builders.member(other, "otto", "owner")
     admin = User.objects.create_superuser("root")
@@ -289,7 +293,7 @@ def test_metrics_for_prometheus_name_only_what_the_token_may_read(
     assert member("GET", "/metrics").status_code == 401, "its owner is no member any more"
 
 
-def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
+def test_the_status_of_a_run_is_one_that_the_api_filters_by(project: Project) -> None:
     assert builders.run(project).status in RUN_STATUSES
     assert Label.objects.count() == 0
 
@@ -300,5 +304,5 @@ def test_a_config_with_a_huge_number_is_answered(api: ApiClient, project: Projec
     assert (response.status_code, response.json()["config"]) == (200, {"seed": 2**70})
 
 
-def test_half_a_character_in_an_answer_is_escaped() -> None:
+def test_a_lone_surrogate_in_a_response_is_escaped() -> None:
     assert json.loads(OrjsonRenderer().render({"text": "half \ud800", "step": 1})) == {"text": "half \ud800", "step": 1}

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is one sentence and a 4xx."""
+"""Bad input of any kind: the response is a 4xx with one sentence."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ def api(owner: User) -> ApiClient:
     return ApiClient.with_token(owner, "ingest", "read", "annotate", "admin")
 
 
-def named(value: Any, run: Run) -> Any:
+def insert_ids(value: Any, run: Run) -> Any:
     if isinstance(value, dict):
-        return {key: named(inner, run) for key, inner in value.items()}
+        return {key: insert_ids(inner, run) for key, inner in value.items()}
     return (
         value.replace("{run}", run.uid).replace("{sample}", get_first_sample(run).pk)
         if isinstance(value, str)
@@ -189,7 +189,7 @@ def named(value: Any, run: Run) -> Any:
 def test_bad_input_is_refused_in_one_sentence(api: ApiClient, run: Run) -> None:
     wrong = []
     for method, path, body in BAD:
-        response = api(method, named(path, run), named(body, run))
+        response = api(method, insert_ids(path, run), insert_ids(body, run))
         if not 400 <= response.status_code < 500 or not has_error_message(response):
             wrong.append((method, path[:80], str(body)[:80], response.status_code, response.content[:200]))
     assert wrong == []
@@ -231,7 +231,7 @@ FIELDS = st.sampled_from(
 @given(path=st.sampled_from(POSTS), body=st.dictionaries(FIELDS, WORDS, max_size=4))
 def test_no_body_makes_the_server_fail(api: ApiClient, run: Run, path: str, body: dict[str, Any]) -> None:
     known = {"project": "math"} if path == "runs/" else {}
-    response = api("POST", named(path, run), {**known, **body})
+    response = api("POST", insert_ids(path, run), {**known, **body})
     assert response.status_code < 500
 
 
@@ -273,4 +273,4 @@ def test_no_query_makes_the_server_fail(api: ApiClient, run: Run, path: str, que
 
     query = {key: value.encode("utf-8", "replace").decode() for key, value in query.items()}
     known = {"run": run.uid} if path in ("samples/", "exports/samples/", "completions/") else {}
-    assert api("GET", f"{named(path, run)}?{urlencode({**known, **query})}").status_code < 500
+    assert api("GET", f"{insert_ids(path, run)}?{urlencode({**known, **query})}").status_code < 500

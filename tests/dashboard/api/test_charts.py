@@ -11,7 +11,7 @@ from tests.dashboard.support.api_client import ApiClient, create_filled_run
 from tests.support import builders
 
 
-def test_the_curve_of_a_query_and_what_is_wrong_with_one(project: Project, mate: User) -> None:
+def test_the_curve_of_a_query_is_returned_and_a_wrong_query_is_explained(project: Project, mate: User) -> None:
     run, api = create_filled_run(project), ApiClient.with_token(mate, "read")
     curve = api("GET", f"runs/{run.uid}/query-curve/?q=score>=0&measure=count").json()
     assert curve["complete"] and curve["values"] == curve["counts"] and len(curve["steps"]) == curve["total"] >= 1
@@ -35,17 +35,17 @@ def test_a_group_has_mean_and_range_and_only_visible_runs(project: Project, mate
 
 def test_maintainers_arrange_the_charts_and_everybody_sees_it(project: Project, mate: User) -> None:
     lead, viewer = builders.member(project, "lead", "maintainer"), builders.member(project, "viewer", "viewer")
-    api, look = ApiClient.with_token(lead, "read", "admin"), ApiClient.with_token(viewer, "read", "admin")
-    start = look("GET", "projects/math/charts/").json()
+    api, viewer_api = ApiClient.with_token(lead, "read", "admin"), ApiClient.with_token(viewer, "read", "admin")
+    start = viewer_api("GET", "projects/math/charts/").json()
     assert start == {"pinned": [], "order": [], "wide": [], "queries": [], "version": 0}
     chart = "share|train||is:truncated"
     changes = {"version": 0, "pinned": ["score", "score", "entropy"], "wide": ["score"], "queries": [chart]}
-    assert look("PATCH", "projects/math/charts/", changes).status_code == 403
+    assert viewer_api("PATCH", "projects/math/charts/", changes).status_code == 403
     saved = api("PATCH", "projects/math/charts/", changes).json()
     assert saved == {**start, "pinned": ["score", "entropy"], "wide": ["score"], "queries": [chart], "version": 1}
-    assert look("GET", "projects/math/charts/").json() == saved
-    late = api("PATCH", "projects/math/charts/", {"version": 0, "pinned": []})
-    assert late.status_code == 412 and "Another user" in late.json()["error"]["message"]
+    assert viewer_api("GET", "projects/math/charts/").json() == saved
+    outdated = api("PATCH", "projects/math/charts/", {"version": 0, "pinned": []})
+    assert outdated.status_code == 412 and "Another user" in outdated.json()["error"]["message"]
     for wrong in (
         {"pinned": "score"},
         {"pinned": ["x"] * 41},

@@ -32,29 +32,29 @@ def finding(project: Project, mate: User) -> Finding:
     return findings.create_finding(project, mate, title="Loops")
 
 
-def test_a_finding_is_begun_filled_changed_removed_and_restored(api: ApiClient, run: Run) -> None:
-    begun = api("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
-    assert begun.status_code == 201
-    here = f"findings/{begun.json()['id']}/"
+def test_a_finding_is_created_filled_changed_removed_and_restored(api: ApiClient, run: Run) -> None:
+    created = api("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
+    assert created.status_code == 201
+    path = f"findings/{created.json()['id']}/"
     shown = get_first_sample(run)
     exhibits: list[dict[str, Any]] = [
         {"sample": shown.pk, "quotes": ["It is", {"field": "prompt", "start": 0, "end": 4}], "words": "see"},
         {"run": run.uid, "q": "score>0", "step": 1},
         {"run": run.uid, "names": ["loss"]},
     ]
-    assert [api("POST", f"{here}exhibits/", data).status_code for data in exhibits] == [201] * 3
-    sample, query, chart = api("GET", here).json()["exhibits"]
+    assert [api("POST", f"{path}exhibits/", data).status_code for data in exhibits] == [201] * 3
+    sample, query, chart = api("GET", path).json()["exhibits"]
     assert [quote["text"] for quote in sample["held"]["quotes"]] == ["It is", "What"]
     assert (query["held"]["total"], chart["held"]["curves"][0]["values"]) == (3, [0.0, 1.0, 2.0])
-    assert api("PATCH", f"{here}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
-    assert api("DELETE", f"{here}exhibits/{query['id']}/").status_code == 204
-    assert [item["kind"] for item in api("GET", here).json()["exhibits"]] == ["chart", "sample"]
-    assert api("PATCH", here, {"note": "early", "version": 1}).json()["version"] == 2
-    assert api("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
-    assert api("DELETE", here).status_code == 204
+    assert api("PATCH", f"{path}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
+    assert api("DELETE", f"{path}exhibits/{query['id']}/").status_code == 204
+    assert [item["kind"] for item in api("GET", path).json()["exhibits"]] == ["chart", "sample"]
+    assert api("PATCH", path, {"note": "early", "version": 1}).json()["version"] == 2
+    assert api("PATCH", path, {"note": "mine", "version": 1}).status_code == 412
+    assert api("DELETE", path).status_code == 204
     assert [api("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
-    assert api("PATCH", here, {"removed": True}).status_code == 400, "DELETE does that"
-    assert api("PATCH", here, {"removed": False}).json()["removed_at"] is None
+    assert api("PATCH", path, {"removed": True}).status_code == 400, "DELETE does that"
+    assert api("PATCH", path, {"removed": False}).json()["removed_at"] is None
     assert api("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
 
 
@@ -75,7 +75,7 @@ def test_a_finding_is_begun_filled_changed_removed_and_restored(api: ApiClient, 
         ({"colour": "red"}, 400),
     ],
 )
-def test_what_cannot_be_shown_is_refused(
+def test_evidence_that_cannot_be_shown_is_refused(
     api: ApiClient, run: Run, finding: Finding, data: dict[str, Any], status: int
 ) -> None:
     assert api("POST", f"findings/{finding.pk}/exhibits/", data).status_code == status
@@ -93,48 +93,48 @@ def test_a_quote_must_be_in_the_sample(api: ApiClient, run: Run, finding: Findin
 def test_a_finding_shows_nothing_of_another_project(api: ApiClient, run: Run, mate: User, finding: Finding) -> None:
     other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
-    elsewhere, theirs = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
-    for rendered in (
+    other_finding, other_run = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
+    for evidence in (
         {"sample": get_first_sample(run).pk},
         {"run": run.uid, "q": ""},
         {"run": run.uid, "names": ["loss"]},
     ):
-        refused = api("POST", f"findings/{elsewhere.pk}/exhibits/", rendered)
-        assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
+        refused = api("POST", f"findings/{other_finding.pk}/exhibits/", evidence)
+        assert (refused.status_code, other_finding.exhibits.count()) == (400, 0)
         assert "belongs to other, grpo does not" in refused.content.decode()
-    neighbours = {"run": run.uid, "names": ["loss"], "runs": [theirs.uid]}
-    assert api("POST", f"findings/{finding.pk}/exhibits/", neighbours).status_code == 400
+    data = {"run": run.uid, "names": ["loss"], "runs": [other_run.uid]}
+    assert api("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
 
 
-def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
+def test_only_annotators_with_the_scope_write_and_strangers_get_404(
     run: Run, project: Project, mate: User, stranger: User, finding: Finding
 ) -> None:
     exhibit = findings.add_query_evidence(finding, run, mate)
-    here = f"findings/{finding.pk}/"
+    finding_path = f"findings/{finding.pk}/"
     writes = [
         ("POST", "findings/", {"project": "math", "title": "x"}),
-        ("PATCH", here, {"title": "x"}),
-        ("DELETE", here, None),
-        ("POST", f"{here}exhibits/", {"run": run.uid, "q": ""}),
-        ("PATCH", f"{here}exhibits/{exhibit.pk}/", {"words": "x"}),
-        ("DELETE", f"{here}exhibits/{exhibit.pk}/", None),
+        ("PATCH", finding_path, {"title": "x"}),
+        ("DELETE", finding_path, None),
+        ("POST", f"{finding_path}exhibits/", {"run": run.uid, "q": ""}),
+        ("PATCH", f"{finding_path}exhibits/{exhibit.pk}/", {"words": "x"}),
+        ("DELETE", f"{finding_path}exhibits/{exhibit.pk}/", None),
     ]
     viewer = ApiClient.with_token(builders.member(project, "vera", "viewer"), "read", "annotate")
     reader, nobody = ApiClient.with_token(mate, "read"), ApiClient.with_token(stranger, "read", "annotate")
-    for who, sees, does in ((viewer, 200, 403), (reader, 200, 403), (nobody, 404, 404)):
-        assert who("GET", here).status_code == sees
+    for caller, read_status, write_status in ((viewer, 200, 403), (reader, 200, 403), (nobody, 404, 404)):
+        assert caller("GET", finding_path).status_code == read_status
         for method, path, data in writes:
-            assert who(method, path, data).status_code == does, (method, path)
+            assert caller(method, path, data).status_code == write_status, (method, path)
 
 
-def test_words_that_have_changed_since_they_were_read_are_not_overwritten(
+def test_a_comment_that_changed_since_it_was_read_is_not_overwritten(
     api: ApiClient, run: Run, mate: User, finding: Finding
 ) -> None:
-    here = f"findings/{finding.pk}/exhibits/{findings.add_query_evidence(finding, run, mate).pk}/"
-    assert api("PATCH", here, {"words": "first", "began": ""}).json()["words"] == "first"
-    assert api("PATCH", here, {"words": "second", "began": ""}).status_code == 412
-    assert api("PATCH", here, {"words": "second", "began": 5}).status_code == 400
-    assert api("PATCH", here, {"words": "third"}).json()["words"] == "third"
+    path = f"findings/{finding.pk}/exhibits/{findings.add_query_evidence(finding, run, mate).pk}/"
+    assert api("PATCH", path, {"words": "first", "began": ""}).json()["words"] == "first"
+    assert api("PATCH", path, {"words": "second", "began": ""}).status_code == 412
+    assert api("PATCH", path, {"words": "second", "began": 5}).status_code == 400
+    assert api("PATCH", path, {"words": "third"}).json()["words"] == "third"
 
 
 def test_many_samples_are_flagged_all_or_none(api: ApiClient, run: Run) -> None:

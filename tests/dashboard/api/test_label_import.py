@@ -1,4 +1,4 @@
-"""`POST labels/import/`: how samples are found, what is refused, whose labels may be imported, which answer holds."""
+"""`POST labels/import/`: how samples are found, what is refused, whose labels may be imported, which answer wins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(project: Project, owner: User) -> Run:
     return run
 
 
-def post(user: User, rows: list[Any], **fields: Any) -> dict[str, Any]:
+def import_labels(user: User, rows: list[Any], **fields: Any) -> dict[str, Any]:
     response = ApiClient.with_token(user, "annotate")(
         "POST", "labels/import/", {"project": "math", "rows": rows} | fields
     )
@@ -54,7 +54,7 @@ def post(user: User, rows: list[Any], **fields: Any) -> dict[str, Any]:
     return result
 
 
-def find(run: Run, tail: str, step: int = 1, split: str = "train") -> Sample:
+def get_sample(run: Run, tail: str, step: int = 1, split: str = "train") -> Sample:
     return Sample.objects.get(step__run=run, step__step=step, step__split=split, tail=tail)
 
 
@@ -63,18 +63,18 @@ def list_problems(result: dict[str, Any]) -> list[tuple[int, str, str]]:
 
 
 def test_a_sample_is_found_by_id_place_or_text(run: Run, mate: User) -> None:
-    best, worst = find(run, "best"), find(run, "worst", 2)
-    told = {"run": "grpo", "split": "train", "step": 2, "group": "a"}
+    best, worst = get_sample(run, "best"), get_sample(run, "worst", 2)
+    position = {"run": "grpo", "split": "train", "step": 2, "group": "a"}
     rows = [
         {"sample": best.pk, **YES},
-        {**told, "index": 1, "name": "quality", "value": 2, "score": 0.5},
+        {**position, "index": 1, "name": "quality", "value": 2, "score": 0.5},
         {"prompt": [{"role": "user", "content": "p2"}], "response": "from messages", "step": 1, **YES},
         {"prompt": "<|im_start|>user\np2<|im_end|>", "response": "from messages", "run": run.uid, "step": 2, **YES},
-        # an id that is not here, or that is of another sample: the place, or the text, decides
-        {"sample": "a" * 52, **told, "index": 0, "name": "quality", "value": 5},
-        {"sample": best.pk, **told, "index": 1, **YES},
+        # an unknown id, or the id of another sample: the place, or the text, decides
+        {"sample": "a" * 52, **position, "index": 0, "name": "quality", "value": 5},
+        {"sample": best.pk, **position, "index": 1, **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     assert result["labels"] == {"new": 6, "changed": 0, "unchanged": 0} and result["problems"] == []
     assert result["matched"] == {"id": 1, "place": 4, "text": 1} and result["unused_fields"] == ["score"]
     assert Label.objects.get(sample=worst.pk, name="correct").author == "mina"
@@ -85,7 +85,7 @@ def test_a_sample_is_found_by_id_place_or_text(run: Run, mate: User) -> None:
     }
 
 
-def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compared(
+def test_only_samples_with_the_right_length_are_compared_if_many_have_the_prompt(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_everywhere(monkeypatch, candidates, "MAX_CANDIDATES", 1)
@@ -94,15 +94,15 @@ def test_of_too_many_samples_with_a_prompt_only_those_with_the_length_are_compar
         {"prompt": "p1", "response": "best", "step": 2, **YES},
         {"prompt": "p1", "response": "best", **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     ((row, kind, message),) = list_problems(result)
     assert (row, kind) == (2, "ambiguous") and message.startswith("More than 1 samples match.")
-    labelled = {find(run, tail, 2).pk for tail in ("best", "worst")}
+    labelled = {get_sample(run, tail, 2).pk for tail in ("best", "worst")}
     assert set(Label.objects.values_list("sample", flat=True)) == labelled
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def loaded_tails(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tails of the samples that were loaded to find those of rows."""
     tails: list[str] = []
     load = CandidateLoader.load_candidates
@@ -116,40 +116,40 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tails
 
 
-def test_rows_with_a_text_load_only_what_each_of_them_may_mean(
-    run: Run, project: Project, mate: User, loaded: list[str]
+def test_rows_with_a_text_load_only_the_samples_that_may_match(
+    run: Run, project: Project, mate: User, loaded_tails: list[str]
 ) -> None:
-    """A row without a length or a step is no reason to load more for the others."""
+    """A row without a length or a step does not load more samples for the other rows."""
     push(builders.run(project, "other"), ROWS, step=1)
-    key = find(run, "from messages").prompt_key
+    key = get_sample(run, "from messages").prompt_key
     rows = [
         {"prompt": "p1", "response": "best", "run": "grpo", "split": "eval", **YES},
         {"prompt_key": key, "content_key": "x", "step": 2, **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     assert result["labels"]["new"] == 1
     assert [(row, kind) for row, kind, _ in list_problems(result)] == [(1, "unmatched")]
-    assert sorted(loaded) == ["best", "from messages"]
+    assert sorted(loaded_tails) == ["best", "from messages"]
 
 
 def test_a_prompt_with_too_many_samples_is_refused_before_they_are_loaded(
-    run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, mate: User, loaded_tails: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_everywhere(monkeypatch, candidates, "MAX_CANDIDATES", 4)
-    key = find(run, "best").prompt_key
+    key = get_sample(run, "best").prompt_key
     rows = [
         {"prompt_key": key, "content_key": "x", **YES},
         {"prompt_key": key, "content_key": "y", "name": "quality", "value": 1},
         {**ROWS[2], "step": 1, **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     assert [(row, kind) for row, kind, _ in list_problems(result)] == [(0, "ambiguous"), (1, "ambiguous")]
     assert all(message.startswith("More than 4 samples match.") for _row, _kind, message in list_problems(result))
-    assert result["labels"]["new"] == 1 and loaded == ["from messages"]
+    assert result["labels"]["new"] == 1 and loaded_tails == ["from messages"]
 
 
-def test_the_samples_that_all_rows_of_a_request_may_mean_are_limited(
-    run: Run, mate: User, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+def test_the_number_of_candidates_of_a_request_is_limited(
+    run: Run, mate: User, loaded_tails: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rollouts.label_import.candidates.MAX_REQUEST_CANDIDATES", 2)
     rows = [
@@ -159,15 +159,15 @@ def test_the_samples_that_all_rows_of_a_request_may_mean_are_limited(
         {"prompt": "p1", "response": "best", "split": "eval", "name": "quality", "value": 3},
         {**ROWS[2], "step": 1, **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     problems = list_problems(result)
     assert [(row, kind) for row, kind, _ in problems] == [(0, "ambiguous"), (1, "ambiguous"), (3, "ambiguous")]
     assert all("match more than 2 samples. Import fewer rows" in message for _row, _kind, message in problems)
-    assert result["labels"]["new"] == 2 and loaded == ["from messages"] * 2
+    assert result["labels"]["new"] == 2 and loaded_tails == ["from messages"] * 2
 
 
-def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(run: Run, mate: User) -> None:
-    best = find(run, "best")
+def test_rows_that_are_not_imported_are_listed_with_a_reason_and_the_others_are_stored(run: Run, mate: User) -> None:
+    best = get_sample(run, "best")
     other = builders.run(builders.project("elsewhere"), "grpo")
     push(other, ROWS)
     foreign = Sample.objects.filter(step__run=other).first()
@@ -195,7 +195,7 @@ def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(ru
         "no object",
         {"sample": best.pk, **YES},
     ]
-    result = post(mate, rows)
+    result = import_labels(mate, rows)
     expected = [
         ("unmatched", "no sample with this id"), ("unmatched", "no run 'gone'"), ("unmatched", "no such step"),
         ("unmatched", "no sample at this place"), ("unmatched", "No sample has this prompt and response"),
@@ -212,13 +212,15 @@ def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(ru
         assert part in message
     assert result["labels"]["new"] == 1 and Label.objects.count() == 1
 
-    every = post(mate, rows[7:8], all_matches=True)
+    every = import_labels(mate, rows[7:8], all_matches=True)
     assert every["labels"] == {"new": 2, "changed": 0, "unchanged": 1} and every["problems"] == []
-    assert post(mate, [{"step": 2, "group": "a", "index": 0, **YES}], run="grpo")["labels"]["unchanged"] == 1
+    assert import_labels(mate, [{"step": 2, "group": "a", "index": 0, **YES}], run="grpo")["labels"]["unchanged"] == 1
 
 
-def test_the_newer_answer_of_an_author_holds_and_nothing_changes_twice(run: Run, mate: User, owner: User) -> None:
-    best = find(run, "best")
+def test_the_newer_answer_of_an_author_wins_and_a_second_import_changes_nothing(
+    run: Run, mate: User, owner: User
+) -> None:
+    best = get_sample(run, "best")
     store_labels(run, mate, [Answer(best.pk, "correct", True)])
     label = Label.objects.get()
     long_ago = {"updated_at": (label.updated_at - timedelta(days=9)).isoformat()}
@@ -227,18 +229,18 @@ def test_the_newer_answer_of_an_author_holds_and_nothing_changes_twice(run: Run,
         {"sample": best.pk, "name": "correct", "value": False},
         {"sample": best.pk, "name": "flag", "value": "bad"},
     )
-    assert [kind for _, kind, _ in list_problems(post(mate, [no | long_ago]))] == ["older"]
-    assert post(mate, [no | {"value": True} | long_ago])["labels"]["unchanged"] == 1
+    assert [kind for _, kind, _ in list_problems(import_labels(mate, [no | long_ago]))] == ["older"]
+    assert import_labels(mate, [no | {"value": True} | long_ago])["labels"]["unchanged"] == 1
     # a row without a time has that of its file
-    assert [kind for _, kind, _ in list_problems(post(mate, [no], time=long_ago["updated_at"]))] == ["older"]
+    assert [kind for _, kind, _ in list_problems(import_labels(mate, [no], time=long_ago["updated_at"]))] == ["older"]
     assert not LabelChange.objects.exists() and Label.objects.get().updated_at == label.updated_at
 
-    assert post(mate, [no | later, no | {"value": True} | long_ago, bad | later], dry_run=True)["labels"] == {
+    assert import_labels(mate, [no | later, no | {"value": True} | long_ago, bad | later], dry_run=True)["labels"] == {
         "new": 1, "changed": 1, "unchanged": 1
     }  # fmt: skip
     assert Label.objects.get().value is True
     for _time in range(2):
-        result = post(mate, [no | later, bad | later])
+        result = import_labels(mate, [no | later, bad | later])
     assert result["labels"] == {"new": 0, "changed": 0, "unchanged": 2}
     label.refresh_from_db()
     assert (label.value, label.updated_at.isoformat()) == (False, later["updated_at"])
@@ -250,14 +252,14 @@ def test_the_newer_answer_of_an_author_holds_and_nothing_changes_twice(run: Run,
 
     # an older OK does not withdraw the newer flag that says bad, and the other way around
     ok = {"sample": best.pk, "name": "review", "value": "ok"}
-    assert [kind for _, kind, _ in list_problems(post(mate, [ok | long_ago]))] == ["older"]
+    assert [kind for _, kind, _ in list_problems(import_labels(mate, [ok | long_ago]))] == ["older"]
     newest = {"updated_at": datetime.now(UTC).isoformat()} | {
         "updated_at": (label.updated_at + timedelta(hours=1)).isoformat()
     }
-    assert post(mate, [ok | newest])["labels"]["new"] == 1
+    assert import_labels(mate, [ok | newest])["labels"]["new"] == 1
     best.step.refresh_from_db()
     assert best.step.flags == 0 and Label.objects.get(name="flag").withdrawn_at is not None
-    assert list_problems(post(mate, [bad | later]))[0][1] == "older"
+    assert list_problems(import_labels(mate, [bad | later]))[0][1] == "older"
     assert set(run.project.audit.filter(verb="label.import").values_list("user__username", flat=True)) == {"mina"}
     assert owner.pk not in Label.objects.values_list("user", flat=True)
 
@@ -265,7 +267,7 @@ def test_the_newer_answer_of_an_author_holds_and_nothing_changes_twice(run: Run,
 def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:
-    best, nina = find(run, "best"), builders.member(project, "nina", "annotator")
+    best, nina = get_sample(run, "best"), builders.member(project, "nina", "annotator")
     lead, vera = builders.member(project, "lead", "maintainer"), builders.member(project, "vera", "viewer")
     rows = [
         {"sample": best.pk, **YES},
@@ -274,18 +276,18 @@ def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
         {"sample": best.pk, **YES, "source": "model", "author": "judge"},
         {"sample": best.pk, **YES, "source": "code", "author": "mina"},
     ]
-    result = post(nina, rows)
+    result = import_labels(nina, rows)
     assert [(row, kind) for row, kind, _ in list_problems(result)] == [(1, "forbidden"), (2, "forbidden")]
     assert "Only a maintainer" in result["problems"][0]["message"]
     assert {(row.author, row.source) for row in Label.objects.all()} == {
         ("nina", "human"), ("judge", "model"), ("mina", "code")
     }  # fmt: skip
-    assert post(lead, rows[1:3])["labels"]["new"] == 2
+    assert import_labels(lead, rows[1:3])["labels"]["new"] == 2
     held = {row.author: row.user.username for row in Label.objects.filter(source="human")}
     assert held == {"nina": "nina", "mina": "mina", "someone else": "lead"}
     entry = project.audit.filter(verb="label.import").latest("pk")
     assert entry.user == lead and entry.detail == {"new": 2, "changed": 0, "author": "mina, someone else"}
-    # the label of another person is nobody's own answer
+    # the label of another person is not an answer of the reader
     page = ApiClient.signed_in(lead)("GET", f"/samples/{best.pk}/labels/").content.decode()
     assert "someone else" in page and 'value="yes" checked' not in page.replace("checked=", "checked")
 
@@ -297,8 +299,8 @@ def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     assert owner.username not in held
 
 
-def test_a_person_answers_again_what_was_imported_before_they_had_an_account(run: Run, project: Project) -> None:
-    best, lead = find(run, "best"), builders.member(project, "lead", "maintainer")
+def test_a_member_can_replace_labels_imported_before_the_account_existed(run: Run, project: Project) -> None:
+    best, lead = get_sample(run, "best"), builders.member(project, "lead", "maintainer")
     User.objects.create_superuser("root")
     names = ("nina", "otto", "root")
     flags = [{"sample": best.pk, "name": "flag", "value": "bad", "author": name} for name in names]
@@ -306,33 +308,37 @@ def test_a_person_answers_again_what_was_imported_before_they_had_an_account(run
     def list_users() -> dict[str, str]:
         return {row.author: row.user.username for row in Label.objects.all()}
 
-    post(lead, flags)
+    import_labels(lead, flags)
     assert list_users() == {"nina": "lead", "otto": "lead", "root": "root"}  # an administrator needs no membership
     nina, _otto = (builders.member(project, name, "annotator") for name in names[:2])
     for label in ("bad", "good"):  # the same again, then another one
         response = ApiClient.signed_in(nina)("POST", "flags/", {"sample": best.pk, "label": label})
         assert (response.status_code, response.json()["label"]) == (200, label)
     later = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
-    post(lead, [{**flags[1], "value": "unsure", "updated_at": later}])
+    import_labels(lead, [{**flags[1], "value": "unsure", "updated_at": later}])
     assert list_users() == {"nina": "nina", "otto": "otto", "root": "root"}
 
 
-def test_a_person_changes_and_withdraws_what_was_imported_before_the_account(run: Run, project: Project) -> None:
-    best, lead = find(run, "best"), builders.member(project, "lead", "maintainer")
+def test_a_member_can_change_and_withdraw_labels_imported_before_the_account_existed(
+    run: Run, project: Project
+) -> None:
+    best, lead = get_sample(run, "best"), builders.member(project, "lead", "maintainer")
     flag = {"name": "flag", "value": "bad"}
-    post(lead, [{"sample": best.pk, "author": "nina", **answer} for answer in (flag, YES)])
+    import_labels(lead, [{"sample": best.pk, "author": "nina", **answer} for answer in (flag, YES)])
     nina, otto = (ApiClient.signed_in(builders.member(project, name, "annotator")) for name in ("nina", "otto"))
     flagged, answered = (Label.objects.get(name=name) for name in ("flag", "correct"))
     for path, change in ((f"flags/{flagged.pk}/", {"label": "good"}), (f"labels/{answered.pk}/", {"withdrawn": True})):
-        assert [who("PATCH", path, change).status_code for who in (otto, nina)] == [403, 200]
+        assert [caller("PATCH", path, change).status_code for caller in (otto, nina)] == [403, 200]
     flagged.refresh_from_db()
     assert (flagged.value, flagged.user.username) == ("good", "nina")
     assert Label.objects.active().get() == flagged
 
 
 @pytest.mark.parametrize("unit", ["sample", "group"])
-def test_a_blind_reviewer_cannot_try_the_answers_of_models(run: Run, mate: User, owner: User, unit: str) -> None:
-    best, other = find(run, "best"), find(run, "from messages")
+def test_a_blind_reviewer_cannot_find_out_the_answers_of_models_by_importing(
+    run: Run, mate: User, owner: User, unit: str
+) -> None:
+    best, other = get_sample(run, "best"), get_sample(run, "from messages")
     for sample in (best, other):
         store_labels(run, owner, [Answer(sample.pk, "correct", True, source="model", author="judge")])
     settings = {"name": "blind", "runs": [run], "q": "group:a", "unit": unit, "is_blind": True}
@@ -340,11 +346,11 @@ def test_a_blind_reviewer_cannot_try_the_answers_of_models(run: Run, mate: User,
     old = {"source": "model", "author": "judge", "updated_at": "2020-01-01T00:00:00+00:00"}
     rows = [{"sample": best.pk, "name": "correct", "value": value, **old} for value in (True, False)]
     rows.append({**rows[0], "sample": other.pk})
-    result = post(mate, [*rows, {"sample": best.pk, **YES}], dry_run=True)
+    result = import_labels(mate, [*rows, {"sample": best.pk, **YES}], dry_run=True)
     assert [(row, kind) for row, kind, _ in list_problems(result)] == [(0, "forbidden"), (1, "forbidden")]
     assert (result["labels"]["unchanged"], result["labels"]["new"]) == (1, 1)
     queues.close_queue(queue, owner)
-    assert post(mate, rows[:1], dry_run=True)["labels"]["unchanged"] == 1
+    assert import_labels(mate, rows[:1], dry_run=True)["labels"]["unchanged"] == 1
 
 
 def test_a_request_that_is_not_valid_says_why(run: Run, mate: User) -> None:
@@ -361,7 +367,7 @@ def test_a_request_that_is_not_valid_says_why(run: Run, mate: User) -> None:
 
 
 def test_thousands_of_rows_take_as_many_queries_as_a_few(project: Project, run: Run, owner: User) -> None:
-    """Next to the statements that write many rows each."""
+    """INSERT statements, which write many rows each, are not counted."""
     texts = [{"prompt": f"p{n // 4}", "response": f"r{n}", "group": f"g{n // 4}", "index": n % 4} for n in range(40)]
     for step in (10, 11):
         push(run, texts, step=step)
@@ -375,7 +381,7 @@ def test_thousands_of_rows_take_as_many_queries_as_a_few(project: Project, run: 
     counts = []
     for part in (rows[:80], rows[80:2_080], rows[:2_000]):
         with CaptureQueriesContext(connection) as queries:
-            assert post(owner, part)["problems"] == []
+            assert import_labels(owner, part)["problems"] == []
         assert len(queries.captured_queries) < 90
         counts.append(sum(not query["sql"].startswith("INSERT") for query in queries.captured_queries))
     assert max(counts) <= min(counts) + 5 and Label.objects.count() == 2_080

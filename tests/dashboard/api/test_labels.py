@@ -21,13 +21,13 @@ from tests.support import builders
 
 
 @pytest.fixture
-def labelled(project: Project, owner: User, mate: User) -> Run:
+def run(project: Project, owner: User, mate: User) -> Run:
     save_rubric(project, owner, ROWS, "Be fair.")
     return create_filled_run(project)
 
 
-def test_a_label_is_stored_replaced_listed_and_withdrawn(labelled: Run, mate: User, owner: User) -> None:
-    pk, mina, olga = get_first_sample(labelled).pk, ApiClient.signed_in(mate), ApiClient.signed_in(owner)
+def test_a_label_is_stored_replaced_listed_and_withdrawn(run: Run, mate: User, owner: User) -> None:
+    pk, mina, olga = get_first_sample(run).pk, ApiClient.signed_in(mate), ApiClient.signed_in(owner)
     response = mina("POST", "labels/", {"sample": pk, "name": "quality", "value": 3, "rationale": "short"})
     label = response.json()["label"]
     assert (response.status_code, response.json()["changed"]) == (201, 1)
@@ -40,7 +40,7 @@ def test_a_label_is_stored_replaced_listed_and_withdrawn(labelled: Run, mate: Us
 
     code = {"name": "correct", "value": False, "source": "code", "author": "grade"}
     assert olga("POST", "labels/", {"samples": [pk], **code}).json()["label"]["source"] == "code"
-    queries = (f"sample={pk}", "source=code", "author=mina", "name=style", f"run={labelled.uid}&step=1&split=train")
+    queries = (f"sample={pk}", "source=code", "author=mina", "name=style", f"run={run.uid}&step=1&split=train")
     listed = {query: [row["name"] for row in mina("GET", f"labels/?{query}").json()["results"]] for query in queries}
     both = ["correct", "quality"]
     assert list(listed.values()) == [both, ["correct"], ["quality"], [], both]
@@ -52,9 +52,9 @@ def test_a_label_is_stored_replaced_listed_and_withdrawn(labelled: Run, mate: Us
     assert mina("GET", f"labels/?sample={pk}&withdrawn=true").json()["count"] == 2
 
 
-def test_a_list_is_stored_as_a_whole_or_not_at_all(labelled: Run, mate: User) -> None:
+def test_a_list_is_stored_as_a_whole_or_not_at_all(run: Run, mate: User) -> None:
     mina = ApiClient.signed_in(mate)
-    ids = list(find_samples(labelled).samples.values_list("pk", flat=True))[:2]
+    ids = list(find_samples(run).samples.values_list("pk", flat=True))[:2]
     rows: list[dict[str, Any]] = [
         {"sample": ids[0], "name": "correct", "value": True},
         {"sample": ids[1], "name": "errors", "value": ["sum"], "start": 0, "end": 2},
@@ -81,16 +81,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_wrong_label_is_refused_with_its_field(labelled: Run, mate: User) -> None:
+def test_a_wrong_label_is_refused_with_its_field(run: Run, mate: User) -> None:
     for body, field in WRONG:
-        text = json.dumps(body).replace("{sample}", get_first_sample(labelled).pk)
+        text = json.dumps(body).replace("{sample}", get_first_sample(run).pk)
         response = ApiClient.signed_in(mate)("POST", "labels/", json.loads(text))
         assert (response.status_code, response.json()["error"]["field"]) == (400, field), response.json()
 
 
-def test_who_may_label(labelled: Run, project: Project, mate: User) -> None:
+def test_labels_need_the_annotator_role_and_the_annotate_scope(run: Run, project: Project, mate: User) -> None:
     viewer = builders.member(project, "vera", "viewer")
-    body = {"sample": get_first_sample(labelled).pk, "name": "quality", "value": 3}
+    body = {"sample": get_first_sample(run).pk, "name": "quality", "value": 3}
     callers = {
         "viewer": ApiClient.signed_in(viewer),
         "read token": ApiClient.with_token(mate, "read"),
@@ -101,12 +101,12 @@ def test_who_may_label(labelled: Run, project: Project, mate: User) -> None:
     assert callers["viewer"]("GET", "labels/").json()["count"] == 1
 
 
-def test_a_blind_reviewer_takes_over_no_label_of_a_model(labelled: Run, mate: User, owner: User) -> None:
-    pk, mina = get_first_sample(labelled).pk, ApiClient.signed_in(mate)
+def test_a_blind_reviewer_cannot_store_a_label_of_a_model(run: Run, mate: User, owner: User) -> None:
+    pk, mina = get_first_sample(run).pk, ApiClient.signed_in(mate)
     judged = {"sample": pk, "name": "correct", "value": True, "source": "model", "author": "judge"}
     assert ApiClient.signed_in(owner)("POST", "labels/", judged).status_code == 201
-    settings = {"name": "blind", "runs": [labelled], "is_blind": True}
-    queue = queues.create_queue(labelled.project, owner, settings)
+    settings = {"name": "blind", "runs": [run], "is_blind": True}
+    queue = queues.create_queue(run.project, owner, settings)
     for value in (True, False, None):
         refused = mina("POST", "labels/", {**judged, "value": value})
         assert (refused.status_code, refused.json()["error"]["field"]) == (400, "source")
@@ -117,7 +117,7 @@ def test_a_blind_reviewer_takes_over_no_label_of_a_model(labelled: Run, mate: Us
     assert mina("POST", "labels/", judged).json()["changed"] == 0
 
 
-def test_a_rubric_is_read_and_saved_with_its_base(labelled: Run, owner: User, mate: User) -> None:
+def test_a_rubric_is_read_and_saved_with_its_base_version(run: Run, owner: User, mate: User) -> None:
     path, olga = "projects/math/rubric/", ApiClient.signed_in(owner)
     current = ApiClient.signed_in(mate)("GET", path).json()
     assert (current["version"], current["guidelines"], len(current["questions"])) == (1, "Be fair.", len(ROWS))
@@ -133,19 +133,21 @@ def test_a_rubric_is_read_and_saved_with_its_base(labelled: Run, owner: User, ma
     assert olga("GET", f"{path}?version=7").status_code == 404
 
 
-def test_full_samples_and_exports_have_the_current_labels(labelled: Run, mate: User) -> None:
-    sample, mina = get_first_sample(labelled), ApiClient.signed_in(mate)
+def test_full_samples_and_exports_have_the_current_labels(run: Run, mate: User) -> None:
+    sample, mina = get_first_sample(run), ApiClient.signed_in(mate)
     for name, value in (("quality", 3), ("quality", 4), ("style", "bad"), ("review", "ok"), ("style", None)):
         mina("POST", "labels/", {"sample": sample.pk, "name": name, "value": value})
     builders.flag(sample.pk, mate, reason="other", label="unsure", text="hm")
     shown = [("quality", 4, "", 1), ("review", "ok", "", 0), ("flag.other", "unsure", "hm", 0)]
 
-    def read(labels: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    def list_values(labels: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         return [(row["name"], row["value"], row["rationale"], row["rubric"]) for row in labels]
 
-    assert read(mina("GET", f"samples/{sample.pk}/").json()["labels"]) == shown
-    samples = find_samples(labelled).samples
+    assert list_values(mina("GET", f"samples/{sample.pk}/").json()["labels"]) == shown
+    samples = find_samples(run).samples
     rows = [json.loads(row) for row in b"".join(export_jsonl(samples)).splitlines()]
-    assert {row["id"]: read(row["labels"]) for row in rows if row["labels"]} == {sample.pk: shown}
+    assert {row["id"]: list_values(row["labels"]) for row in rows if row["labels"]} == {sample.pk: shown}
     table = pq.read_table(io.BytesIO(b"".join(export_parquet(samples)))).to_pylist()
-    assert {row["id"]: read(json.loads(row["labels"])) for row in table if row["labels"] != "[]"} == {sample.pk: shown}
+    assert {row["id"]: list_values(json.loads(row["labels"])) for row in table if row["labels"] != "[]"} == {
+        sample.pk: shown
+    }

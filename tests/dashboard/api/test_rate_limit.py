@@ -19,7 +19,7 @@ def list_runs(secret: str) -> Any:
     return Client().get("/api/v1/runs/", HTTP_AUTHORIZATION=f"Bearer {secret}")
 
 
-def test_a_token_is_limited_and_the_next_minute_it_is_not(
+def test_a_token_is_limited_until_the_next_minute(
     owner: User, project: Project, settings: Any, time_machine: Any
 ) -> None:
     settings.MAX_TOKEN_REQUESTS = 3
@@ -40,7 +40,7 @@ def test_0_is_no_limit(owner: User, project: Project, settings: Any) -> None:
     assert {list_runs(secret).status_code for _ in range(5)} == {200}
 
 
-def test_the_schema_names_the_answer(owner: User) -> None:
+def test_the_schema_describes_the_429_response(owner: User) -> None:
     client = Client()
     client.force_login(owner)
     schema = json.loads(client.get("/api/schema/").content)

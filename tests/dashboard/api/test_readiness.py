@@ -32,7 +32,7 @@ def read_readiness() -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
-def test_all_parts_answer() -> None:
+def test_readiness_is_ok_if_all_parts_answer() -> None:
     parts = dict.fromkeys(("status", "database", "storage", "redis", "worker"), "ok")
     assert read_readiness() == (200, parts)
 

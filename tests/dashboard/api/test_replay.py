@@ -20,7 +20,7 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 FILES = {"meta.json": encode_meta(3)}
-HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
+ORIGIN = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /dumps"}
 FACTS = {"rows": 32, "prompts": 8}
 
 
@@ -34,36 +34,36 @@ def api(owner: User) -> ApiClient:
     return ApiClient.with_token(owner, "read", "ingest", "admin")
 
 
-def manifest(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
+def build_manifest(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
     result = describe_files(files or {"meta.json": encode_meta(step)})
-    return {"attempt": "a", "step": step, "role": "rollout", "files": result, "origin": HERE, **more}
+    return {"attempt": "a", "step": step, "role": "rollout", "files": result, "origin": ORIGIN, **more}
 
 
-def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
+def create_ready_artifact(run: Run, step: int = 3, **more: Any) -> Artifact:
     files = {"meta.json": encode_meta(step)}
     artifact = upload_files(register_artifact(run, step, files, facts=FACTS, **more), files)
     artifact_check.check_artifact(artifact.pk)
     return artifact
 
 
-def test_a_node_tells_of_a_step_and_hears_what_is_missing(api: ApiClient, run: Run) -> None:
-    first = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
+def test_a_node_registers_an_artifact_and_gets_the_list_of_missing_files(api: ApiClient, run: Run) -> None:
+    first = api("PUT", "runs/u1/artifacts/", build_manifest(facts=FACTS))
     sha256 = describe_files(FILES)["meta.json"]["sha256"]
     assert first.status_code == 201
     assert first.json() == {"id": compute_key(FILES), "state": "waiting", "step": 3, "missing": [sha256]}
-    again = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
+    again = api("PUT", "runs/u1/artifacts/", build_manifest(facts=FACTS))
     assert (again.status_code, again.json()) == (200, first.json())
 
 
-def test_a_run_that_the_server_never_saw_is_made_by_its_first_artifact(api: ApiClient, project: Project) -> None:
+def test_the_first_artifact_of_an_unknown_run_creates_the_run(api: ApiClient, project: Project) -> None:
     headers = {"X-Rolloutdeck-Project": "math", "X-Rolloutdeck-Run": "offline"}
-    assert api("PUT", "runs/fresh/artifacts/", manifest(), headers=headers).status_code == 201
+    assert api("PUT", "runs/fresh/artifacts/", build_manifest(), headers=headers).status_code == 201
     assert Run.objects.get(uid="fresh").name == "offline"
 
 
 def test_artifacts_are_listed_by_step_role_and_state(api: ApiClient, run: Run) -> None:
-    ready(run, 3)
-    register_artifact(run, 4, attempt="b", origin=HERE)
+    create_ready_artifact(run, 3)
+    register_artifact(run, 4, attempt="b", origin=ORIGIN)
     register_artifact(run, 0, {"tokenizer.json": b"{}"}, role="tokenizer")
     rows = api("GET", "runs/u1/artifacts/").json()["results"]
     assert [(row["step"], row["role"], row["state"]) for row in rows] == [
@@ -71,13 +71,13 @@ def test_artifacts_are_listed_by_step_role_and_state(api: ApiClient, run: Run) -
         (3, "rollout", "ready"),
         (4, "rollout", "waiting"),
     ]
-    assert rows[2]["origin"] == HERE and rows[1]["received"] == rows[1]["bytes"] == len(encode_meta(3))
+    assert rows[2]["origin"] == ORIGIN and rows[1]["received"] == rows[1]["bytes"] == len(encode_meta(3))
     for query, steps in {"step=4": [4], "role=tokenizer": [0], "state=ready": [3], "split=eval": []}.items():
         assert [row["step"] for row in api("GET", f"runs/u1/artifacts/?{query}").json()["results"]] == steps
 
 
-def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(api: ApiClient, run: Run) -> None:
-    api("PUT", "runs/u1/artifacts/", manifest())
+def test_a_pin_requests_the_files_from_the_node_that_has_them(api: ApiClient, run: Run) -> None:
+    api("PUT", "runs/u1/artifacts/", build_manifest())
     assert api("GET", "runs/u1/wanted/?host=node-1").json() == {"files": []}
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "note": "good"})
     assert (pin.status_code, pin.json()["state"], pin.json()["note"]) == (201, "waiting", "good")
@@ -86,11 +86,11 @@ def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(api: ApiClient
     assert expected == {"artifact": compute_key(FILES), "path": "meta.json", **file, "received": 0}
     assert api("GET", "runs/u1/wanted/?host=node-2").json() == {"files": []}
     [sender] = api("GET", f"pins/{pin.json()['id']}/").json()["senders"]
-    assert (sender["host"], sender["command"], sender["quiet"]) == ("node-1", HERE["command"], False)
+    assert (sender["host"], sender["command"], sender["quiet"]) == ("node-1", ORIGIN["command"], False)
 
 
 def test_a_pin_is_listed_noted_and_removed(api: ApiClient, run: Run) -> None:
-    ready(run)
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()
     assert api("POST", "pins/", {"run": "u1", "step": 3, "note": "why"}).status_code == 200
     for query in ("", "?run=u1", "?project=math", "?step=3"):
@@ -105,30 +105,30 @@ def test_a_pin_is_listed_noted_and_removed(api: ApiClient, run: Run) -> None:
 
 
 def test_a_pin_in_a_plan_is_not_removed_and_the_answer_says_what_to_do(api: ApiClient, run: Run) -> None:
-    ready(run)
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1, "plan": "nightly"}).json()
     refused = api("DELETE", f"pins/{pin['id']}/")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
     assert "Remove it from the plan first" in refused.json()["error"]["message"]
 
 
-def plan(api: ApiClient, match: str | None, **body: Any) -> Any:
+def put_plan(api: ApiClient, match: str | None, **body: Any) -> Any:
     headers = {} if match is None else {"If-Match": match}
     return api("PUT", "projects/math/replay-plan/?plan=default", body, headers=headers)
 
 
-def test_a_plan_is_saved_only_upon_the_revision_that_was_looked_at(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_a_plan_is_saved_only_if_the_current_revision_was_read(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     empty = api("GET", "projects/math/replay-plan/")
     assert (empty.json()["revision"], empty["ETag"], empty.json()["entries"]) == (0, '"0"', [])
-    assert plan(api, None, entries=[]).status_code == 428
-    first = plan(api, empty["ETag"], action="repeat", entries=[{"pin": pin, "target_step": 2}])
+    assert put_plan(api, None, entries=[]).status_code == 428
+    first = put_plan(api, empty["ETag"], action="repeat", entries=[{"pin": pin, "target_step": 2}])
     assert (first.status_code, first["ETag"], first.json()["action"]) == (200, '"1"', "repeat")
     assert first.json()["strip"] == [[1, None], [2, 2]]
-    late = plan(api, '"0"', action="cache", entries=[])
-    assert (late.status_code, late.json()["error"]["code"]) == (412, "outdated")
-    assert plan(api, first["ETag"], action="cache", entries=[]).json()["revision"] == 2
+    outdated = put_plan(api, '"0"', action="cache", entries=[])
+    assert (outdated.status_code, outdated.json()["error"]["code"]) == (412, "outdated")
+    assert put_plan(api, first["ETag"], action="cache", entries=[]).json()["revision"] == 2
     old = api("GET", "projects/math/replay-plan/?revision=1").json()
     assert [entry["target_step"] for entry in old["entries"]] == [2]
     assert api("GET", "projects/math/replay-plan/?revision=9").status_code == 404
@@ -137,12 +137,12 @@ def test_a_plan_is_saved_only_upon_the_revision_that_was_looked_at(api: ApiClien
 @pytest.mark.parametrize(
     "entries", [{}, [3], [{"pin": 1}], [{"pin": 99, "target_step": 1}], [{"pin": "x", "target_step": 1}]]
 )
-def test_entries_that_are_none_are_refused(api: ApiClient, project: Project, entries: Any) -> None:
-    assert plan(api, '"0"', entries=entries).status_code in (400, 404)
+def test_invalid_plan_entries_are_refused(api: ApiClient, project: Project, entries: Any) -> None:
+    assert put_plan(api, '"0"', entries=entries).status_code in (400, 404)
 
 
-def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(api: ApiClient, run: Run) -> None:
-    artifact = ready(run)
+def test_a_bound_run_gets_what_to_load_from_where_and_what_differs(api: ApiClient, run: Run) -> None:
+    artifact = create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     builders.run(run.project, "next", uid="u2")
     facts = {**FACTS, "role": "rollout", "rows": 64}
@@ -163,43 +163,43 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(api: Api
 
 
 def test_a_plan_says_what_happens_to_selected_samples_and_a_report_what_did(api: ApiClient, run: Run) -> None:
-    ready(run)
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     entries = [{"pin": pin, "target_step": 1}]
-    old = plan(api, '"0"', entries=entries, exclude_flagged=True).json()
+    old = put_plan(api, '"0"', entries=entries, exclude_flagged=True).json()
     assert (old["on_selected"], old["selected_by"], old["exclude_flagged"]) == ("exclude", "flags", True)
-    new = plan(api, '"1"', entries=entries, on_selected="mask", selected_by="rules", exclude_flagged=False).json()
+    new = put_plan(api, '"1"', entries=entries, on_selected="mask", selected_by="rules", exclude_flagged=False).json()
     assert (new["on_selected"], new["selected_by"], new["exclude_flagged"]) == ("mask", "rules", True)
     [entry] = new["entries"]
     selected = {"action": "mask", "samples": 0, "prompts": 0, "guidance_version": 0, "complete": True}
     assert (entry["selected"], entry["effect"]) == (selected, None)
-    assert plan(api, '"2"', entries=entries, on_selected="zero").json()["error"]["field"] == "on_selected"
+    assert put_plan(api, '"2"', entries=entries, on_selected="zero").json()["error"]["field"] == "on_selected"
     report = {"attempt": "a", "step": 1, "outcome": "hit", "selected_action": "mask", "selected": 2}
     event = api("POST", "runs/u1/replays/", {**report, "guidance_version": 4}).json()
     assert (event["selected_action"], event["selected"], event["guidance_version"]) == ("mask", 2, 4)
 
 
-def test_only_asking_binds_nothing(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_reading_a_plan_without_bind_does_not_bind_the_run(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
     data = api("POST", "runs/u1/replay-plan/", {"bind": False}).json()
     assert (data["revision"], data["bound"], len(data["entries"])) == (1, None, 1)
     assert api("GET", "runs/u1/replay-plan/").json()["revision"] == 0
 
 
-def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_again(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
     api("POST", "runs/u2/replay-plan/", {})
     push_rows(next_run, 1, [build_row(1, n, 1.0) for n in range(2)])
-    plan(api, '"1"', entries=[{"pin": pin, "target_step": 7}])
+    put_plan(api, '"1"', entries=[{"pin": pin, "target_step": 7}])
     data = api("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
     assert (data["revision"], [entry["target_step"] for entry in data["entries"]]) == (1, [1])
 
 
-def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_the_plan_of_a_project_is_checked_against_a_run(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     data = api("GET", "projects/math/replay-plan/?run=u1&steps=4").json()
     assert data["strip"] == [[1, None], [2, 2], [3, None], [4, None]]
@@ -211,7 +211,7 @@ def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(api: ApiClient
 
 def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, owner: User) -> None:
     push_rows(run, 3, [build_row(3, n, 1.0) for n in range(3)])
-    ready(run)
+    create_ready_artifact(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     for sample, label in zip(Sample.objects.all(), ("bad", "good"), strict=False):
         builders.flag(sample.pk, owner, label=label)
@@ -220,15 +220,15 @@ def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, 
 
 
 @pytest.mark.parametrize("on_selected", ["keep", "mask"])
-def test_a_plan_tells_a_blind_reviewer_no_flags_of_others(
+def test_a_plan_hides_the_flags_of_others_from_a_blind_reviewer(
     api: ApiClient, run: Run, owner: User, mate: User, on_selected: str
 ) -> None:
     push_rows(run, 3, [build_row(3, n, 1.0) for n in range(3)])
-    ready(run)
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     builders.flag(Sample.objects.order_by("ordinal")[0].pk, owner, label="bad")
     queue = queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
-    plan(api, '"0"', entries=[{"pin": pin, "target_step": 2}], on_selected=on_selected)
+    put_plan(api, '"0"', entries=[{"pin": pin, "target_step": 2}], on_selected=on_selected)
     api("POST", "runs/u1/replay-plan/", {})
     reader = ApiClient.with_token(mate, "read")
     shown = f"/pins/?project=math&base=0&action=cache&pin={pin}&target=2&on_selected=mask&selected_by=flags"
@@ -243,8 +243,8 @@ def test_a_plan_tells_a_blind_reviewer_no_flags_of_others(
         queues.close_queue(queue, owner)
 
 
-def test_a_replay_is_told_listed_and_stands_at_its_step(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_a_replay_is_reported_listed_and_shown_at_its_step(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
     push_rows(next_run, 1, [build_row(1, n, 1.0) for n in range(2)])
@@ -260,15 +260,15 @@ def test_a_replay_is_told_listed_and_stands_at_its_step(api: ApiClient, run: Run
     assert api("GET", "runs/u2/replays/?outcome=miss").json()["count"] == 0
 
 
-def test_a_run_with_pins_is_deleted_by_force_only(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_a_run_with_pins_is_deleted_only_with_force(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     api("POST", "pins/", {"run": "u1", "step": 3})
     assert api("DELETE", "runs/u1/").status_code == 409
     assert api("DELETE", "runs/u1/?force=true").status_code == 204
     assert api("GET", "pins/").json()["count"] == 0
 
 
-def test_a_project_loosens_a_refusal_in_writing(api: ApiClient, project: Project) -> None:
+def test_a_project_loosens_a_refusal_only_with_a_note(api: ApiClient, project: Project) -> None:
     response = api("PATCH", "projects/math/", {"loosened": {"rows": "half a batch will do"}})
     assert response.json()["loosened"]["rows"]["note"] == "half a batch will do"
     assert api("PATCH", "projects/math/", {"loosened": {"rows": ""}}).status_code == 400
@@ -276,7 +276,7 @@ def test_a_project_loosens_a_refusal_in_writing(api: ApiClient, project: Project
     assert api("PATCH", "projects/math/", {"loosened": {"rows": None}}).json()["loosened"] == {}
 
 
-def test_the_api_describes_all_of_it(api: ApiClient) -> None:
+def test_the_schema_describes_the_replay_endpoints(api: ApiClient) -> None:
     paths = json.loads(api("GET", "/api/schema/").content)["paths"]
     methods = {
         "runs/{uid}/artifacts/": {"get", "put"},
@@ -291,26 +291,26 @@ def test_the_api_describes_all_of_it(api: ApiClient) -> None:
     assert {path: set(paths[f"/api/v1/{path}"]) for path in methods} == methods
 
 
-def test_a_plan_that_replays_a_pin_at_a_thousand_steps_asks_the_database_a_few_times(api: ApiClient, run: Run) -> None:
-    ready(run)
+def test_a_plan_that_replays_a_pin_at_a_thousand_steps_takes_few_queries(api: ApiClient, run: Run) -> None:
+    create_ready_artifact(run)
     pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     entries = [{"pin": pin, "target_step": step} for step in range(1, 1001)]
     with CaptureQueriesContext(connection) as requested:
-        assert plan(api, '"0"', entries=entries).status_code == 200
+        assert put_plan(api, '"0"', entries=entries).status_code == 200
     assert len(requested) < 60
 
 
-def test_a_number_with_two_signs_is_none(api: ApiClient, run: Run, owner: User) -> None:
+def test_a_number_with_two_signs_is_refused(api: ApiClient, run: Run, owner: User) -> None:
     assert api("GET", "pins/?step=--5").status_code == 400
-    assert api("PUT", "runs/u1/artifacts/", {**manifest(), "step": "--5"}).status_code == 400
+    assert api("PUT", "runs/u1/artifacts/", {**build_manifest(), "step": "--5"}).status_code == 400
     for word in ("--5", "%C2%B2"):
         assert ApiClient.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404
 
 
-def test_a_run_in_the_bin_gives_its_bytes_to_the_runs_that_replay_it_until_they_end(
+def test_files_of_a_run_in_the_trash_are_served_until_the_runs_that_replay_them_end(
     api: ApiClient, run: Run, owner: User, stranger: User
 ) -> None:
-    artifact = ready(run)
+    artifact = create_ready_artifact(run)
     api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
     bound = builders.run(run.project, "next", uid="u2")
     [entry] = api("POST", "runs/u2/replay-plan/", {}).json()["entries"]

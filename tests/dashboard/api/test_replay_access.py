@@ -1,4 +1,4 @@
-"""Pins and plans of several projects; and whatever is sent about artifacts, pins and replays, the answer is a sentence.
+"""Pins and plans of several projects, and the answers to invalid requests about artifacts, pins and replays.
 
 Roles and scopes: `tests/dashboard/test_access_matrix.py`.
 """
@@ -35,15 +35,15 @@ def run(project: Project, owner: User) -> Run:
     return run
 
 
-def placed(value: Any, run: Run) -> Any:
+def insert_ids(value: Any, run: Run) -> Any:
     if isinstance(value, dict):
-        return {key: placed(inner, run) for key, inner in value.items()}
+        return {key: insert_ids(inner, run) for key, inner in value.items()}
     if not isinstance(value, str):
         return value
     return value.replace("{run}", run.uid).replace("{pin}", str(run.pins.get(step=3).pk))
 
 
-def test_the_list_of_pins_holds_nothing_for_a_stranger(run: Run, mate: User, stranger: User) -> None:
+def test_the_list_of_pins_is_empty_for_a_stranger(run: Run, mate: User, stranger: User) -> None:
     assert [ApiClient.signed_in(person)("GET", "pins/").json()["count"] for person in (mate, stranger)] == [1, 0]
     assert ApiClient(Client())("GET", "pins/").status_code == 401
 
@@ -56,7 +56,7 @@ def test_a_token_for_one_project_reaches_no_pin_and_no_plan_of_another(run: Run,
     assert api("POST", "pins/", {"run": run.uid, "step": 4}).status_code == 404
 
 
-def test_a_pin_of_another_project_enters_no_plan(run: Run, owner: User) -> None:
+def test_a_pin_of_another_project_cannot_be_added_to_a_plan(run: Run, owner: User) -> None:
     Membership.objects.create(project=builders.project("code"), user=owner, role="owner")
     body = {"entries": [{"pin": run.pins.get().pk, "target_step": 1}]}
     api = ApiClient.with_token(owner, *SCOPES)
@@ -149,11 +149,11 @@ BAD: list[tuple[str, str, Any]] = [
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), BAD)
-def test_what_makes_no_sense_is_refused_in_one_sentence(
+def test_an_invalid_request_is_refused_in_one_sentence(
     method: str, path: str, body: Any, run: Run, owner: User
 ) -> None:
     api = ApiClient.with_token(owner, *SCOPES)
-    response = api(method, placed(path, run), placed(body, run), headers=MATCH)
+    response = api(method, insert_ids(path, run), insert_ids(body, run), headers=MATCH)
     assert 400 <= response.status_code < 500
     result = response.json()["error"]
     assert set(result) <= {"code", "message", "field"} and result["message"]

@@ -45,16 +45,16 @@ def test_steps_have_the_keys_of_the_contract_and_their_dumps(api: ApiClient, run
 def test_superseded_steps_are_listed_only_when_asked_for(api: ApiClient, run: Run) -> None:
     push_rows(run, 2, [build_row(2, 9, 1.0)], attempt="b")
 
-    def listed(attempt: str) -> list[tuple[int, str]]:
+    def list_steps(attempt: str) -> list[tuple[int, str]]:
         rows = api("GET", f"runs/{run.uid}/steps/?attempt={attempt}").json()["results"]
         return [(row["step"], row["attempt"]) for row in rows]
 
-    assert listed("current") == [(1, "a"), (2, "b")]
-    assert listed("all") == [(1, "a"), (2, "a"), (2, "b")]
-    assert listed("a") == [(1, "a"), (2, "a")]
+    assert list_steps("current") == [(1, "a"), (2, "b")]
+    assert list_steps("all") == [(1, "a"), (2, "a"), (2, "b")]
+    assert list_steps("a") == [(1, "a"), (2, "a")]
 
 
-def test_steps_cost_the_same_number_of_queries_however_many_there_are(
+def test_the_number_of_queries_does_not_depend_on_the_number_of_steps(
     api: ApiClient, project: Project, django_assert_max_num_queries: Any
 ) -> None:
     run = create_filled_run(project, "many")
@@ -73,7 +73,7 @@ def test_samples_are_previewed_in_order_and_filtered_by_the_query(api: ApiClient
     assert api("GET", f"samples/?run={run.uid}&q=%22step%201%22").json()["count"] == 4
 
 
-def test_a_sample_is_whole_with_its_dumps_and_flags(api: ApiClient, run: Run) -> None:
+def test_a_sample_has_its_full_text_dumps_and_flags(api: ApiClient, run: Run) -> None:
     sample = get_first_sample(run)
     api("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
     data = api("GET", f"samples/{sample.pk}/").json()
@@ -83,12 +83,12 @@ def test_a_sample_is_whole_with_its_dumps_and_flags(api: ApiClient, run: Run) ->
     assert [(flag["reason"], flag["user"]) for flag in data["flags"]] == [("repetition", "olga")]
 
 
-def test_a_prompts_history_goes_over_the_steps(api: ApiClient, run: Run) -> None:
+def test_the_history_of_a_prompt_has_its_samples_of_all_steps(api: ApiClient, run: Run) -> None:
     result = api("GET", f"samples/{get_first_sample(run).pk}/history/").json()["results"]
     assert [(row["step"], row["score"]) for row in result] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
 
 
-def test_tokens_come_in_slices_of_what_was_recorded(api: ApiClient, project: Project) -> None:
+def test_tokens_are_returned_in_slices(api: ApiClient, project: Project) -> None:
     run = builders.run(project)
     row = {
         "prompt": "p",
@@ -97,14 +97,14 @@ def test_tokens_come_in_slices_of_what_was_recorded(api: ApiClient, project: Pro
         "response_ids": [5, 6, 7],
         "logprobs": [-0.5, None, -2.0],
     }
-    make_native(run, [row])
+    index_native_rows(run, [row])
     data = api("GET", f"samples/{get_first_sample(run).pk}/tokens/?start=1&count=1").json()
     assert (data["start"], data["count"], data["total"]) == (1, 1, 3)
     assert (data["prompt_ids"], data["response_ids"], data["logprobs"]) == ([1, 2], [6], [None])
     assert data["advantages"] is None
 
 
-def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
+def index_native_rows(run: Run, rows: list[dict[str, Any]]) -> None:
     import hashlib
 
     from rollouts.indexing import indexer
@@ -134,32 +134,32 @@ def test_a_flag_is_raised_replaced_listed_and_withdrawn(api: ApiClient, run: Run
     assert api("GET", f"flags/?run={run.uid}&withdrawn=true&reason=repetition&user=olga").json()["count"] == 1
 
 
-def test_only_maintainers_withdraw_somebody_elses_flag_and_nobody_rewrites_it(
+def test_only_maintainers_withdraw_flags_of_others_and_nobody_edits_them(
     api: ApiClient, run: Run, owner: User, mate: User
 ) -> None:
-    mates = ApiClient.with_token(mate, "annotate", "read")
-    hers = api("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
-    his = mates("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
-    assert mates("PATCH", f"flags/{hers}/", {"withdrawn": True}).status_code == 403
-    assert api("PATCH", f"flags/{his}/", {"text": "not mine"}).status_code == 403
-    assert api("PATCH", f"flags/{his}/", {"withdrawn": True}).status_code == 200
+    mate_api = ApiClient.with_token(mate, "annotate", "read")
+    flag_of_owner = api("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
+    flag_of_mate = mate_api("POST", "flags/", {"sample": get_first_sample(run).pk}).json()["id"]
+    assert mate_api("PATCH", f"flags/{flag_of_owner}/", {"withdrawn": True}).status_code == 403
+    assert api("PATCH", f"flags/{flag_of_mate}/", {"text": "not mine"}).status_code == 403
+    assert api("PATCH", f"flags/{flag_of_mate}/", {"withdrawn": True}).status_code == 200
 
 
 def test_samples_are_exported_as_lines_and_as_parquet(api: ApiClient, run: Run) -> None:
-    lines = exported(api("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
+    lines = read_export(api("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
     assert [json.loads(item)["score"] for item in lines] == [0.75, 0.75, 0.5, 0.5]
     assert json.loads(lines[0])["response"].startswith("It is 3 at step")
-    by_score = exported(api("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
+    by_score = read_export(api("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
     assert [json.loads(item)["score"] for item in by_score] == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
-    table = pq.read_table(io.BytesIO(exported(api("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
+    table = pq.read_table(io.BytesIO(read_export(api("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
     assert (table.num_rows, sorted(table["step"].to_pylist())) == (8, [1] * 4 + [2] * 4)
 
 
-def exported(response: Any) -> bytes:
+def read_export(response: Any) -> bytes:
     assert response.status_code == 200
     return b"".join(response)
 
 
 def test_an_empty_export_is_still_a_parquet_file(api: ApiClient, run: Run) -> None:
-    body = exported(api("GET", f"exports/samples/?run={run.uid}&format=parquet&q=score>100"))
+    body = read_export(api("GET", f"exports/samples/?run={run.uid}&format=parquet&q=score>100"))
     assert pq.read_table(io.BytesIO(body)).num_rows == 0

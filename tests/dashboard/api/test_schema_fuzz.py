@@ -31,8 +31,8 @@ from schemathesis.specs.openapi.checks import (
 
 from dashboard.api.docs import generate_schema
 from dashboard.counters import counters
-from tests.dashboard.support.access_world import CALLS, build_world, place
-from tests.dashboard.support.asker import PERSONS, TOKENS, Asker
+from tests.dashboard.support.access_world import CALLS, build_world, insert_ids
+from tests.dashboard.support.asker import PERSONS, TOKENS, RoleClient
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
@@ -115,7 +115,7 @@ def use_valid_body(case: Any, ids: dict[str, str]) -> None:
     _role, valid = VALID.get((case.method, path), ("", None))
     if isinstance(valid, dict):
         own = case.body if isinstance(case.body, dict) else {}
-        case.body = place(valid, ids) | dict(list(own.items())[:1])
+        case.body = insert_ids(valid, ids) | dict(list(own.items())[:1])
 
 
 def find_operations() -> Iterator[Any]:
@@ -132,7 +132,7 @@ def find_operations() -> Iterator[Any]:
 
 def test_every_operation_answers_as_its_schema_says() -> None:
     world = build_world()
-    asker = Asker(world)
+    role_client = RoleClient(world)
     statuses: Counter[int] = Counter()
     for operation in find_operations():
         strategy = st.one_of(*(operation.as_strategy(mode) for mode in GenerationMode))
@@ -145,7 +145,7 @@ def test_every_operation_answers_as_its_schema_says() -> None:
                 use_valid_body(case, world["own"])
             if depth:
                 use_real_ids(case, world["own"])
-            application = build_application(asker.build_headers(role))
+            application = build_application(role_client.build_headers(role))
             response = case.call(app=application, base_url="http://127.0.0.1")
             statuses[response.status_code] += 1
             is_read = "x-not-read" not in response.headers

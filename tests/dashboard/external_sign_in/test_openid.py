@@ -35,7 +35,7 @@ def provider(started_provider: Provider, settings: Any, project: Project) -> Pro
     return started_provider
 
 
-def make_due(name: str = "mina") -> None:
+def make_check_due(name: str = "mina") -> None:
     User.objects.get(username=name).external.__class__.objects.update(next_check_at=timezone.now())
 
 
@@ -55,7 +55,7 @@ def get_with_token(secret: str) -> Any:
     return Client().get("/api/v1/projects/", headers={"Authorization": f"Bearer {secret}"})
 
 
-def test_the_first_sign_in_makes_an_account_with_the_roles_of_its_groups(client: Client, provider: Provider) -> None:
+def test_the_first_sign_in_creates_an_account_with_the_roles_of_its_groups(client: Client, provider: Provider) -> None:
     page = client.get("/sign-in/?next=/live/").content.decode()
     assert "Sign in with Acme ID" in page and "/sign-in/openid/?next=/live/" in page
     start = client.get("/sign-in/openid/?next=/live/").headers["Location"]
@@ -73,16 +73,16 @@ def test_the_first_sign_in_makes_an_account_with_the_roles_of_its_groups(client:
     assert SignInSession.objects.filter(user=user, address="127.0.0.1").exists()
 
 
-def test_only_the_subject_names_the_account(client: Client, provider: Provider, owner: User) -> None:
+def test_an_account_is_identified_only_by_its_subject(client: Client, provider: Provider, owner: User) -> None:
     sign_in(client, provider, "s-mina")
     provider.set_person("s-mina", preferred_username="wilhelmina", email="new@acme.org", groups=["ml"])
     assert sign_in(Client(), provider, "s-mina").status_code == 302
     assert User.objects.get(username="mina").email == "new@acme.org"
     # Another person with the same name and address gets another account.
     provider.set_person("s-thief", preferred_username="Mina", email="new@acme.org", email_verified=True, groups=["ml"])
-    thief = Client()
-    assert sign_in(thief, provider, "s-thief").status_code == 302
-    assert thief.get("/settings/").context["user"].username == "Mina-2"
+    other_client = Client()
+    assert sign_in(other_client, provider, "s-thief").status_code == 302
+    assert other_client.get("/settings/").context["user"].username == "Mina-2"
     # A local account is not taken over by its name or address.
     owner.email = "olga@acme.org"
     owner.save()
@@ -91,7 +91,7 @@ def test_only_the_subject_names_the_account(client: Client, provider: Provider, 
     assert refused.status_code == 403 and "An account olga exists already" in refused.content.decode()
 
 
-def test_a_user_links_the_own_account(client: Client, provider: Provider, owner: User) -> None:
+def test_users_link_their_own_account(client: Client, provider: Provider, owner: User) -> None:
     provider.set_person("s-olga", preferred_username="olga", groups=["ml"])
     client.force_login(owner)
     page = client.get("/settings/")
@@ -151,7 +151,7 @@ def test_a_lost_group_ends_sessions_and_tokens_at_the_next_request(client: Clien
     assert get_with_token(secret).status_code == 200
     provider.set_person("s-mina", preferred_username="mina", groups=["chess"])
     assert client.get("/live/").status_code == 200, "the last answer is not old"
-    make_due()
+    make_check_due()
     response = client.get("/live/", follow=True)
     assert response.redirect_chain and "None of your groups gives access" in response.content.decode()
     assert other.get("/live/").status_code == 302 and get_roles() == {}
@@ -159,11 +159,11 @@ def test_a_lost_group_ends_sessions_and_tokens_at_the_next_request(client: Clien
     assert refused.status_code == 401 and "works again after the owner has signed in" in refused.content.decode()
     # The group comes back: the token works without a new sign-in.
     provider.set_person("s-mina", preferred_username="mina", groups=["ml"])
-    make_due()
+    make_check_due()
     assert get_with_token(secret).status_code == 200 and get_roles() == {"math": "annotator"}
 
 
-def test_a_role_by_hand_next_to_that_of_a_group_is_enough(client: Client, provider: Provider, owner: User) -> None:
+def test_a_role_set_by_hand_is_enough_without_a_group(client: Client, provider: Provider, owner: User) -> None:
     sign_in(client, provider, "s-mina")
     set_role(Project.objects.get(), "mina", "maintainer", owner)
     provider.set_person("s-mina", preferred_username="mina", groups=["chess"])
@@ -171,7 +171,7 @@ def test_a_role_by_hand_next_to_that_of_a_group_is_enough(client: Client, provid
     assert get_roles() == {"math": "maintainer"}
 
 
-def test_a_token_asks_the_provider_too_and_a_lower_role_counts_at_once(provider: Provider) -> None:
+def test_tokens_are_checked_with_the_provider_and_a_lower_role_applies_at_once(provider: Provider) -> None:
     provider.set_person("s-lea", preferred_username="lea", groups=["leads", "ml"])
     client = Client()
     sign_in(client, provider, "s-lea")
@@ -181,13 +181,13 @@ def test_a_token_asks_the_provider_too_and_a_lower_role_counts_at_once(provider:
     body = {"project": "math", "name": "new"}
     assert Client().post("/api/v1/runs/", body, "application/json", headers=headers).status_code == 201
     provider.set_person("s-lea", preferred_username="lea", groups=["ml"])
-    make_due("lea")
+    make_check_due("lea")
     refused = Client().post("/api/v1/runs/", body, "application/json", headers=headers)
     assert refused.status_code == 403 and get_roles("lea") == {"math": "annotator"}
     assert client.get("/live/").status_code == 302, "who lost a role signs in again"
 
 
-def test_who_is_gone_at_the_provider_is_signed_out(client: Client, provider: Provider, owner: User) -> None:
+def test_a_user_revoked_at_the_provider_is_signed_out(client: Client, provider: Provider, owner: User) -> None:
     sign_in(client, provider, "s-mina")
     user, math = User.objects.get(username="mina"), Project.objects.get()
     set_role(math, "mina", "maintainer", owner)
@@ -196,7 +196,7 @@ def test_who_is_gone_at_the_provider_is_signed_out(client: Client, provider: Pro
     sign_in(client, provider, "s-mina")
     secret = Token.issue(user=user, name="trainer", scopes=["read"], project=math)[1]
     provider.revoke("s-mina")
-    make_due()
+    make_check_due()
     assert get_with_token(secret).status_code == 401
     assert client.get("/live/").status_code == 302 and not SignInSession.objects.filter(user=user).exists()
     post_password(client, "mina")
@@ -218,13 +218,13 @@ def test_a_provider_that_is_down_ends_access_after_the_grace_time(
     provider_module.configurations.clear()
     user = User.objects.get(username="mina")
     secret = Token.issue(user=user, name="trainer", scopes=["read"], project=project)[1]
-    make_due()
+    make_check_due()
     assert client.get("/live/").status_code == 200 and get_with_token(secret).status_code == 200
     start = Client().get("/sign-in/openid/")
     assert start.status_code == 502 and "does not work now" in start.content.decode()
     with time_machine.travel(timezone.now() + timedelta(hours=1, minutes=1)):
-        late = client.get("/live/", follow=True)
-        assert "could not confirm this sign-in for 1 h" in late.content.decode()
+        response = client.get("/live/", follow=True)
+        assert "could not confirm this sign-in for 1 h" in response.content.decode()
         assert get_with_token(secret).status_code == 401
 
 
@@ -246,14 +246,16 @@ def test_a_failed_check_keeps_the_refresh_token_that_the_provider_has_replaced(
         patched.setattr(provider_module, "read_json", rotate)
         patched.setattr(provider_module, "load_user_info", fail)
         patched.setattr(provider_module, "verify_id_token", lambda _token: {"sub": "s-mina"})
-        make_due()
+        make_check_due()
         assert client.get("/live/").status_code == 200
     account = ExternalAccount.objects.get(user__username="mina")
     assert account.failed_since and account.renewal != before
     assert provider_module.decrypt(account.renewal) == "next token"
 
 
-def test_without_passwords_a_local_admin_still_has_one(client: Client, provider: Provider, settings: Any) -> None:
+def test_a_local_admin_signs_in_by_password_even_if_passwords_are_off(
+    client: Client, provider: Provider, settings: Any
+) -> None:
     settings.PASSWORD_SIGN_IN = False
     admin = User.objects.create_superuser("root", password=get_password("root"))
     User.objects.create_user("mina", password=get_password("mina"))
@@ -265,11 +267,11 @@ def test_without_passwords_a_local_admin_still_has_one(client: Client, provider:
     assert client.get("/settings/").context["user"] == admin
 
 
-def test_admins_by_a_group_are_admins_as_long_as_the_group_says(client: Client, provider: Provider) -> None:
+def test_an_admin_by_a_group_is_admin_only_while_in_the_group(client: Client, provider: Provider) -> None:
     provider.set_person("s-ada", preferred_username="ada", groups=["admins"])
     sign_in(client, provider, "s-ada")
     assert User.objects.get(username="ada").is_superuser
     provider.set_person("s-ada", preferred_username="ada", groups=["ml"])
-    make_due("ada")
+    make_check_due("ada")
     assert client.get("/settings/").status_code == 302
     assert not User.objects.get(username="ada").is_superuser and get_roles("ada") == {"math": "annotator"}

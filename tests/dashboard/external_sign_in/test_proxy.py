@@ -27,8 +27,10 @@ def proxy(settings: Any, project: Project) -> None:
     settings.GROUP_ROLES = parse_group_roles("ml=math:annotator")
 
 
-def take(headers: list[tuple[bytes, bytes]], peer: str | None = PROXY) -> tuple[Any, list[tuple[bytes, bytes]]]:
-    """What the application behind sees: the user, and the headers."""
+def send_through_proxy(
+    headers: list[tuple[bytes, bytes]], peer: str | None = PROXY
+) -> tuple[Any, list[tuple[bytes, bytes]]]:
+    """Returns the user and the headers that the application behind the proxy sees."""
     seen: dict[str, Any] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -40,15 +42,15 @@ def take(headers: list[tuple[bytes, bytes]], peer: str | None = PROXY) -> tuple[
 
 
 @pytest.mark.parametrize("peer", ["10.0.1.5", "127.0.0.1", "::1", "", "/run/web.sock", None])
-def test_from_anybody_else_the_headers_are_removed(peer: str | None) -> None:
+def test_headers_from_an_untrusted_peer_are_removed(peer: str | None) -> None:
     sent = [(b"host", b"h"), (b"remote-user", b"alice"), (b"Remote_User", b"alice"), (b"remote_groups", b"ml")]
-    assert take(sent, peer) == (None, [(b"host", b"h")])
+    assert send_through_proxy(sent, peer) == (None, [(b"host", b"h")])
 
 
-def test_the_proxy_names_a_user() -> None:
+def test_the_headers_of_the_proxy_give_the_user() -> None:
     sent = [(b"remote-user", "zoë".encode()), (b"remote-groups", b"ml, chess,"), (b"accept", b"*/*")]
     for peer in (PROXY, f"::ffff:{PROXY}"):
-        assert take(sent, peer) == (ProxyUser("zoë", "", ("ml", "chess")), [(b"accept", b"*/*")])
+        assert send_through_proxy(sent, peer) == (ProxyUser("zoë", "", ("ml", "chess")), [(b"accept", b"*/*")])
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_the_proxy_names_a_user() -> None:
         [(b"remote-user", b" ")],
     ],
 )
-def test_a_header_of_the_client_beside_that_of_the_proxy_names_nobody(headers: list[tuple[bytes, bytes]]) -> None:
-    assert take(headers) == (None, [])
+def test_duplicate_or_malformed_headers_give_no_user(headers: list[tuple[bytes, bytes]]) -> None:
+    assert send_through_proxy(headers) == (None, [])
 
 
 def test_a_forwarded_address_is_not_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +77,7 @@ def test_a_forwarded_address_is_not_the_peer(monkeypatch: pytest.MonkeyPatch) ->
         web_process.main(["--port", "0"])
     assert configs[0].proxy_headers is False and type(asgi.application) is ProxyHeaders
     sent = [(b"x-forwarded-for", PROXY.encode()), (b"remote-user", b"alice")]
-    assert take(sent, "127.0.0.1")[0] is None
+    assert send_through_proxy(sent, "127.0.0.1")[0] is None
 
 
 def exit_at_once() -> Any:
@@ -121,8 +123,8 @@ def test_a_session_ends_when_the_proxy_names_nobody_or_another_user() -> None:
     browser.named = ProxyUser("bob", "", ("ml",))
     assert browser.get("/settings/").context["user"].username == "bob"
     browser.named = None
-    gone = browser.get("/live/", follow=True)
-    assert gone.redirect_chain and "does not name you any more" in gone.content.decode()
+    response = browser.get("/live/", follow=True)
+    assert response.redirect_chain and "does not name you any more" in response.content.decode()
 
 
 def test_a_name_does_not_take_over_a_local_account_until_an_admin_links_it(owner: User) -> None:
@@ -139,12 +141,12 @@ def test_a_name_does_not_take_over_a_local_account_until_an_admin_links_it(owner
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_page_hears_nothing_once_the_proxy_does_not_name_its_user() -> None:
+def test_the_websocket_closes_if_the_proxy_does_not_name_its_user() -> None:
     browser = NamedClient(ProxyUser("alice", "", ("ml",)))
     browser.get("/live/")
     cookie = f"rolloutdeck_session={browser.cookies['rolloutdeck_session'].value}".encode()
 
-    async def listen(peer: str) -> Any:
+    async def read_first_message(peer: str) -> Any:
         headers = [(b"host", b"127.0.0.1:8460"), (b"cookie", cookie), (b"remote-user", b"alice")]
         socket = WebsocketCommunicator(asgi.application, "/ws/", headers)
         socket.scope["client"] = (peer, 1)
@@ -154,5 +156,5 @@ def test_a_page_hears_nothing_once_the_proxy_does_not_name_its_user() -> None:
         await socket.disconnect()
         return message
 
-    assert asyncio.run(listen(PROXY))["type"] == "websocket.send"
-    assert asyncio.run(listen("10.0.1.5")) == {"type": "websocket.close", "code": 4401}
+    assert asyncio.run(read_first_message(PROXY))["type"] == "websocket.send"
+    assert asyncio.run(read_first_message("10.0.1.5")) == {"type": "websocket.close", "code": 4401}

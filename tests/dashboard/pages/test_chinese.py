@@ -1,4 +1,4 @@
-"""What a page says of a query, a token or an act in Chinese; programs are told the same in English."""
+"""Messages of pages in Chinese about queries, tokens and actions; API errors stay in English."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def run(project: Project) -> Run:
     return run
 
 
-def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Run, client: Client, mate: User) -> None:
+def test_a_query_error_is_in_the_language_of_the_page_and_english_in_the_api(
+    run: Run, client: Client, mate: User
+) -> None:
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
     assert "未知的值 <code>is:trunkated</code>。您是否想输入 <code>truncated</code>？" in page
@@ -33,13 +35,13 @@ def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Ru
     assert data["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 
 
-def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Client, mate: User) -> None:
+def test_an_undo_message_has_the_words_of_the_undone_action(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    requested = {**CHINESE, "Accept": "application/json"}
+    headers = {**CHINESE, "Accept": "application/json"}
     samples = ",".join(Sample.objects.filter(step__run=run).values_list("pk", flat=True))
     form = {"samples": samples, "label": "bad", "reason": "truncated"}
-    done = client.post(f"/runs/{run.uid}/flags/", form, headers=requested).json()["message"]
-    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=requested).json()["message"]
+    done = client.post(f"/runs/{run.uid}/flags/", form, headers=headers).json()["message"]
+    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=headers).json()["message"]
     assert done.removeprefix("已标记：") == undone.removeprefix("已撤销：")
     assert "已截断" in done and "2 个样本" in done
 

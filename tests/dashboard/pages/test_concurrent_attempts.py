@@ -91,7 +91,7 @@ def test_the_history_of_a_prompt_and_the_heatmap_have_each_step_once(run: Run) -
     assert row.values == tuple(step.correct / step.evaluated for step in history.steps)
 
 
-def test_only_an_attempt_that_joined_no_other_is_a_restart(run: Run) -> None:
+def test_only_an_attempt_that_is_not_concurrent_is_a_restart(run: Run) -> None:
     assert load_run_timeline(run) is None and load_plan_outcome(run).restarts == []
     run.attempts.update(concurrent_with=None)
     timeline = load_run_timeline(run)

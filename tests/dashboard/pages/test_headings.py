@@ -1,4 +1,4 @@
-"""Each page has one heading, and it names the object, as does the title of the tab."""
+"""Each page has one heading, and heading and title name the object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Sample
-from tests.dashboard.pages.test_pages import body, generations
+from tests.dashboard.pages.test_pages import build_generations, get_page
 from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
@@ -18,7 +18,7 @@ from tests.support import builders
 def sample(project: Project) -> Sample:
     run = builders.run(project, "gsm-hack")
     for step in (1, 2):
-        index_file(run, lines(*generations(step)), step)
+        index_file(run, lines(*build_generations(step)), step)
     first = Sample.objects.filter(step__run=run, step__step=1).order_by("pk").first()
     assert first
     return first
@@ -40,8 +40,8 @@ def test_heading_and_title_name_what_the_page_shows(sample: Sample, client: Clie
     run = sample.step.run
     page = f"/runs/{run.uid}"
     second = builders.run(run.project, "gsm-fixed")
-    index_file(second, lines(*generations(2)), 2)
-    for url, heading, titled in (
+    index_file(second, lines(*build_generations(2)), 2)
+    for url, heading, title in (
         ("/", "Runs", "Runs"),
         (f"{page}/", "gsm-hack", "gsm-hack"),
         (f"{page}/steps/2/", "Step 2 of gsm-hack", "step 2 · gsm-hack"),
@@ -62,13 +62,13 @@ def test_heading_and_title_name_what_the_page_shows(sample: Sample, client: Clie
         (f"/settings/{run.project.slug}/", f"Settings of project {run.project.slug}", f"{run.project.slug} · Settings"),
         (f"/tidy/delete/?run={run.uid}", "Delete 1 run?", "Delete runs"),
     ):
-        html = body(client, url)
+        html = get_page(client, url)
         assert read_headings(html) == [heading], url
-        assert read_title(html) == f"{titled} · Rolloutdeck", url
+        assert read_title(html) == f"{title} · Rolloutdeck", url
 
 
 def test_an_empty_page_has_one_heading_too(project: Project, client: Client, owner: User) -> None:
     client.force_login(owner)
     for url in ("/", f"/pins/?project={project.slug}", "/live/", "/review/", "/nowhere/"):
         status = 404 if url == "/nowhere/" else 200
-        assert len(read_headings(body(client, url, status))) == 1, url
+        assert len(read_headings(get_page(client, url, status))) == 1, url

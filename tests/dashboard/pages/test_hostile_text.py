@@ -1,4 +1,4 @@
-"""Generations are hostile input: whatever a model writes is text on the page, and is seen for what it is."""
+"""Generations are hostile input: pages show whatever a model writes as visible, escaped text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(project: Project) -> Run:
     return run
 
 
-def pages_of(run: Run) -> list[str]:
+def list_paths(run: Run) -> list[str]:
     sample = Sample.objects.filter(step__run=run, score=0.5)[0]
     return [
         "/",
@@ -44,19 +44,19 @@ def pages_of(run: Run) -> list[str]:
 
 def test_no_text_of_a_model_becomes_an_element(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    for url in pages_of(run):
+    for url in list_paths(run):
         page = client.get(url).content.decode()
         assert not re.search(r"<img|<script(?! src=)|<b>run", page), url
 
 
 def test_templates_in_text_are_not_run(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    assert "{{ 7*7 }} {% now %}" in client.get(pages_of(run)[-3]).content.decode()
+    assert "{{ 7*7 }} {% now %}" in client.get(list_paths(run)[-3]).content.decode()
 
 
-def test_no_page_holds_inline_script_or_style(run: Run, client: Client, mate: User) -> None:
+def test_no_page_has_inline_script_or_style(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    for url in [*pages_of(run), "/settings/", "/settings/math/", "/nowhere/"]:
+    for url in [*list_paths(run), "/settings/", "/settings/math/", "/nowhere/"]:
         answer = client.get(url)
         page = answer.content.decode()
         assert not re.search(r"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=\"|javascript:", page), url
@@ -71,7 +71,7 @@ def test_a_half_surrogate_is_shown_as_a_replacement(run: Run, client: Client, ma
 
 
 @pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\x00", "\x1b", "\x85"])
-def test_a_character_that_hides_or_turns_text_is_named(character: str) -> None:
+def test_a_character_that_hides_or_reverses_text_is_named(character: str) -> None:
     assert f'data-code="U+{ord(character):04X}"' in formatting.render_text(f"a{character}b")
     assert f'data-code="U+{ord(character):04X}"' in formatting.render_highlighted_text(f"a{character}b #### 1")
 
@@ -81,7 +81,7 @@ def test_ordinary_characters_stay_as_they_are(kept: str) -> None:
     assert formatting.render_text(kept) == kept
 
 
-def test_the_answer_marker_is_seen_verbatim_in_every_view() -> None:
+def test_the_answer_marker_is_shown_unchanged_in_every_view() -> None:
     written = "so\n#### 298\n"
     assert "#### 298" in formatting.render_highlighted_text(written)
     assert "#### 298" in view_modes.render_markdown(written)
@@ -113,7 +113,7 @@ def test_markdown_keeps_math_brackets_for_the_page() -> None:
     assert r"\[ x^2 \]" in view_modes.render_markdown(r"\[ x^2 \]")
 
 
-def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
+def test_a_generation_of_two_megabytes_is_complete_folded_and_marked_up_to_a_limit(
     project: Project, client: Client, mate: User
 ) -> None:
     run = builders.run(project)
@@ -125,24 +125,24 @@ def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
     assert "× 150,000" in page
 
 
-def test_blocks_of_a_long_text_are_the_text() -> None:
+def test_blocks_of_a_long_text_contain_the_whole_text() -> None:
     long = "one line\n" * 50_000 + "x" * 300_000
     blocks = list(formatting.split_into_blocks(long))
     assert "".join(blocks) == long
     assert all(formatting.BLOCK_CHARS <= len(block) <= 2 * formatting.BLOCK_CHARS for block in blocks[:-1])
-    first = next(at for at, block in enumerate(blocks) if "x" in block)
+    first = next(index for index, block in enumerate(blocks) if "x" in block)
     assert first > 1 and all(block.endswith("\n") for block in blocks[:first]), "lines are not cut"
     assert set("".join(blocks[first + 1 :])) == {"x"} and len(blocks) > first + 2, "a line of megabytes is cut"
 
 
 REVERSED = "a\u202eb"  # the character reverses the text after it
 TEMPLATE_PART = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
-# Where a page cannot have the element that `plain` makes of a control character.
+# Places of a template that cannot have the element that `plain` makes of a control character.
 TEXT_ONLY = re.compile(r"<[a-zA-Z][^<>]*>|<(title|option)\b.*?</\1>", re.DOTALL)
 TITLE_BLOCK = re.compile(r"{% block title %}.*?{% endblock %}", re.DOTALL)
 
 
-def test_plain_is_not_used_where_an_element_cannot_be() -> None:
+def test_templates_do_not_use_plain_where_no_element_is_allowed() -> None:
     wrong = []
     for path in (ROOT / "templates").rglob("*.html"):
         text = path.read_text()
@@ -170,9 +170,9 @@ def test_names_do_not_reverse_the_text_around_them(project: Project, client: Cli
         queues.submit_answers(queue.items.get(position=0), person, {"good": {"value": value}})
     sample = runs[0].steps.get().rows.first()
     assert sample
-    here = f"/queues/{queue.pk}/"
+    path = f"/queues/{queue.pk}/"
     for url in (
-        "/", "/queues/", "/queues/new/?run=one", here, f"{here}review/", f"{here}agreement/", "/runs/one/",
+        "/", "/queues/", "/queues/new/?run=one", path, f"{path}review/", f"{path}agreement/", "/runs/one/",
         "/runs/one/steps/1/", "/runs/one/timeline/", "/runs/one/rescores/", "/runs/one/reward-check/?against=two",
         "/runs/one/context/?against=two", "/export/?run=one", "/review/?run=one", "/pins/", "/live/",
         f"/samples/{sample.pk}/", f"/samples/{sample.pk}/labels/", "/compare/", "/compare/?of=one@1,two@1&split=train",

@@ -1,4 +1,4 @@
-"""Whatever stands in an address, a page answers: as if it were not said, or with a sentence."""
+"""URLs with invalid parameters: pages ignore them or explain the mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.models import Project, Run, Sample
 from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 
-# What one database or the other does not take: no text, a number too large, too long; then other odd words.
+# First values that some database refuses: a NUL character, too large a number, too long a text. Then other odd ones.
 REFUSED = ("a\x00b", "9" * 40, "*" * 3000)
 ODD = REFUSED + (("-1", "1e999", "²", "(" * 50) if connection.vendor == "sqlite" else ())
 NAMES = {
@@ -49,7 +49,7 @@ NAMES = {
 
 
 @pytest.fixture
-def reading(project: Project, owner: User, client: Client) -> tuple[Client, Sample]:
+def client_and_sample(project: Project, owner: User, client: Client) -> tuple[Client, Sample]:
     run: Run = builders.run(project, uid="u1")
     for step in (1, 2):
         index_file(run, lines({"prompt": "1+1", "response": "so\n#### 2", "score": 1.0, "group": "a"}), step)
@@ -59,30 +59,30 @@ def reading(project: Project, owner: User, client: Client) -> tuple[Client, Samp
 
 
 @pytest.mark.parametrize("path", NAMES)
-def test_a_page_answers_whatever_stands_in_its_address(reading: tuple[Client, Sample], path: str) -> None:
-    client, sample = reading
+def test_a_page_answers_with_any_value_of_its_parameters(client_and_sample: tuple[Client, Sample], path: str) -> None:
+    client, sample = client_and_sample
     address = path.replace("ID", sample.pk).replace("KEY", sample.prompt_key)
-    joint = "&" if "?" in address else "?"
+    separator = "&" if "?" in address else "?"
     for name in NAMES[path]:
         for odd in ODD:
-            answer = client.get(f"{address}{joint}{name}={quote(odd)}")
+            answer = client.get(f"{address}{separator}{name}={quote(odd)}")
             assert answer.status_code in (200, 302, 400, 404), (name, odd[:20])
 
 
 @pytest.mark.parametrize("sort", ["part:", "-part:", "rescore:", "part", "--part:x"])
-def test_an_order_without_its_name_is_the_default_one(reading: tuple[Client, Sample], sort: str) -> None:
+def test_an_incomplete_sort_order_is_the_default_one(client_and_sample: tuple[Client, Sample], sort: str) -> None:
     for path in ("/runs/u1/steps/1/", "/runs/u1/steps/all/", "/runs/u1/groups/1/a/"):
-        assert reading[0].get(path, {"sort": sort}).status_code == 200, path
+        assert client_and_sample[0].get(path, {"sort": sort}).status_code == 200, path
 
 
-def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> None:
-    """In steps, not in seconds: a quadratic search of a hundred thousand letters would not come back."""
+def test_a_long_line_that_starts_like_code_is_parsed_in_linear_time() -> None:
+    """No clock is needed: a quadratic search of a hundred thousand letters would not end."""
     assert outline.find_landmarks("```" + "a" * 100_000 + "`\n#### 1", "l")[-1].kind == "answer"
     assert outline.find_landmarks("```python " + "x " * 1000 + "\n", "l")[0].label == "python"
 
 
-def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sample]) -> None:
-    client, sample = reading
+def test_scores_of_any_size_have_bars_that_count_them(client_and_sample: tuple[Client, Sample]) -> None:
+    client, sample = client_and_sample
     for number, scores in enumerate(((1_000_000.0, 1_000_010.0), (1.0, 1e305)), start=7):
         created = [{"prompt": "1+1", "response": f"{score}", "score": score, "group": "a"} for score in scores]
         index_file(sample.step.run, lines(*created), number)
@@ -91,8 +91,10 @@ def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sam
     assert client.get("/runs/u1/steps/8/").status_code == 200
 
 
-def test_a_number_larger_than_any_float_in_a_config_breaks_no_list(reading: tuple[Client, Sample]) -> None:
-    client, sample = reading
+def test_a_number_larger_than_any_float_in_a_config_does_not_break_the_list(
+    client_and_sample: tuple[Client, Sample],
+) -> None:
+    client, sample = client_and_sample
     Run.objects.filter(pk=sample.step.run_id).update(config={"seed": 10**400})
     for query in ("sort=config:seed&col=config:seed", "name=seed%3D1"):
         assert client.get(f"/?{query}").status_code == 200

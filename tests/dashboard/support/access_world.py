@@ -1,4 +1,4 @@
-"""What the access matrix asks about: two projects with the same objects, ids of nothing, and the requests."""
+"""The data of the access matrix: two projects with the same objects, ids that do not exist, and the requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLUGS = ("ownproject", "foreignproject", "madeupproject")
 # Distinctive, so that ids are recognised in a text.
 FIRST_OWN_ID, FIRST_FOREIGN_ID, FIRST_MADE_UP_ID = 666_000, 777_000, 888_000
 
-# What a value in an address is: the part before it, and its name in the pattern.
+# The kind of an argument in a URL pattern, by the part before it and its name.
 ARGUMENTS = {
     ("runs", "uid"): "run",
     ("steps", "step"): "step",
@@ -63,7 +63,7 @@ ARGUMENTS = {
     ("artifacts", "key"): "artifact",
     ("files", "sha256"): "file",
 }
-# What a reading request says more than its address.
+# The query strings of GET requests.
 QUERIES = {
     "api/v1/samples/": "run={run}",
     "api/v1/flags/": "run={run}",
@@ -99,7 +99,7 @@ QUERIES = {
     "go/": "q={run}",
     "views/": "page=runs&project={slug}",
 }
-# Pages that change something: the role that this needs, and what their form sends.
+# Pages that change something: the role that they need, and what their form sends.
 FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "flag": ("annotator", {"reason": "other"}),
     "withdraw": ("maintainer", {}),  # another's flag
@@ -148,13 +148,13 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "sample-labels": ("annotator", {"value:review": "cannot-judge"}),
     "quota": ("admin", {"quota_gb": "5"}),
 }
-# Pages that reserve what they show, and the role that this needs.
+# Pages that reserve what they show, and the role that they need.
 RESCORE = {"run": "{run}", "name": "score.v3", "source": "my.py:f", "digest": "1"}
 RESERVING = {"queue-review": "annotator"}
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": describe_files({"a.json": b"1"})}
 SAVED_VIEW = {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True}
 POINTS = {"attempt": "a", "points": [{"step": 1, "values": {"x": 1}}]}
-# (method, pattern below api/v1/) -> the role that this needs, and the body. `{#pin}` is sent as a number.
+# (method, pattern below api/v1/) -> the role that the request needs, and the body. `{#pin}` is sent as a number.
 CALLS: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", "runs/"): ("maintainer", {"project": "{slug}", "name": "new"}),
     ("PATCH", "runs/<str:uid>/"): ("maintainer", {"name": "renamed"}),
@@ -164,8 +164,8 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", "runs/<str:uid>/finish/"): ("maintainer", {"attempt": "a"}),
     ("POST", "runs/<str:uid>/metrics/"): ("maintainer", POINTS),
     ("POST", "runs/<str:uid>/index/"): ("maintainer", {}),
-    ("GET", "runs/<str:uid>/query-curve/"): ("viewer", None),  # it keeps what it computed
-    ("GET", "runs/<str:uid>/wanted/"): ("maintainer", None),  # it notes who asks
+    ("GET", "runs/<str:uid>/query-curve/"): ("viewer", None),  # it stores what it computed
+    ("GET", "runs/<str:uid>/wanted/"): ("maintainer", None),  # it records who asks
     ("PUT", "runs/<str:uid>/artifacts/"): ("maintainer", ARTIFACT),
     ("POST", "runs/<str:uid>/replay-plan/"): ("maintainer", {}),
     ("POST", "runs/<str:uid>/prompts/"): ("maintainer", {"steps": {"1": ["1+1="]}}),
@@ -222,19 +222,19 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
     ("PATCH", "views/<int:pk>/"): ("annotator", {"name": "Other"}),
     ("DELETE", "views/<int:pk>/"): ("annotator", None),
 }
-# Requests for something else than the first argument says: a run without pins.
+# Requests whose first argument is another object: a run without pins.
 ADDRESSES = {("DELETE", "api/v1/runs/<str:uid>/"): "/api/v1/runs/{other}/"}
 
 
 def build_world() -> dict[str, dict[str, str]]:
-    """Ids by the kind of object, of one's own project, of a foreign one, and of nothing."""
+    """Ids by the kind of object: of the own project, of a foreign one, and ids that do not exist."""
     User.objects.create_user("stan")
     User.objects.create_user("nora")  # never signed in
     own, foreign = (
         build_objects(slug, owner, first_id)
         for slug, owner, first_id in ((SLUGS[0], "olga", FIRST_OWN_ID), (SLUGS[1], "fred", FIRST_FOREIGN_ID))
     )
-    return {"own": own, "foreign": foreign, "made-up": make_up(foreign)}
+    return {"own": own, "foreign": foreign, "made-up": build_made_up_ids(foreign)}
 
 
 def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
@@ -306,8 +306,8 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
     }
 
 
-def make_up(like: dict[str, str]) -> dict[str, str]:
-    """Ids of the same form that belong to nothing."""
+def build_made_up_ids(like: dict[str, str]) -> dict[str, str]:
+    """Ids of the same form that do not exist."""
     made_up = {}
     for kind, text in like.items():
         if kind in ("step", "group", "language"):
@@ -321,12 +321,12 @@ def make_up(like: dict[str, str]) -> dict[str, str]:
     return made_up
 
 
-def place(value: Any, ids: dict[str, str]) -> Any:
+def insert_ids(value: Any, ids: dict[str, str]) -> Any:
     """The value with the ids in place of `{kind}`."""
     if isinstance(value, dict):
-        return {key: place(inner, ids) for key, inner in value.items()}
+        return {key: insert_ids(inner, ids) for key, inner in value.items()}
     if isinstance(value, list):
-        return [place(inner, ids) for inner in value]
+        return [insert_ids(inner, ids) for inner in value]
     if not isinstance(value, str):
         return value
     if value.startswith("{#"):

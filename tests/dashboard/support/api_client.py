@@ -1,4 +1,4 @@
-"""Requests to the API in this process, and a run with indexed samples to ask about."""
+"""Requests to the API in this process, and runs with indexed samples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def get_first_sample(run: Run) -> Sample:
 
 @dataclass(frozen=True)
 class ApiClient:
-    """A caller: a token, or a person signed in to a browser, or nobody."""
+    """A caller of the API: with a token, with the session of a browser, or anonymous."""
 
     client: Client
     token: str = ""

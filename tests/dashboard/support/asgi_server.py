@@ -43,9 +43,9 @@ class Site:
             return Answer(refused.code, {k.lower(): v for k, v in refused.headers.items()}, refused.read())
 
 
-class Prompt(uvicorn.Server):
-    """Ends at once when it should, since every test waits for that: it looks a hundred times a second, not ten, and
-    gives nobody time who is not there."""
+class FastStopServer(uvicorn.Server):
+    """Stops fast, since every test waits for that: it checks a hundred times a second, not ten, and does not wait if
+    there are no connections."""
 
     async def main_loop(self) -> None:
         for tick in count():
@@ -62,7 +62,7 @@ class Prompt(uvicorn.Server):
 
 @contextmanager
 def serve(app: Any) -> Iterator[Site]:
-    server = Prompt(uvicorn.Config(app, port=0, log_level="warning", ws="none", lifespan="off"))
+    server = FastStopServer(uvicorn.Config(app, port=0, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""Requests of every role, each undone, and what they answered and wrote."""
+"""Requests of every role, each rolled back: their status, whether they wrote rows, and their body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCOPES = ("read", "annotate", "ingest", "admin")
 PERSONS = ("anonymous", "stranger", "viewer", "annotator", "maintainer", "owner", "admin")
 # Tokens of the owner, one of them for another project, and one of the viewer with all scopes.
 TOKENS = (*(f"token:{scope}" for scope in SCOPES), "token:elsewhere", "token:viewer")
-PASSING = re.compile(r'UPDATE "rollouts_token" SET "used_at"|\S+ (INTO |FROM )?"rollouts_signinsession"')
+IGNORED_WRITES = re.compile(r'UPDATE "rollouts_token" SET "used_at"|\S+ (INTO |FROM )?"rollouts_signinsession"')
 NUMBER_PATTERN = re.compile(r"(?<!\d)(?:666|777|888)\d{3}(?!\d)")
 CSRF_PATTERN = re.compile(r'(csrfmiddlewaretoken" value="|"X-CSRFToken": ")\w+')
 
@@ -37,19 +37,19 @@ class Answer:
 
 
 class WriteCounter:
-    """Rows that statements have written, but for what only tells that somebody was here."""
+    """Counts the rows that statements have written, except the last use of tokens, and sign-in sessions."""
 
     total = 0
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql.startswith(("INSERT", "UPDATE", "DELETE")) and not PASSING.match(sql):
+        if sql.startswith(("INSERT", "UPDATE", "DELETE")) and not IGNORED_WRITES.match(sql):
             self.total += 1 if "RETURNING" in sql else max(context["cursor"].rowcount, 0)
         return result
 
 
-class Requests(RequestFactory):
-    """Requests to Django as those of the test client, which also copies the context of every template."""
+class RequestClient(RequestFactory):
+    """Sends requests to Django like the test client, but does not copy the context of every template."""
 
     handler = ClientHandler(enforce_csrf_checks=False)
 
@@ -57,8 +57,8 @@ class Requests(RequestFactory):
         return self.handler(self._base_environ(**request))
 
 
-class Asker:
-    """Requests something with a role, and undoes it."""
+class RoleClient:
+    """Sends requests with a role, and rolls them back."""
 
     def __init__(self, world: dict[str, dict[str, str]]) -> None:
         project, users = Project.objects.get(slug=world["own"]["slug"]), User.objects
@@ -70,7 +70,7 @@ class Asker:
         self.secrets = {f"token:{scope}": builders.token(owner, scope) for scope in SCOPES}
         self.secrets["token:elsewhere"] = builders.token(owner, *SCOPES, on=elsewhere)
         self.secrets["token:viewer"] = builders.token(self.users["viewer"], *SCOPES)
-        self.client, self.cookies = Requests(), {}
+        self.client, self.cookies = RequestClient(), {}
         for role, user in self.users.items():
             client = Client()
             client.force_login(user)
@@ -105,7 +105,7 @@ class Asker:
 
 
 def read_body(response: Any) -> str:
-    """With the address of a redirect. What is streamed asynchronously is read only by an async server: empty."""
+    """The body, after the URL of a redirect. Only an async server can read an asynchronous stream: it is empty here."""
     if not response.streaming:
         body = response.content
     else:

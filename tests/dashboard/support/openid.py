@@ -19,7 +19,7 @@ CLIENT_ID = "rolloutdeck"
 
 @dataclass(frozen=True)
 class Provider:
-    """People are its users by subject; `set_person` changes what it says about one from now on."""
+    """Its users are known by subject; `set_person` changes their claims from now on."""
 
     url: str
 
@@ -30,8 +30,8 @@ class Provider:
         requests.post(f"{self.url}/users/{subject}/revoke-tokens", timeout=5).raise_for_status()
 
     def approve(self, location: str, subject: str, **changes: str) -> str:
-        """What the person's browser does at the provider. Returns where it is sent; `changes` of the request are what
-        an attacker does."""
+        """Does what the browser of a person does at the provider, and returns the URL of the redirect. `changes` of the
+        request are what an attacker does."""
         url = urlsplit(location)
         query = {name: values[0] for name, values in parse_qs(url.query).items()} | changes
         target = f"{url.scheme}://{url.netloc}{url.path}?{urlencode(query)}"

@@ -1,4 +1,4 @@
-"""gettext's catalogues, read as text."""
+"""Reads the source files of gettext's catalogues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-HOLE = re.compile(r"%\(\w+\)s|%%|\{\w*\}|</?\w+(?: [^>]*)?>")
+PLACEHOLDER = re.compile(r"%\(\w+\)s|%%|\{\w*\}|</?\w+(?: [^>]*)?>")
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,19 @@ class Entry:
     translations: tuple[str, ...]
     fuzzy: bool
 
-    def holes_differ(self) -> bool:
-        """Whether a translation lacks or invents a hole or an element of the text that it stands for."""
-        expected = sorted(HOLE.findall(self.plural or self.text))
-        return any(sorted(HOLE.findall(message)) != expected for message in self.translations)
+    def placeholders_differ(self) -> bool:
+        """Whether the placeholders and elements of a translation differ from those of its text."""
+        expected = sorted(PLACEHOLDER.findall(self.plural or self.text))
+        return any(sorted(PLACEHOLDER.findall(message)) != expected for message in self.translations)
 
 
-def entries(path: Path) -> list[Entry]:
-    """All of a .po file but its header and what it no longer uses."""
-    matches = [entry(block) for block in path.read_text().split("\n\n")]
+def read_entries(path: Path) -> list[Entry]:
+    """All entries of a .po file, except the header and those that are no longer used."""
+    matches = [parse_entry(block) for block in path.read_text().split("\n\n")]
     return [item for item in matches if item and item.text]
 
 
-def entry(block: str) -> Entry | None:
+def parse_entry(block: str) -> Entry | None:
     values: dict[str, str] = {}
     at = ""
     for line in block.splitlines():

@@ -8,7 +8,7 @@ from tests.support import builders
 
 
 @pytest.fixture
-def key(owner: User, project: Project) -> str:
+def authorization(owner: User, project: Project) -> str:
     return f"Bearer {builders.token(owner, 'ingest', on=project)}"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of uploads send and look at."""
+"""Helpers for the tests of uploads: a body, the request, and the files that wait."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.dashboard.support.asgi_server import Answer, Site
 BODY = b'{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
 
 
-def sha(body: bytes) -> str:
+def compute_sha256(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def put(
-    site: Site, key: str, body: Any, *, of: bytes = b"", query: str = "?attempt=a&step=1", **headers: str
+def put_dump(
+    site: Site, authorization: str, body: Any, *, of: bytes = b"", query: str = "?attempt=a&step=1", **headers: str
 ) -> Answer:
-    """PUT of `body` to run u1 under the sha256 of `of` (the body itself unless told)."""
-    address = f"/api/v1/runs/u1/dumps/{sha(of or body)}/{query}"
-    return site.send("PUT", address, body, Authorization=key, **headers)
+    """PUT of `body` to run u1 under the sha256 of `of`, by default of the body itself."""
+    address = f"/api/v1/runs/u1/dumps/{compute_sha256(of or body)}/{query}"
+    return site.send("PUT", address, body, Authorization=authorization, **headers)
 
 
-def left(data_dir: Path) -> list[Path]:
+def list_incoming_files(data_dir: Path) -> list[Path]:
     return [path for path in (data_dir / "incoming").rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""The audit log says what was done in words."""
+"""The texts of the audit log: every action has one, in the language of the reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 CALL = re.compile(r'record_audit_entry\([^"()]*"([a-z_]+\.[a-z_]+)"')
 
 
-def test_every_action_that_is_recorded_has_words() -> None:
+def test_every_recorded_action_has_a_text() -> None:
     modules = [path for folder in ("dashboard", "rollouts", "workers") for path in (ROOT / folder).rglob("*.py")]
     recorded = {verb for path in modules for verb in CALL.findall(path.read_text())}
     assert recorded and not recorded - VERB_NAMES.keys()

@@ -1,4 +1,4 @@
-"""Our messages have code between backticks; pages show it as code."""
+"""Code between backticks in our messages: pages show it as code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts.models import Run
 from tests.rollouts.support.push import generation, index_file, lines
 
 
-def test_the_text_between_backticks_is_code_and_stays_text() -> None:
+def test_the_text_between_backticks_is_shown_as_escaped_code() -> None:
     assert render_code_spans("use `a<b>` or `c`") == "use <code>a&lt;b&gt;</code> or <code>c</code>"
     assert render_code_spans("one ` alone") == "one ` alone"
     assert render_code_spans("`a` and ` alone") == "<code>a</code> and ` alone"

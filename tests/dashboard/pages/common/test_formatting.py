@@ -21,5 +21,5 @@ from dashboard.pages.common import format_signed_number
         (None, 2, ""),
     ],
 )
-def test_a_signed_number_is_never_rounded_to_nothing(value: float | None, digits: int, text: str) -> None:
+def test_a_signed_number_is_never_rounded_to_zero(value: float | None, digits: int, text: str) -> None:
     assert format_signed_number(value, digits) == text

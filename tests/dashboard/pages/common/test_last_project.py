@@ -43,18 +43,18 @@ def test_a_new_browser_gets_the_project_with_the_newest_run(runs: list[Run], cli
 
 
 @pytest.mark.parametrize("visit", ["/runs/uid-math/", "/?project=math", "/settings/math/", "/search/?project=math"])
-def test_each_page_of_a_project_is_remembered(runs: list[Run], client: Client, visit: str) -> None:
+def test_visiting_a_page_of_a_project_remembers_the_project(runs: list[Run], client: Client, visit: str) -> None:
     assert client.get(visit).status_code == 200
     assert {find_project(client, url) for url in ("/search/", "/pins/", "/audit/")} == {"math"}
 
 
-def test_the_audit_log_opens_the_newest_project_that_one_owns(runs: list[Run], client: Client) -> None:
+def test_the_audit_log_opens_the_newest_project_that_the_user_owns(runs: list[Run], client: Client) -> None:
     client.get("/runs/uid-prose/")
     assert find_project(client, "/search/") == "prose"
     assert find_project(client, "/audit/") == "zeta", "an annotator of prose may not read its log"
 
 
-def test_a_remembered_project_that_one_has_left_is_not_opened(
+def test_a_remembered_project_that_the_user_has_left_is_not_opened(
     runs: list[Run], client: Client, stranger: object
 ) -> None:
     client.get("/runs/uid-math/")

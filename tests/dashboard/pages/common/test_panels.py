@@ -9,7 +9,7 @@ from django.test import Client
 
 from dashboard.pages.common import panels
 from rollouts.models import Project, Run
-from tests.dashboard.pages.test_pages import build_two_steps, generations
+from tests.dashboard.pages.test_pages import build_generations, build_two_steps
 from tests.rollouts.support.push import index_file, lines
 
 LIVE_PANEL = re.compile(r'<\w+(?=[^>]*\bdata-live\b)(?![^>]*\b(?:data-url|data-alone)\b)[^>]*\bid="([\w-]+)"')
@@ -24,24 +24,24 @@ def run(project: Project) -> Run:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_panels_together_are_what_each_is_alone(reader: Client, run: Run, path: str) -> None:
+def test_panels_requested_together_equal_panels_requested_alone(reader: Client, run: Run, path: str) -> None:
     url = f"/runs/{run.uid}/{path}"
     ids = LIVE_PANEL.findall(reader.get(url).content.decode())
     assert len(ids) > 1, url
     together = reader.get(url, headers=HTMX | {"HX-Target": ids[0], "X-Panels": " ".join(ids)})
     shown = {name: TOKEN.sub("", html) for name, html in together.json().items()}
-    alone = {name: reader.get(url, headers=HTMX | {"HX-Target": name}).content.decode() for name in ids}
-    assert shown == {name: TOKEN.sub("", html) for name, html in alone.items()}
+    separate = {name: reader.get(url, headers=HTMX | {"HX-Target": name}).content.decode() for name in ids}
+    assert shown == {name: TOKEN.sub("", html) for name, html in separate.items()}
 
 
-def test_panels_that_are_the_same_are_not_sent_again(reader: Client, run: Run) -> None:
+def test_unchanged_panels_are_not_sent_again(reader: Client, run: Run) -> None:
     headers = HTMX | {"HX-Target": "alive", "X-Panels": "alive strip"}
     first = reader.get(f"/runs/{run.uid}/", headers=headers)
     stored = {"If-None-Match": first.headers["ETag"]}
     assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 304
     others = headers | {"X-Panels": "alive strip notices"}
     assert reader.get(f"/runs/{run.uid}/", headers=others | stored).status_code == 200
-    index_file(run, lines(*generations(3)), 3)
+    index_file(run, lines(*build_generations(3)), 3)
     assert reader.get(f"/runs/{run.uid}/", headers=headers | stored).status_code == 200
 
 
@@ -65,6 +65,6 @@ def test_a_panel_that_is_named_twice_is_rendered_once(
     assert len(rendered) == 2
 
 
-def test_several_panels_are_only_for_scripts(reader: Client, run: Run) -> None:
+def test_the_header_for_several_panels_is_ignored_without_htmx(reader: Client, run: Run) -> None:
     answer = reader.get(f"/runs/{run.uid}/", headers={"X-Panels": "alive strip"})
     assert answer.headers["Content-Type"].startswith("text/html")

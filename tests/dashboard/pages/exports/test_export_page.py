@@ -13,7 +13,7 @@ from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 
-def fill(project: Project, name: str) -> Run:
+def create_run_with_samples(project: Project, name: str) -> Run:
     run = builders.run(project, name)
     push(run, [{"response": f"loop {n}", "score": float(n)} for n in range(3)])
     return run
@@ -23,7 +23,7 @@ def test_a_search_over_all_runs_leads_to_an_export_of_all_of_them(
     project: Project, mate: User, reader: Client, stranger: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.pages.search.views.PART_SECONDS", 60)
-    fill(project, "one"), fill(project, "two")
+    create_run_with_samples(project, "one"), create_run_with_samples(project, "two")
     found = unescape(reader.get(f"/search/?project={project.slug}&q=loop+score>0").content.decode())
     link = f"/export/?project={project.slug}&q=loop%20score%3E0"
     assert f'href="{link}"' in found
@@ -38,12 +38,12 @@ def test_a_search_over_all_runs_leads_to_an_export_of_all_of_them(
 
 
 def test_an_export_of_a_run_counts_its_samples(project: Project, reader: Client) -> None:
-    run = fill(project, "one")
+    run = create_run_with_samples(project, "one")
     assert "<b>2</b> samples" in reader.get(f"/export/?run={run.uid}&q=score>0").content.decode()
 
 
-def test_a_bad_query_and_a_project_without_runs_are_told(project: Project, reader: Client) -> None:
+def test_a_wrong_query_and_a_project_without_runs_are_explained(project: Project, reader: Client) -> None:
     empty = reader.get(f"/export/?project={project.slug}")
     assert empty.status_code == 400 and "The project has no runs." in empty.content.decode()
-    fill(project, "one")
+    create_run_with_samples(project, "one")
     assert reader.get(f"/export/?project={project.slug}&q=score>").status_code == 400

@@ -23,19 +23,19 @@ def run(project: Project) -> Run:
     return run
 
 
-def samples(run: Run, **which: Any) -> list[str]:
+def list_sample_ids(run: Run, **which: Any) -> list[str]:
     return list(
         Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal").values_list("pk", flat=True)
     )
 
 
-def post(client: Client, path: str, status: int = 200, **fields: Any) -> dict[str, Any]:
+def post_for_json(client: Client, path: str, status: int = 200, **fields: Any) -> dict[str, Any]:
     answer = client.post(path, fields, headers={"Accept": "application/json"})
     assert answer.status_code == status, answer.content
     return dict(json.loads(answer.content))
 
 
-def flagged() -> list[str]:
+def list_flagged_samples() -> list[str]:
     return sorted(Label.objects.filter(withdrawn_at=None).values_list("sample", flat=True))
 
 
@@ -46,22 +46,24 @@ def test_the_box_has_the_reasons_of_the_project(run: Run, project: Project, read
 
 
 def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -> None:
-    expected = samples(run)[:3]
-    response = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(expected), reason="truncated", text=" cut ")
+    expected = list_sample_ids(run)[:3]
+    response = post_for_json(
+        reader, f"/runs/{run.uid}/flags/", samples=",".join(expected), reason="truncated", text=" cut "
+    )
     assert response == {"message": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
-    assert flagged() == sorted(expected)
+    assert list_flagged_samples() == sorted(expected)
     assert {flag.rationale for flag in Label.objects.all()} == {"cut"}
-    response = post(reader, f"/runs/{run.uid}/flags/undo/")
+    response = post_for_json(reader, f"/runs/{run.uid}/flags/undo/")
     assert response == {"message": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
-    assert flagged() == []
-    assert "Nothing to undo in this run" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["message"]
+    assert list_flagged_samples() == []
+    assert "Nothing to undo in this run" in post_for_json(reader, f"/runs/{run.uid}/flags/undo/", 400)["message"]
 
 
 def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, reader: Client) -> None:
-    post(reader, f"/runs/{run.uid}/flags/", all="1", q="score>=0.5", split="train", step="2", seen="2")
-    assert flagged() == sorted(samples(run, step__step=2, score__gte=0.5))
-    post(reader, f"/runs/{run.uid}/flags/", all="1", q="score<0.5", split="train", seen="4", reason="other")
-    assert len(flagged()) == 6
+    post_for_json(reader, f"/runs/{run.uid}/flags/", all="1", q="score>=0.5", split="train", step="2", seen="2")
+    assert list_flagged_samples() == sorted(list_sample_ids(run, step__step=2, score__gte=0.5))
+    post_for_json(reader, f"/runs/{run.uid}/flags/", all="1", q="score<0.5", split="train", seen="4", reason="other")
+    assert len(list_flagged_samples()) == 6
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,11 @@ def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, rea
         ({"samples": "a\x00b"}, "Sample a\x00b not found"),
     ],
 )
-def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(
+def test_a_refused_flag_request_is_explained_and_flags_nothing(
     run: Run, reader: Client, fields: dict[str, str], message: str
 ) -> None:
-    assert message in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["message"]
-    assert flagged() == []
+    assert message in post_for_json(reader, f"/runs/{run.uid}/flags/", 400, **fields)["message"]
+    assert list_flagged_samples() == []
 
 
 def test_a_viewer_cannot_flag_many_and_a_stranger_does_not_see_the_run(
@@ -93,13 +95,13 @@ def test_a_viewer_cannot_flag_many_and_a_stranger_does_not_see_the_run(
     for who, status in ((builders.member(project, "vera", "viewer"), 403), (stranger, 404)):
         client.force_login(who)
         for path in ("flags/", "flags/undo/"):
-            assert client.post(f"/runs/{run.uid}/{path}", {"samples": samples(run)[0]}).status_code == status
+            assert client.post(f"/runs/{run.uid}/{path}", {"samples": list_sample_ids(run)[0]}).status_code == status
         assert client.get(f"/runs/{run.uid}/flags/").status_code == status
-    assert flagged() == []
+    assert list_flagged_samples() == []
 
 
 def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: Run, reader: Client) -> None:
-    chosen = samples(run)[0]
+    chosen = list_sample_ids(run)[0]
     page = f"/samples/{chosen}/"
     reader.post(f"{page}flags/", {"reason": "other", "next": page})
     reader.post(f"/flags/{Label.objects.get().pk}/withdraw/")
@@ -107,11 +109,11 @@ def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: 
     for _ in range(3):
         response = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
         assert response.redirect_chain == [(page, 303)]
-        seen.append((flagged() == [chosen], "Undone" in response.content.decode()))
+        seen.append((list_flagged_samples() == [chosen], "Undone" in response.content.decode()))
     assert seen == [(True, True), (False, True), (False, False)]
 
 
-def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User, client: Client) -> None:
+def test_a_user_can_undo_flags_that_were_set_with_their_token(run: Run, owner: User, client: Client) -> None:
     api = ApiClient.with_token(owner, "annotate")
     pk = Sample.objects.earliest("pk").pk
     flag = api("POST", "flags/", {"sample": pk, "reason": "other"}).json()
@@ -120,15 +122,13 @@ def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User
     client.force_login(owner)
     states = []
     for _act in range(3):
-        post(client, f"/runs/{run.uid}/flags/undo/")
-        left = Label.objects.get()
-        states.append((left.rationale, left.withdrawn_at is None))
+        post_for_json(client, f"/runs/{run.uid}/flags/undo/")
+        label = Label.objects.get()
+        states.append((label.rationale, label.withdrawn_at is None))
     assert states == [("loops", True), ("", True), ("", False)]
 
 
-def test_new_reasons_are_there_when_a_page_that_the_browser_knows_is_asked_again(
-    run: Run, project: Project, reader: Client
-) -> None:
+def test_new_reasons_appear_on_a_page_that_the_browser_has_cached(run: Run, project: Project, reader: Client) -> None:
     chosen = Sample.objects.filter(step__run=run)[0]
     for path in (f"/runs/{run.uid}/steps/{chosen.step.step}/", f"/samples/{chosen.pk}/"):
         known = reader.get(path).headers["ETag"]
@@ -140,8 +140,8 @@ def test_new_reasons_are_there_when_a_page_that_the_browser_knows_is_asked_again
 
 def test_a_flag_that_is_sent_twice_is_one_flag_and_a_refusal_says_why(run: Run, reader: Client) -> None:
     """The page sends a flag again if it got no answer."""
-    sample = samples(run)[0]
+    sample = list_sample_ids(run)[0]
     for _ in range(2):
-        assert post(reader, f"/samples/{sample}/flags/", reason="truncated", label="bad") == {"message": ""}
-    assert flagged() == [sample]
-    assert "`label` must be one of" in post(reader, f"/samples/{sample}/flags/", 400, label="worst")["message"]
+        assert post_for_json(reader, f"/samples/{sample}/flags/", reason="truncated", label="bad") == {"message": ""}
+    assert list_flagged_samples() == [sample]
+    assert "`label` must be one of" in post_for_json(reader, f"/samples/{sample}/flags/", 400, label="worst")["message"]

@@ -52,7 +52,7 @@ def test_the_form_of_a_sample_saves_replaces_and_withdraws(
     assert "<code>style</code>" in pane and f'href="{path}"' in pane
 
 
-def test_another_answer_keeps_the_marked_part_of_several_equal_ones(
+def test_another_answer_keeps_the_marked_place_of_a_text_that_occurs_several_times(
     project: Project, owner: User, mate: User, reader: Client
 ) -> None:
     save_rubric(project, owner, ROWS, "")
@@ -152,7 +152,7 @@ def test_the_editor_previews_saves_versions_and_shows_errors_at_their_field(
     assert client.get(f"{path}?version=9").status_code == 302
 
 
-def test_cannot_judge_is_a_decision_of_the_review(project: Project, mate: User, reader: Client) -> None:
+def test_cannot_judge_is_stored_as_a_review_verdict(project: Project, mate: User, reader: Client) -> None:
     run: Run = create_filled_run(project)
     sample: Sample = get_first_sample(run)
     response = reader.post(

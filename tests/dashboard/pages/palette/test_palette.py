@@ -1,4 +1,4 @@
-"""Where the palette can go, asked by an owner, a team mate and a stranger; the keys, in the help and switched off."""
+"""The palette: what it finds for members and strangers; the keyboard shortcuts: in the help, and switched off."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_number_goes_to_that_step_of_the_open_run(run: Run, client: Client, ma
     assert search_palette(client, "lat", run=run.uid)[0]["url"] == f"/runs/{run.uid}/steps/latest/"
 
 
-def test_a_samples_id_leads_to_it(run: Run, client: Client, mate: User) -> None:
+def test_the_id_of_a_sample_leads_to_it(run: Run, client: Client, mate: User) -> None:
     sample = Sample.objects.filter(step__run=run).first()
     assert sample
     client.force_login(mate)
@@ -54,7 +54,7 @@ def test_a_samples_id_leads_to_it(run: Run, client: Client, mate: User) -> None:
     assert [item["url"] for item in matches] == [f"/samples/{sample.pk}/"]
 
 
-def test_a_stranger_is_led_nowhere(run: Run, client: Client, stranger: User) -> None:
+def test_a_stranger_gets_no_results(run: Run, client: Client, stranger: User) -> None:
     sample = Sample.objects.filter(step__run=run).first()
     assert sample
     assert client.get("/go/").headers["Location"].startswith("/sign-in/")
@@ -63,14 +63,14 @@ def test_a_stranger_is_led_nowhere(run: Run, client: Client, stranger: User) -> 
 
 
 @pytest.mark.parametrize("q", ["\0", "x" * 5000, "9" * 40, "−1", "((", "٣", "%", "\ud800"])
-def test_odd_questions_are_answered(run: Run, client: Client, mate: User, q: str) -> None:
+def test_odd_search_texts_are_answered(run: Run, client: Client, mate: User, q: str) -> None:
     client.force_login(mate)
     assert (
         client.get("/go/", {"q": q.encode("utf-8", "replace"), "run": q.encode("utf-8", "replace")}).status_code == 200
     )
 
 
-def test_two_hundred_runs_cost_as_many_queries_as_one(
+def test_two_hundred_runs_take_as_many_queries_as_one(
     run: Run, client: Client, mate: User, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for n in range(200):
@@ -82,7 +82,7 @@ def test_two_hundred_runs_cost_as_many_queries_as_one(
     assert len(search_palette(client)) == 60
 
 
-def test_names_that_hold_the_words_come_before_names_that_hold_their_letters(
+def test_names_that_contain_the_words_come_before_names_that_contain_their_letters(
     run: Run, client: Client, mate: User
 ) -> None:
     names = ["g-r-p-o", "my-grpo", "other", "lr_grpo"]
@@ -112,15 +112,15 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_key_that_a_page_answers_to_is_in_its_help(run: Run, client: Client, mate: User, path: str) -> None:
+def test_every_key_of_a_page_is_in_its_help(run: Run, client: Client, mate: User, path: str) -> None:
     sample = Sample.objects.filter(step__run=run, step__step=2)[0]
     client.force_login(mate)
     answer = client.get(path.format(run=run.uid, prompt=sample.prompt_key))
     assert answer.status_code == 200
     page = html.unescape(answer.content.decode())
-    pressed = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
+    page_keys = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
     valid = keyboard.find_page_shortcuts(re.findall(r'data-page="(\w*)"', page)[0])
-    assert pressed <= {item for key in valid for item in key.keys.split()}
+    assert page_keys <= {item for key in valid for item in key.keys.split()}
 
 
 def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> None:
@@ -135,10 +135,10 @@ def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> N
     assert "keys" not in client.cookies or client.cookies["keys"].value == ""
 
 
-def test_a_page_is_sent_anew_after_the_keys_were_switched(run: Run, client: Client, mate: User) -> None:
+def test_a_page_is_sent_again_after_the_keys_were_switched(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     address = f"/runs/{run.uid}/"
-    mark = client.get(address).headers["ETag"]
-    assert client.get(address, headers={"If-None-Match": mark}).status_code == 304
+    etag = client.get(address).headers["ETag"]
+    assert client.get(address, headers={"If-None-Match": etag}).status_code == 304
     client.post("/keys/", {"keys": "off"})
-    assert client.get(address, headers={"If-None-Match": mark}).status_code == 200
+    assert client.get(address, headers={"If-None-Match": etag}).status_code == 200

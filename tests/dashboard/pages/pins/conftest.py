@@ -1,4 +1,4 @@
-"""A run with two kept steps, a maintainer who pinned the second, and their browser."""
+"""A run with files of two steps, a maintainer who pinned the second one, and their browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
-from tests.dashboard.pages.pins.support import remote_artifact
+from tests.dashboard.pages.pins.support import create_remote_artifact
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
@@ -18,22 +18,22 @@ def run(project: Project) -> Run:
     run = builders.run(project, uid="grpo")
     for step in (1, 2):
         index_file(run, lines(generation(step=step), generation(response="5", score=0.0, step=step)), step)
-        remote_artifact(run, step)
+        create_remote_artifact(run, step)
     run.refresh_from_db()
     return run
 
 
 @pytest.fixture
-def keeper(project: Project) -> User:
+def maintainer(project: Project) -> User:
     return builders.member(project, "kim", "maintainer")
 
 
 @pytest.fixture
-def pin(run: Run, keeper: User) -> Pin:
-    return pins.pin_step(run, 2, keeper, note="half of the groups still have variance")[0]
+def pin(run: Run, maintainer: User) -> Pin:
+    return pins.pin_step(run, 2, maintainer, note="half of the groups still have variance")[0]
 
 
 @pytest.fixture
-def signed(client: Client, keeper: User) -> Client:
-    client.force_login(keeper)
+def maintainer_client(client: Client, maintainer: User) -> Client:
+    client.force_login(maintainer)
     return client

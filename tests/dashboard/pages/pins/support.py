@@ -1,4 +1,4 @@
-"""What the tests of pins say and ask: a dump on a machine, forms, pages and their panels."""
+"""Helpers for the tests of pins: artifacts on another machine, forms, pages and panels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt"
 HOST = "node7"
 
 
-def remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
+def create_remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
     """A rollout dump of a step, whose bytes are on `node7`."""
     path, role = str(more.pop("path", f"/dumps/{step}")), more.pop("role", "rollout")
     message: dict[str, Any] = {
@@ -29,21 +29,21 @@ def remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
     return artifacts.register_artifact(run, "files", ArtifactManifest(role, step, **{**message, **more}))[0]
 
 
-def body(client: Client, url: str, status: int = 200, **headers: str) -> str:
+def get_page(client: Client, url: str, status: int = 200, **headers: str) -> str:
     answer = client.get(url, headers=headers)
     assert answer.status_code == status, (url, answer.status_code)
     return answer.content.decode()
 
 
-def panel(client: Client, url: str, name: str) -> str:
-    return body(client, url, **{"HX-Request": "true", "HX-Target": name})
+def get_panel(client: Client, url: str, name: str) -> str:
+    return get_page(client, url, **{"HX-Request": "true", "HX-Target": name})
 
 
-def pinning(step: int = 2, **fields: str) -> dict[str, str]:
+def build_pin_form(step: int = 2, **fields: str) -> dict[str, str]:
     return {"split": "train", "step_kind": "global_step", "step": str(step), "attempt": "files", **fields}
 
 
-def saving(base: int, *entries: tuple[int, int], **fields: str) -> dict[str, Any]:
+def build_plan_form(base: int, *entries: tuple[int, int], **fields: str) -> dict[str, Any]:
     pairs = {"pin": [pin for pin, _ in entries], "target": [target for _, target in entries]}
     return (
         {"project": "math", "base": base, "action": "cache", "on_mismatch": "generate", "do": "save"} | pairs | fields

@@ -14,7 +14,14 @@ from rollouts.guidance import save_guidance
 from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
-from tests.dashboard.pages.pins.support import FACTS, body, count_segments, panel, remote_artifact, saving
+from tests.dashboard.pages.pins.support import (
+    FACTS,
+    build_plan_form,
+    count_segments,
+    create_remote_artifact,
+    get_page,
+    get_panel,
+)
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.rollouts.support.verl_batches import V0, create_ready_artifact, index_waiting_dumps
 from tests.support import builders
@@ -25,21 +32,23 @@ pytestmark = pytest.mark.one_database
 GENERATED = r"<title>step \d+: will generate</title>"
 
 
-def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: Pin) -> None:
+def test_a_draft_shows_what_it_would_do_before_it_is_saved(maintainer_client: Client, pin: Pin) -> None:
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&steps=12"
-    page = body(signed, url)
+    page = get_page(maintainer_client, url)
     assert (count_segments(page, "unknown"), count_segments(page, "none")) == (1, 11)
     assert len(re.findall(GENERATED, page)) == 11
     assert "step 3: grpo step 2, unknown: depends on the prompts" in page
     assert 'aria-label="unknown: depends on the prompts: 1; will generate: 11"' in page
-    page = body(signed, url.replace("cache", "repeat_last"))
+    page = get_page(maintainer_client, url.replace("cache", "repeat_last"))
     assert (count_segments(page, "unknown"), count_segments(page, "none")) == (10, 2)
     assert plans.find_current_revision(pin.project) is None
 
 
-def test_no_run_is_compared_by_default_and_the_page_says_how_to_check(signed: Client, pin: Pin, run: Run) -> None:
-    """H4: the page said FITS of a run that it chose itself, and the run refused."""
-    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
+def test_no_run_is_compared_by_default_and_the_page_says_how_to_check(
+    maintainer_client: Client, pin: Pin, run: Run
+) -> None:
+    """The page once said FITS about a run that it chose itself, and that run then refused the plan."""
+    page = collapse_spaces(get_page(maintainer_client, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
     assert "FITS" not in page and "COMPATIBLE" not in page and "Settings that differ" not in page
     assert "unknown: depends on the prompts" in page and "Prompts are not checked yet." in page
     assert "rolloutdeck plan --project math --run NEXT-RUN --prompts prompts.jsonl" in page
@@ -48,42 +57,48 @@ def test_no_run_is_compared_by_default_and_the_page_says_how_to_check(signed: Cl
     )
 
 
-def test_the_page_opens_the_only_saved_plan_if_it_is_not_the_default(signed: Client, pin: Pin, owner: User) -> None:
-    assert 'aria-current="true">default' in collapse_spaces(body(signed, "/pins/"))
+def test_the_page_opens_the_only_saved_plan_if_it_is_not_the_default(
+    maintainer_client: Client, pin: Pin, owner: User
+) -> None:
+    assert 'aria-current="true">default' in collapse_spaces(get_page(maintainer_client, "/pins/"))
     plans.pin_into_plan(pin.run, pin.step, owner, target_step=3, plan="warm")
-    page = collapse_spaces(body(signed, "/pins/"))
+    page = collapse_spaces(get_page(maintainer_client, "/pins/"))
     assert 'aria-current="true">warm' in page and "step 3: grpo step 2" in page
 
 
-def test_prompts_are_compared_with_the_chosen_run(signed: Client, pin: Pin, run: Run) -> None:
+def test_prompts_are_compared_with_the_chosen_run(maintainer_client: Client, pin: Pin, run: Run) -> None:
     index_file(run, lines(*(generation("another", str(n), step=4) for n in range(8))), 4)
     index_file(run, lines(*(generation(response=str(n), step=5) for n in range(8))), 5)
     Artifact.objects.update(facts={**FACTS, "rows": 2})
     page = collapse_spaces(
-        body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=4&pin={pin.pk}&target=5")
+        get_page(maintainer_client, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=4&pin={pin.pk}&target=5")
     )
     assert "step 4: grpo step 2, will generate: the prompts differ from those of step 4 in grpo" in page
     assert "step 5: grpo step 2, will replay: step 5 of grpo has the same prompts" in page
     assert (count_segments(page, "hit"), count_segments(page, "miss")) == (1, 1)
 
 
-def test_conflicts_inside_a_plan_are_shown_without_any_run(signed: Client, pin: Pin, run: Run, keeper: User) -> None:
-    """M5: a plan with two roles was saved without a word, and `pull` left a step out."""
-    remote_artifact(run, 7, files={"7.dp": {"sha256": "7" * 64, "bytes": 9}})
-    remote_artifact(run, 8, facts={**FACTS, "rows": 16, "prompts": 8}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
-    same, other = (pins.pin_step(run, step, keeper)[0] for step in (7, 8))
+def test_conflicts_inside_a_plan_are_shown_without_any_run(
+    maintainer_client: Client, pin: Pin, run: Run, maintainer: User
+) -> None:
+    """A plan with two roles was once saved without a warning, and `pull` left a step out."""
+    create_remote_artifact(run, 7, files={"7.dp": {"sha256": "7" * 64, "bytes": 9}})
+    create_remote_artifact(
+        run, 8, facts={**FACTS, "rows": 16, "prompts": 8}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}}
+    )
+    same, other = (pins.pin_step(run, step, maintainer)[0] for step in (7, 8))
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=1&pin={same.pk}&target=2&pin={other.pk}&target=3"
-    page = collapse_spaces(body(signed, url))
+    page = collapse_spaces(get_page(maintainer_client, url))
     assert "1 conflict.</b>Step 3 cannot be in one plan with the others." in page
     assert "8 prompts × 2 responses per step; the plan has 4 prompts × 2 responses" in page
     assert (count_segments(page, "unknown"), count_segments(page, "conflict")) == (2, 1)
     links = [link.replace("&amp;", "&") for link in re.findall(r'class="button small" href="([^"]*)"', page)]
     removed = next(link for link in links if "target=1&" in link and "target=3" not in link)
-    assert "1 conflict" not in body(signed, removed)
+    assert "1 conflict" not in get_page(maintainer_client, removed)
     button = re.search(r'name="move" value="([\d,]+)">Move to a new plan', page)
     assert button and button[1] == "2"
-    form = saving(0, (pin.pk, 1), (same.pk, 2), (other.pk, 3), do="", move=button[1])
-    page = collapse_spaces(body(signed, signed.post("/pins/plan/", form).headers["Location"]))
+    form = build_plan_form(0, (pin.pk, 1), (same.pk, 2), (other.pk, 3), do="", move=button[1])
+    page = collapse_spaces(get_page(maintainer_client, maintainer_client.post("/pins/plan/", form).headers["Location"]))
     assert "1 conflict" not in page and "Saved default@1." in page
     assert 'Moved 1 step to the new plan<a href="/pins/?project=math&amp;plan=default-2">default-2</a>' in page
     assert list_entries("default") == [(1, pin.pk), (2, same.pk)] and list_entries("default-2") == [(3, other.pk)]
@@ -94,14 +109,14 @@ def list_entries(plan: str) -> list[tuple[int, int]]:
     return list(revision.entries.order_by("target_step").values_list("target_step", "pin")) if revision else []
 
 
-def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper: User) -> None:
+def test_selected_lines_move_to_a_new_plan_once(maintainer_client: Client, pin: Pin, maintainer: User) -> None:
     entries = [(pin, step) for step in (1, 2, 3, 4)]
     settings = {"action": "repeat", "on_mismatch": "stop", "on_selected": "exclude"}
-    plans.save_plan(pin.project, "default", keeper, if_match=0, entries=entries, **settings)
-    page = collapse_spaces(body(signed, "/pins/"))
+    plans.save_plan(pin.project, "default", maintainer, if_match=0, entries=entries, **settings)
+    page = collapse_spaces(get_page(maintainer_client, "/pins/"))
     assert re.findall(r'class="pick" name="pick" value="(\d)"', page) == ["0", "1", "2", "3"]
-    form = saving(1, *((pin.pk, step) for step in (1, 2, 3, 4)), do="move", pick=["1", "2,3"], **settings)
-    assert signed.post("/pins/plan/", form).headers["Location"] == "/pins/?project=math"
+    form = build_plan_form(1, *((pin.pk, step) for step in (1, 2, 3, 4)), do="move", pick=["1", "2,3"], **settings)
+    assert maintainer_client.post("/pins/plan/", form).headers["Location"] == "/pins/?project=math"
     assert list_entries("default") == [(1, pin.pk)] and list_entries("default-2") == [
         (2, pin.pk),
         (3, pin.pk),
@@ -109,136 +124,148 @@ def test_selected_lines_move_to_a_new_plan_once(signed: Client, pin: Pin, keeper
     ]
     moved = plans.find_current_revision(pin.project, "default-2")
     assert moved and (moved.action, moved.on_mismatch, moved.on_selected) == ("repeat", "stop", "exclude")
-    signed.post("/pins/plan/", form)  # a second click
+    maintainer_client.post("/pins/plan/", form)  # a second click
     assert plans.list_plan_names(pin.project) == ["default", "default-2"]
-    response = signed.post("/pins/plan/", saving(2, (pin.pk, 1), do="move"))
-    assert "Select the lines to move." in body(signed, response.headers["Location"])
+    response = maintainer_client.post("/pins/plan/", build_plan_form(2, (pin.pk, 1), do="move"))
+    assert "Select the lines to move." in get_page(maintainer_client, response.headers["Location"])
 
 
-def test_enter_in_a_field_only_updates_the_preview(signed: Client, pin: Pin) -> None:
-    """A browser presses the first button of the form."""
-    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
+def test_enter_in_a_field_only_updates_the_preview(maintainer_client: Client, pin: Pin) -> None:
+    """On Enter, a browser submits the form with its first button."""
+    page = collapse_spaces(get_page(maintainer_client, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"))
     form = page[page.index('id="plan-form"') :]
     first = re.search(r"<button([^>]*)>", form)
     assert first and 'value="look"' in first[1]
 
 
 def test_after_the_run_each_line_shows_its_outcome(
-    signed: Client, pin: Pin, run: Run, keeper: User, owner: User
+    maintainer_client: Client, pin: Pin, run: Run, maintainer: User, owner: User
 ) -> None:
     entries = [(pin, 2), (pin, 4), (pin, 9)]
     plans.save_plan(pin.project, "default", owner, if_match=0, action="cache", entries=entries)
-    again = builders.run(pin.project, "again", uid="again")
-    bindings.bind_run(again)
-    outcomes.record_replay_outcome(again, "a", 2, "hit", rows=2, seconds=0.01)
-    outcomes.record_replay_outcome(again, "a", 4, "refused", reason="its prompts <b>differ</b>")
-    page = collapse_spaces(body(signed, "/pins/?project=math"))
+    next_run = builders.run(pin.project, "again", uid="again")
+    bindings.bind_run(next_run)
+    outcomes.record_replay_outcome(next_run, "a", 2, "hit", rows=2, seconds=0.01)
+    outcomes.record_replay_outcome(next_run, "a", 4, "refused", reason="its prompts <b>differ</b>")
+    page = collapse_spaces(get_page(maintainer_client, "/pins/?project=math"))
     assert "outcome in again" in page and page.count("was: unknown: depends on the prompts") == 2
     assert re.search(r"again</a> ?uses this plan and is at step \d+: ?<b>1 replayed, 1 refused, 0 generated</b>", page)
     assert (
         re.search(r'value="again" selected>again \(uses this plan\)', page)
         and "Settings that differ from again" in page
     )
-    page_without = collapse_spaces(body(signed, "/pins/?project=math&run=none"))
+    page_without = collapse_spaces(get_page(maintainer_client, "/pins/?project=math&run=none"))
     assert "is at step" in page_without and "Settings that differ from again" not in page_without
     assert re.search(r'outcome-replayed">replayed</span>', page)
     assert re.search(r'outcome-refused">refused</span><span class="muted">its prompts &lt;b&gt;differ', page)
     assert 'outcome-not_reached">not reached' in page
     assert "again (uses this plan)" in page
-    answer = signed.get("/api/v1/projects/math/replay-plan/?run=again").json()
+    answer = maintainer_client.get("/api/v1/projects/math/replay-plan/?run=again").json()
     assert [(row["preview"]["state"], row["outcome"]["state"]) for row in answer["entries"]] == [
         ("unknown", "replayed"), ("unknown", "refused"), ("unknown", "not_reached"),
     ]  # fmt: skip
 
 
-def test_neighbours_that_say_the_same_fold_to_one_line(signed: Client, run: Run, keeper: User) -> None:
+def test_consecutive_entries_with_the_same_preview_are_folded_into_one_line(
+    maintainer_client: Client, run: Run, maintainer: User
+) -> None:
     for step in range(3, 9):
-        remote_artifact(run, step)
-    made = [pins.pin_step(run, step, keeper)[0] for step in range(3, 9)]
-    query = "&".join(f"pin={chosen.pk}&target={step}" for step, chosen in enumerate(made, 11))
-    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&{query}"))
+        create_remote_artifact(run, step)
+    new_pins = [pins.pin_step(run, step, maintainer)[0] for step in range(3, 9)]
+    query = "&".join(f"pin={new_pin.pk}&target={step}" for step, new_pin in enumerate(new_pins, 11))
+    page = collapse_spaces(get_page(maintainer_client, f"/pins/?base=0&action=cache&{query}"))
     assert "11–16" in page and "step 3–8" in page and page.count('class="member"') == 6
-    page = collapse_spaces(body(signed, f"/pins/?base=0&action=cache&{query.replace('target=13', 'target=30')}"))
+    page = collapse_spaces(
+        get_page(maintainer_client, f"/pins/?base=0&action=cache&{query.replace('target=13', 'target=30')}")
+    )
     assert "11–16" not in page and 'class="member"' not in page
 
 
-def test_a_plan_is_saved_and_its_revisions_are_told(signed: Client, pin: Pin) -> None:
-    response = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
+def test_a_plan_is_saved_and_the_changes_of_its_revisions_are_shown(maintainer_client: Client, pin: Pin) -> None:
+    response = maintainer_client.post("/pins/plan/", build_plan_form(0, (pin.pk, 3)))
     assert (response.status_code, response.headers["Location"]) == (303, "/pins/?project=math")
-    page = body(signed, "/pins/")
+    page = get_page(maintainer_client, "/pins/")
     assert "Saved revision 1" in page and "step 3 now replays grpo step 2" in page
     assert "rolloutdeck pull --project math --run NEXT-RUN" in page and "ROLLOUTDECK_PLAN=default@1" in page
-    signed.post("/pins/plan/", saving(1, (pin.pk, 4), action="repeat"))
-    assert "step 3 no longer replays grpo step 2" in body(signed, "/pins/")
+    maintainer_client.post("/pins/plan/", build_plan_form(1, (pin.pk, 4), action="repeat"))
+    assert "step 3 no longer replays grpo step 2" in get_page(maintainer_client, "/pins/")
 
 
-def test_who_saves_second_is_told_and_loses_nothing(signed: Client, pin: Pin, run: Run, owner: User) -> None:
+def test_the_second_of_two_saves_is_refused_and_its_draft_is_kept(
+    maintainer_client: Client, pin: Pin, run: Run, owner: User
+) -> None:
     plans.save_plan(pin.project, "default", owner, if_match=0, action="repeat", entries=[(pin, 7)])
-    response = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
-    page = body(signed, response.headers["Location"])
+    response = maintainer_client.post("/pins/plan/", build_plan_form(0, (pin.pk, 3)))
+    page = get_page(maintainer_client, response.headers["Location"])
     assert "olga saved revision 1" in page
     assert "step 7 now replays grpo step 2" in page and "step 3 now replays grpo step 2" in page
     assert 'name="target"' in page and 'value="3"' in page
     assert re.search(r'value="save"[^>]*disabled', page)
     last = plans.find_current_revision(pin.project)
     assert last is not None and last.number == 1
-    on_top = re.search(r'href="([^"]*)">Rebase my draft on revision 1', collapse_spaces(page))
-    assert on_top
-    mine = parse_qs(urlsplit(on_top.group(1).replace("&amp;", "&")).query)
-    assert mine["base"] == ["1"] and mine["target"] == ["3"]
-    signed.post("/pins/plan/", saving(1, (pin.pk, 3)))
+    rebase_link = re.search(r'href="([^"]*)">Rebase my draft on revision 1', collapse_spaces(page))
+    assert rebase_link
+    rebased_query = parse_qs(urlsplit(rebase_link.group(1).replace("&amp;", "&")).query)
+    assert rebased_query["base"] == ["1"] and rebased_query["target"] == ["3"]
+    maintainer_client.post("/pins/plan/", build_plan_form(1, (pin.pk, 3)))
     last = plans.find_current_revision(pin.project)
     assert last is not None and (last.number, last.action) == (2, "cache")
 
 
-def test_a_pin_is_added_behind_the_last_target_and_removed(signed: Client, pin: Pin) -> None:
-    response = signed.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&add={pin.pk}")
+def test_a_pin_is_added_after_the_last_target_and_removed(maintainer_client: Client, pin: Pin) -> None:
+    response = maintainer_client.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&add={pin.pk}")
     assert response.status_code == 302
     assert "target=5" in response.headers["Location"] and "target=6" in response.headers["Location"]
     htmx = {"HX-Request": "true", "HX-Target": "plan"}
-    response = signed.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&remove=0", headers=htmx)
+    response = maintainer_client.get(f"/pins/?base=0&action=cache&pin={pin.pk}&target=5&remove=0", headers=htmx)
     assert response.headers["HX-Replace-Url"] == "/pins/?project=math"
     pins = "".join(f"&pin={pin.pk}&target={step}" for step in (5, 6, 7))
-    response = signed.get(f"/pins/?base=0&action=cache{pins}&remove=0,2", headers=htmx)
+    response = maintainer_client.get(f"/pins/?base=0&action=cache{pins}&remove=0,2", headers=htmx)
     assert re.findall(r"target=\d+", response.headers["HX-Replace-Url"]) == ["target=6"]
 
 
-def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
-    signed: Client, pin: Pin, run: Run, keeper: User
+def test_a_plan_for_a_trainer_that_counts_from_0_begins_at_step_0(
+    maintainer_client: Client, pin: Pin, run: Run, maintainer: User
 ) -> None:
-    remote_artifact(
+    create_remote_artifact(
         run, 7, facts={**FACTS, "format": "slime-rollout"}, files={"7.pt": {"sha256": "7" * 64, "bytes": 9}}
     )
-    first = pins.pin_step(run, 7, keeper)[0]
-    page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
+    first = pins.pin_step(run, 7, maintainer)[0]
+    page = get_page(maintainer_client, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
     assert "slime does not support here: drop the prompt." in page
     assert "Plan preview: steps 0 to" in page and (count_segments(page, "unknown"), count_segments(page, "none")) == (
         1,
         3,
     )
     assert "step 0: grpo step 7, unknown: depends on the settings" in page
-    added = signed.get(f"/pins/?base=0&action=cache&add={first.pk}").headers["Location"]
+    added = maintainer_client.get(f"/pins/?base=0&action=cache&add={first.pk}").headers["Location"]
     assert parse_qs(urlsplit(added).query)["target"] == ["0"]
-    signed.post("/pins/plan/", saving(0, (first.pk, 0), steps="3"))
-    page = body(signed, "/pins/?project=math&steps=3")
+    maintainer_client.post("/pins/plan/", build_plan_form(0, (first.pk, 0), steps="3"))
+    page = get_page(maintainer_client, "/pins/?project=math&steps=3")
     assert "--into replay --trainer slime" in page and "ROLLOUTDECK_PLAN=default@1" in page
-    assert "runtime_env" not in page  # verl's own way to hand it to its workers
-    strip = signed.get(f"/api/v1/projects/math/replay-plan/?run={run.uid}&steps=2").json()["strip"]
+    assert "runtime_env" not in page  # the way of verl to pass the variable to its workers
+    strip = maintainer_client.get(f"/api/v1/projects/math/replay-plan/?run={run.uid}&steps=2").json()["strip"]
     assert strip == [[0, 0], [1, None], [2, None]]
-    remote_artifact(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
-    later = pins.pin_step(run, 8, keeper)[0]
-    page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
+    create_remote_artifact(
+        run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}}
+    )
+    verl_pin = pins.pin_step(run, 8, maintainer)[0]
+    page = get_page(maintainer_client, f"/pins/?base=1&action=cache&pin={verl_pin.pk}&target=1")
     assert "Plan preview: steps 1 to" in page and "does not support here" not in page
-    page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
+    page = get_page(maintainer_client, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={verl_pin.pk}&target=0")
     assert page.count("enter a step number") == 1
 
 
 def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_without_a_file(
-    signed: Client, pin: Pin, run: Run, keeper: User
+    maintainer_client: Client, pin: Pin, run: Run, maintainer: User
 ) -> None:
-    remote_artifact(run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}})
-    mock = pins.pin_step(run, 7, keeper)[0]
-    page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
+    create_remote_artifact(
+        run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}}
+    )
+    mock = pins.pin_step(run, 7, maintainer)[0]
+    page = get_page(
+        maintainer_client, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3"
+    )
     assert (count_segments(page, "unknown"), count_segments(page, "none")) == (1, 3) and not re.search(
         r": will generate<|</svg>\s*will generate\b", page
     )
@@ -253,134 +280,149 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
         page.count('tag preview-unknown">') == 1
         and '<span class="tag preview-will_generate">not reached</span>' in page
     )
-    signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
-    assert "The trainer then generates nothing" in body(signed, "/pins/?project=math")
-    full = body(signed, f"/pins/?base=1&action=repeat_last&pin={mock.pk}&target=0&steps=3")
+    maintainer_client.post("/pins/plan/", build_plan_form(0, (mock.pk, 0)))
+    assert "The trainer then generates nothing" in get_page(maintainer_client, "/pins/?project=math")
+    full = get_page(maintainer_client, f"/pins/?base=1&action=repeat_last&pin={mock.pk}&target=0&steps=3")
     assert count_segments(full, "unknown") == 4 and "not reached" not in full
 
 
-def test_the_form_works_without_script(signed: Client, pin: Pin) -> None:
-    response = signed.post("/pins/plan/", saving(0, (pin.pk, 3), do="", remove="0"))
+def test_the_form_works_without_script(maintainer_client: Client, pin: Pin) -> None:
+    response = maintainer_client.post("/pins/plan/", build_plan_form(0, (pin.pk, 3), do="", remove="0"))
     assert (response.status_code, response.headers["Location"]) == (303, "/pins/?project=math")
-    response = signed.post("/pins/plan/", saving(0, (pin.pk, 3), do="look", action="repeat"))
+    response = maintainer_client.post("/pins/plan/", build_plan_form(0, (pin.pk, 3), do="look", action="repeat"))
     assert "action=repeat" in response.headers["Location"] and "csrf" not in response.headers["Location"]
 
 
 @pytest.mark.parametrize("targets", [("",), ("x",), ("0",), ("3", "3"), ("9" * 25,), ("-1",)])
-def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pin: Pin, targets: tuple[str]) -> None:
-    data = saving(0) | {"pin": [pin.pk] * len(targets), "target": list(targets)}
-    response = signed.post("/pins/plan/", data)
-    page = body(signed, response.headers["Location"])
+def test_invalid_targets_are_explained_and_not_saved(maintainer_client: Client, pin: Pin, targets: tuple[str]) -> None:
+    data = build_plan_form(0) | {"pin": [pin.pk] * len(targets), "target": list(targets)}
+    response = maintainer_client.post("/pins/plan/", data)
+    page = get_page(maintainer_client, response.headers["Location"])
     assert "error-line" in page or "banner error" in page
     assert plans.find_current_revision(pin.project) is None
 
 
-def test_differences_to_the_chosen_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
+def test_differences_to_the_chosen_run_are_listed_with_their_verdict(
+    maintainer_client: Client, pin: Pin, project: Project
+) -> None:
     builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
-    page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
+    page = get_page(maintainer_client, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
     assert "Settings that differ from next" in collapse_spaces(page)
     table = page[page.index('aria-label="Differences"') :]
     assert table.index("rows") < table.index("model")
     assert table.count("INCOMPATIBLE</span>") == 1
     assert (count_segments(page, "hit"), count_segments(page, "miss")) == (0, 1)
     assert "step 3: grpo step 2, will generate: rows: 8 pinned, 16 in next" in page
-    assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("INCOMPATIBLE</span>") == 0
+    assert (
+        get_page(maintainer_client, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count(
+            "INCOMPATIBLE</span>"
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("unknown", ["tokenizer", "dataset"])
-def test_what_the_pin_or_the_run_does_not_tell_takes_one_line(
-    signed: Client, pin: Pin, project: Project, unknown: str
+def test_facts_that_the_run_does_not_report_take_one_line(
+    maintainer_client: Client, pin: Pin, project: Project, unknown: str
 ) -> None:
     known = dict.fromkeys(compatibility.COMPATIBILITY_FACTS, 1) | pin.artifacts.get().facts
     known |= {"rollout_correction": False, unknown: None}
     pin.artifacts.update(facts=known)
     builders.run(project, "next", uid="next", facts=known)
-    page = collapse_spaces(body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3"))
+    page = collapse_spaces(get_page(maintainer_client, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3"))
     assert f'does not report it:<span class="mono">{unknown}</span>' in page
     assert "WARN" not in page and 'aria-label="Differences"' not in page
     assert "No setting that both know differs between the pinned steps and next." in page
 
 
-def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, pin: Pin, project: Project) -> None:
+def test_a_run_that_reported_only_its_config_is_compared_by_it(
+    maintainer_client: Client, pin: Pin, project: Project
+) -> None:
     named = {"use_v1": False, "project_name": "math", "experiment_name": "next"}
     rollout = {"actor_rollout_ref": {"rollout": {"n": 2}}, "trainer": named}
     config = {**rollout, "data": {"train_batch_size": 16, "max_prompt_length": 8, "max_response_length": 8}}
     builders.run(project, "next", uid="next", framework="verl", config=config)
-    page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
+    page = get_page(maintainer_client, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
     table = page[page.index('aria-label="Differences"') :]
     assert re.search(r"INCOMPATIBLE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
 
 
 @pytest.mark.parametrize(("state", "message"), [("unsafe", "unsafe"), ("gone", "unavailable")])
-def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str, message: str) -> None:
+def test_steps_that_a_plan_cannot_load_are_not_shown_as_replayed(
+    maintainer_client: Client, pin: Pin, state: str, message: str
+) -> None:
     pin.artifacts.update(state=state)
-    page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
+    page = get_page(maintainer_client, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
     assert (count_segments(page, "hit"), count_segments(page, "miss")) == (0, 1)
     assert f"will generate: its files are {message}; the run stops" in page
 
 
-def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
-    signed: Client, project: Project, keeper: User
+def test_a_draft_that_excludes_flagged_samples_shows_the_effect_on_the_run(
+    maintainer_client: Client, project: Project, maintainer: User
 ) -> None:
     run = builders.run(project, "source")
     artifact = create_ready_artifact(
         run, V0, facts={"role": "rollout", "prompts": 8, "rows": 32, "samples_per_prompt": 4}
     )
     index_waiting_dumps(run)
-    pin = pins.pin_step(run, artifact.step, keeper)[0]
-    request_data = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
-    link = f"/pins/?run={request_data.uid}&base=0&action=cache&pin={pin.pk}&target=1"
-    assert "INCOMPATIBLE" not in body(signed, f"{link}&exclude_flagged=1")
+    pin = pins.pin_step(run, artifact.step, maintainer)[0]
+    next_run = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
+    link = f"/pins/?run={next_run.uid}&base=0&action=cache&pin={pin.pk}&target=1"
+    assert "INCOMPATIBLE" not in get_page(maintainer_client, f"{link}&exclude_flagged=1")
     sample = Sample.objects.filter(step__run=run, ordinal=5).get()
-    builders.flag_row(sample, keeper)
-    assert "INCOMPATIBLE" not in body(signed, link)
-    page = body(signed, f"{link}&exclude_flagged=1")
+    builders.flag_row(sample, maintainer)
+    assert "INCOMPATIBLE" not in get_page(maintainer_client, link)
+    page = get_page(maintainer_client, f"{link}&exclude_flagged=1")
     assert page.count("INCOMPATIBLE</span>") == 2 and count_segments(page, "miss") == 1
     assert re.search(r"prompts.*?>7<.*?>8<", page, re.DOTALL)
     assert "dropped: 1 of 4 selected" in page and "flagged bad 1" in page
-    save_guidance(project, keeper, [{"key": "odd", "query": "is:flagged", "action": "mask", "target": "response"}], "")
-    masked = body(signed, f"{link}&on_selected=mask&selected_by=rules")
+    save_guidance(
+        project, maintainer, [{"key": "odd", "query": "is:flagged", "action": "mask", "target": "response"}], ""
+    )
+    masked = get_page(maintainer_client, f"{link}&on_selected=mask&selected_by=rules")
     assert "INCOMPATIBLE" not in masked and "1 of 4 masked" in masked
     assert re.search(r"masked: 1 sample of 1 prompt\b.*?odd 1", masked, re.DOTALL)
 
 
-def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:
+def test_a_refusal_is_loosened_only_with_a_note(maintainer_client: Client, pin: Pin, project: Project) -> None:
     builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
     url = f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3"
-    assert "INCOMPATIBLE" in body(signed, url)
-    signed.post("/settings/math/loosen/", {"fact": "rows", "note": " "})
-    assert "INCOMPATIBLE" in body(signed, url)
-    signed.post("/settings/math/loosen/", {"fact": "rows", "note": "the loader cuts"})
-    page = body(signed, url)
+    assert "INCOMPATIBLE" in get_page(maintainer_client, url)
+    maintainer_client.post("/settings/math/loosen/", {"fact": "rows", "note": " "})
+    assert "INCOMPATIBLE" in get_page(maintainer_client, url)
+    maintainer_client.post("/settings/math/loosen/", {"fact": "rows", "note": "the loader cuts"})
+    page = get_page(maintainer_client, url)
     assert "INCOMPATIBLE" not in page and "the loader cuts" in page and "overridden" in page
     assert AuditEntry.objects.filter(verb="plan.loosen").count() == 1
-    signed.post("/settings/math/loosen/", {"fact": "rows"})
-    assert "INCOMPATIBLE" in body(signed, url)
+    maintainer_client.post("/settings/math/loosen/", {"fact": "rows"})
+    assert "INCOMPATIBLE" in get_page(maintainer_client, url)
 
 
 def test_repeated_steps_whose_prompts_are_not_compared_are_unknown(
-    signed: Client, pin: Pin, run: Run, keeper: User
+    maintainer_client: Client, pin: Pin, run: Run, maintainer: User
 ) -> None:
     Artifact.objects.update(facts={**FACTS, "rows": 2})
-    plans.save_plan(pin.project, "default", keeper, if_match=0, action="repeat_last", entries=[(pin, 2)])
-    page = panel(signed, f"/pins/?project=math&run={run.uid}&steps=5", "plan")
+    plans.save_plan(pin.project, "default", maintainer, if_match=0, action="repeat_last", entries=[(pin, 2)])
+    page = get_panel(maintainer_client, f"/pins/?project=math&run={run.uid}&steps=5", "plan")
     assert (count_segments(page, "hit"), count_segments(page, "unknown")) == (1, 3)
     assert "the prompts of this step were not compared" in page
 
 
-def test_the_download_command_names_all_steps_of_the_plan(signed: Client, pin: Pin, keeper: User) -> None:
-    plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 50)])
-    page = panel(signed, "/pins/?project=math&steps=20", "plan")
+def test_the_download_command_names_all_steps_of_the_plan(
+    maintainer_client: Client, pin: Pin, maintainer: User
+) -> None:
+    plans.save_plan(pin.project, "default", maintainer, if_match=0, action="cache", entries=[(pin, 50)])
+    page = get_panel(maintainer_client, "/pins/?project=math&steps=20", "plan")
     assert "--into replay --trainer verl" in page and "--steps" not in page
-    plans.save_plan(pin.project, "default", keeper, if_match=1, action="repeat", entries=[(pin, 50)])
-    assert "--steps 50" in panel(signed, "/pins/?project=math&steps=20", "plan")
+    plans.save_plan(pin.project, "default", maintainer, if_match=1, action="repeat", entries=[(pin, 50)])
+    assert "--steps 50" in get_panel(maintainer_client, "/pins/?project=math&steps=20", "plan")
 
 
-def test_a_pin_of_another_project_in_the_url_says_nothing_about_itself(
-    signed: Client, pin: Pin, project: Project
+def test_a_pin_of_another_project_in_the_url_reveals_nothing(
+    maintainer_client: Client, pin: Pin, project: Project
 ) -> None:
     other = builders.run(builders.project("other"), "secret")
-    remote_artifact(other, 7, facts={**FACTS, "format": "slime-rollout"})
+    create_remote_artifact(other, 7, facts={**FACTS, "format": "slime-rollout"})
     foreign = pins.pin_step(other, 7, builders.member(other.project, "eve", "owner"))[0]
-    page = body(signed, f"/pins/?project=math&base=0&pin={foreign.pk}&target=0")
+    page = get_page(maintainer_client, f"/pins/?project=math&base=0&pin={foreign.pk}&target=0")
     assert "slime" not in page and "Plan preview: steps 1 to" in page

@@ -34,13 +34,13 @@ def lead(project: Project) -> User:
 
 
 @pytest.fixture
-def ann(project: Project) -> Client:
+def annotator_client(project: Project) -> Client:
     client = Client()
     client.force_login(builders.member(project, "ann", "annotator"))
     return client
 
 
-def create(run: Run, lead: User, **settings: object) -> Queue:
+def create_queue(run: Run, lead: User, **settings: object) -> Queue:
     return queues.create_queue(run.project, lead, {"name": "check", "runs": [run], **settings})
 
 

@@ -40,24 +40,24 @@ def lead(project: Project) -> User:
 
 
 @pytest.fixture
-def people(project: Project) -> list[User]:
+def reviewers(project: Project) -> list[User]:
     return [builders.member(project, name, "annotator") for name in ("ann", "bob")]
 
 
-def answer(queue: Queue, people: list[User]) -> None:
+def answer_items(queue: Queue, reviewers: list[User]) -> None:
     """Ann says yes to every second item. Bob says the opposite of items 4 and 5, cannot judge item 6, and finds a hack
     in item 7. Their ratings of item 8 are one apart, those of item 9 two."""
-    ann, bob = people
+    ann, bob = reviewers
     for item in queue.items.order_by("position"):
-        at, says = item.position, item.position % 2 == 0
-        rating = {8: 4, 9: 5}.get(at, 3)
+        position, says = item.position, item.position % 2 == 0
+        rating = {8: 4, 9: 5}.get(position, 3)
         queues.submit_answers(item, ann, {"correct": {"value": says}, "quality": {"value": 3}})
         answers: dict[str, dict[str, object]] = {"correct": {"value": says}, "quality": {"value": rating}}
-        if at in (4, 5):
+        if position in (4, 5):
             answers["correct"] = {"value": not says, "rationale": "Because of it."}
-        if at == 6:
+        if position == 6:
             answers = {"review": {"value": "cannot-judge"}}
-        if at == 7:
+        if position == 7:
             answers["wrong"] = {"value": ["hack"]}
         queues.submit_answers(item, bob, answers)
 
@@ -68,11 +68,11 @@ def sign_in(user: User) -> Client:
     return client
 
 
-def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: list[User]) -> None:
+def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, reviewers: list[User]) -> None:
     queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run], "num_reviewers_per_item": 2})
     queue.items.filter(position__in=(4, 8)).update(gold={"correct": True})
-    answer(queue, people)
-    client, here = sign_in(lead), f"/queues/{queue.pk}/agreement/"
+    answer_items(queue, reviewers)
+    client, path = sign_in(lead), f"/queues/{queue.pk}/agreement/"
 
     found = ApiClient.with_token(lead, "read")("GET", f"queues/{queue.pk}/agreement/").json()
     rows = {(row["question"], row["option"]): row for row in found["questions"]}
@@ -91,12 +91,12 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     by_position = {item.position: item.pk for item in queue.items.all()}
     assert asked[by_position[6]] == ["correct", "wrong", "quality"] and asked[by_position[7]] == ["wrong"]
 
-    html = client.get(here).content.decode()
+    html = client.get(path).content.decode()
     assert "24 of 24 items have answers of two people." in html and "0.7654321" not in html and "0.77" not in html
     assert '<line class="usual"' in html and "Because of it." in html
     item = by_position[4]
-    form = {"question": "correct", "take": "bob", "reason": "The last line.", "next": f"{here}?item={item}"}
-    assert client.post(f"/queues/{queue.pk}/items/{item}/decide/", form)["Location"] == f"{here}?item={item}"
+    form = {"question": "correct", "take": "bob", "reason": "The last line.", "next": f"{path}?item={item}"}
+    assert client.post(f"/queues/{queue.pk}/items/{item}/decide/", form)["Location"] == f"{path}?item={item}"
     decision = ItemDecision.objects.get()
     assert (decision.value, decision.reason, decision.user) == (False, "The last line.", lead)
     labels = Label.objects.active().filter(sample=queue.items.get(pk=item).sample, name="correct")
@@ -105,7 +105,7 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", stale, follow=True).content.decode()
     assert f"{lead.username} has decided this question since you opened the page." in refused
     assert ItemDecision.objects.get().value is False
-    page = client.get(f"{here}?show=decided&item={item}").content.decode()
+    page = client.get(f"{path}?show=decided&item={item}").content.decode()
     [seen] = re.findall(r'name="seen" value="(2[^"]+)"', page)
     client.post(f"/queues/{queue.pk}/items/{item}/decide/", {**stale, "seen": html_module.unescape(seen)})
     assert ItemDecision.objects.get().value is True
@@ -113,74 +113,74 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     assert client.post(f"/queues/{queue.pk}/items/{by_position[7]}/decide/", odd).status_code == 303
     assert ItemDecision.objects.get(item=by_position[7]).reason == "none"
     ItemDecision.objects.get(item=by_position[7]).delete()
-    anew = {"question": "quality", "q.quality": "4"}
-    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
+    new_decision = {"question": "quality", "q.quality": "4"}
+    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", new_decision)
     assert ItemDecision.objects.get(name="quality").value == 4
-    decided = client.get(here + "?show=decided").content.decode()
+    decided = client.get(path + "?show=decided").content.decode()
     assert len(re.findall(r'<a href="[^"]*item=\d+[^>]*>\s*<span class="clip">', decided)) == 2
-    assert f"{here}?show=decided&amp;item={item}#to-decide" in decided, "the page stays at the list"
+    assert f"{path}?show=decided&amp;item={item}#to-decide" in decided, "the page stays at the list"
     undone = {"question": "quality", "withdraw": "1"}
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", {**undone, "seen": html_module.unescape(seen)})
     assert ItemDecision.objects.get(name="quality").value == 4, "decided since the page was opened"
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", undone)
     assert not ItemDecision.objects.filter(name="quality").exists()
-    send = ApiClient.with_token(lead, "annotate")
+    api = ApiClient.with_token(lead, "annotate")
     undo = {"question": "correct", "value": None}
-    assert send("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).json()["value"] is None
-    assert send("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).status_code == 404
+    assert api("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).json()["value"] is None
+    assert api("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).status_code == 404
     refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", {"question": "correct"}, follow=True)
     assert "Take the answer of a person, or choose one." in refused.content.decode()
 
 
-def test_none_of_several_choices_can_be_taken_and_decided(run: Run, lead: User, people: list[User]) -> None:
+def test_none_of_several_choices_can_be_taken_and_decided(run: Run, lead: User, reviewers: list[User]) -> None:
     queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run], "num_reviewers_per_item": 2})
     item = queue.items.get(position=0)
-    for user, chosen in zip(people, (["hack"], list[str]()), strict=True):
+    for user, chosen in zip(reviewers, (["hack"], list[str]()), strict=True):
         queues.submit_answers(item, user, {"correct": {"value": True}, "wrong": {"value": chosen}})
-    client, here = sign_in(lead), f"/queues/{queue.pk}/agreement/"
-    html = client.get(f"{here}?item={item.pk}").content.decode()
+    client, path = sign_in(lead), f"/queues/{queue.pk}/agreement/"
+    html = client.get(f"{path}?item={item.pk}").content.decode()
     assert 'name="take" value="ann" data-key="1"' in html and 'name="take" value="bob" data-key="2"' in html
     client.post(f"/queues/{queue.pk}/items/{item.pk}/decide/", {"question": "wrong", "take": "bob"})
     assert ItemDecision.objects.get().value == []
-    assert "✓ none" in client.get(f"{here}?show=decided").content.decode()
-    send = ApiClient.with_token(lead, "annotate")
+    assert "✓ none" in client.get(f"{path}?show=decided").content.decode()
+    api = ApiClient.with_token(lead, "annotate")
     for value in (["loop"], list[str]()):
         decision = {"question": "wrong", "value": value}
-        assert send("POST", f"queues/{queue.pk}/items/{item.pk}/decide/", decision).json()["value"] == value
+        assert api("POST", f"queues/{queue.pk}/items/{item.pk}/decide/", decision).json()["value"] == value
     other = queue.items.get(position=1)
-    queues.submit_answers(other, people[1], {"review": {"value": "cannot-judge"}})
+    queues.submit_answers(other, reviewers[1], {"review": {"value": "cannot-judge"}})
     for name, author in (("wrong", "bob"), ("wrong", "ann"), ("correct", "ann")):
         with pytest.raises(NotFoundError, match="has not answered"):
             queues.load_answer_of(other, name, author)
 
 
 def test_a_queue_without_second_answers_says_so_and_annotators_are_refused(
-    run: Run, lead: User, people: list[User]
+    run: Run, lead: User, reviewers: list[User]
 ) -> None:
     queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run]})
-    queues.submit_answers(queue.items.get(position=0), people[0], {"correct": {"value": True}})
+    queues.submit_answers(queue.items.get(position=0), reviewers[0], {"correct": {"value": True}})
     html = sign_in(lead).get(f"/queues/{queue.pk}/agreement/").content.decode()
     assert f"Agreement needs items with 2 answers; 0 of {ITEMS} have them." in html
     assert "Create a queue with two answers per item" in html
-    assert sign_in(people[0]).get(f"/queues/{queue.pk}/agreement/").status_code == 403
+    assert sign_in(reviewers[0]).get(f"/queues/{queue.pk}/agreement/").status_code == 403
 
 
 @pytest.mark.parametrize("pairs", [None, 2])
-def test_the_agreement_on_groups(run: Run, lead: User, people: list[User], pairs: int | None) -> None:
+def test_the_agreement_on_groups(run: Run, lead: User, reviewers: list[User], pairs: int | None) -> None:
     push(run, [{"response": f"a{n}", "group": "b", "index": n} for n in range(3)], step=2)
     settings = {"name": "order", "runs": [run], "unit": "group", "pairs_per_group": pairs, "q": "step:2"}
     queue = queues.create_queue(run.project, lead, {**settings, "num_reviewers_per_item": 2})
     item = queue.items.get()
     best, middle, last = (sample.pk for sample in queues.list_group_samples(item))
-    for user, order in zip(people, ([best, middle, last], [best, last, middle]), strict=True):
+    for user, order in zip(reviewers, ([best, middle, last], [best, last, middle]), strict=True):
         shown = {row.sample: row.number for row in queues.load_item_content(item, user).responses}
         if not pairs:
             queues.store_order(item, user, [[sample] for sample in order])
             continue
         rank = {shown[sample]: place for place, sample in enumerate(order)}
         seen = queues.load_item_content(item, user).pairs
-        said = {queues.format_pair(*pair): "left" if rank[pair[0]] < rank[pair[1]] else "right" for pair in seen}
-        queues.store_pairs(item, user, said)
+        answers = {queues.format_pair(*pair): "left" if rank[pair[0]] < rank[pair[1]] else "right" for pair in seen}
+        queues.store_pairs(item, user, answers)
     client = Client()
     client.force_login(lead)
     assert f'href="/queues/{queue.pk}/agreement/"' in client.get(f"/queues/{queue.pk}/").content.decode()

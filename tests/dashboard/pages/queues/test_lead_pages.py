@@ -11,12 +11,12 @@ from django.test import Client
 
 from rollouts import queues
 from rollouts.models import Membership, Queue, Run
-from tests.dashboard.pages.queues.conftest import create, open_item
+from tests.dashboard.pages.queues.conftest import create_queue, open_item
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
 
-def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Client) -> None:
+def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, annotator_client: Client) -> None:
     client = Client()
     client.force_login(lead)
     html = client.get(f"/queues/new/?run={run.uid}&selection=random&count=2").content.decode()
@@ -30,8 +30,8 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     assert response["Location"] == f"/queues/{queue.pk}/" and queue.items.count() == 2
     html = client.get(f"/queues/{queue.pk}/").content.decode()
     assert "ann" in html and "random · 2 in all · seed 1" in " ".join(html.split())
-    assert ann.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
-    assert "check" in ann.get("/queues/").content.decode()
+    assert annotator_client.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
+    assert "check" in annotator_client.get("/queues/").content.decode()
     assert client.get(f"/queues/{queue.pk}/review/").status_code == 403
     form = {"do": "save", "name": "second check", "due_at": "30 November", "reservation_minutes": "5"}
     refused = client.post(f"/queues/{queue.pk}/update/", form)
@@ -43,13 +43,13 @@ def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Cl
     queue.refresh_from_db()
     assert (queue.name, queue.reservation_minutes) == ("second check", 5) and queue.reviewers.get().username == "ann"
     client.post(f"/queues/{queue.pk}/update/", {"do": "close"})
-    _item, html = open_item(ann, queue)
+    _item, html = open_item(annotator_client, queue)
     assert "This queue is closed." in html
-    assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
+    assert annotator_client.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
 
 
-def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead, reviewers=["ann"], due_at="2026-12-01T18:00")
+def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead, reviewers=["ann"], due_at="2026-12-01T18:00")
     builders.member(run.project, "bob", "annotator")
     client = Client()
     client.force_login(lead)
@@ -71,8 +71,10 @@ def test_two_leads_who_save_a_queue_keep_what_the_other_changed(run: Run, lead: 
     assert queue.due_at is not None and queue.due_at.day == 3, "what nobody edited stays"
 
 
-def test_a_reviewer_who_left_the_project_stays_until_a_lead_removes_them(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead, reviewers=["ann"])
+def test_a_reviewer_who_left_the_project_stays_until_a_lead_removes_them(
+    run: Run, lead: User, annotator_client: Client
+) -> None:
+    queue = create_queue(run, lead, reviewers=["ann"])
     Membership.objects.filter(user__username="ann").delete()
     builders.member(run.project, "bob", "annotator")
     client = Client()
@@ -122,18 +124,18 @@ def test_the_form_of_a_new_queue_does_not_wait_for_its_preview(
 ) -> None:
     client = Client()
     client.force_login(lead)
-    here = f"/queues/new/?run={run.uid}&selection=random&count=2"
+    path = f"/queues/new/?run={run.uid}&selection=random&count=2"
     with monkeypatch.context() as patch:
         patch.setattr(queues, "preview_queue", lambda *_args: pytest.fail("the form waits for the draw"))
-        html = client.get(here).content.decode()
+        html = client.get(path).content.decode()
     (url,) = re.findall(r'id="queue-preview" hx-get="(.+?)"', html)
-    assert unescape(url) == here and "Counting the samples that match" in html
+    assert unescape(url) == path and "Counting the samples that match" in html
     headers = {"HX-Request": "true", "HX-Target": "queue-preview"}
-    part = client.get(here, headers=headers).content.decode()
+    part = client.get(path, headers=headers).content.decode()
     assert "2 items of 3 that match" in part and "<form" not in part
-    assert "2 items of 3 that match" in client.get(f"{here}&do=preview").content.decode()  # without JavaScript
+    assert "2 items of 3 that match" in client.get(f"{path}&do=preview").content.decode()  # without JavaScript
     push(run, [{"prompt": "p", "response": "x", "score": 0.5}], step=770077, split="eval")
-    parts = client.get(here.replace("count=2", "count=2&per=step"), headers=headers).content.decode()
+    parts = client.get(path.replace("count=2", "count=2&per=step"), headers=headers).content.decode()
     assert "eval, step 770077" in parts and ">step 770077" in parts.replace("\n", "").replace(" >", ">")
     run.delete()
     assert "has no run" in client.get("/queues/new/", headers=headers).content.decode()

@@ -17,45 +17,49 @@ from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import AuditEntry, Label, Project, Run, Sample
 from rollouts.runs import load_run_sizes
 from rollouts.samples import SampleBody, load_bodies
-from tests.dashboard.pages.queues.conftest import create, open_item
-from tests.dashboard.support.sign_in import by_link
+from tests.dashboard.pages.queues.conftest import create_queue, open_item
+from tests.dashboard.support.sign_in import use_sign_in_link
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 from tests.support.images import IMAGES, PNG, data_url
 
 
-def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead)
-    here = f"/queues/{queue.pk}/"
-    item, html = open_item(ann, queue)
+def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead)
+    path = f"/queues/{queue.pk}/"
+    item, html = open_item(annotator_client, queue)
     assert "Is the answer correct?" in html and "<strong>last</strong>" in html and "secret-truth" in html
-    refused = ann.post(f"{here}items/{item}/answers/", {"q.quality": "3"}, follow=True).content.decode()
-    assert "Answer the required question" in refused and open_item(ann, queue)[0] == item
+    refused = annotator_client.post(f"{path}items/{item}/answers/", {"q.quality": "3"}, follow=True).content.decode()
+    assert "Answer the required question" in refused and open_item(annotator_client, queue)[0] == item
     answers = {"q.correct": "false", "q.quality": "3", "seconds": "2.5"}
-    response = ann.post(f"{here}items/{item}/answers/", answers)
-    assert response["Location"] == f"{here}review/"
+    response = annotator_client.post(f"{path}items/{item}/answers/", answers)
+    assert response["Location"] == f"{path}review/"
     assert {label.name: label.value for label in Label.objects.all()} == {"correct": False, "quality": 3}
-    second, _html = open_item(ann, queue)
-    ann.post(f"{here}items/{second}/answers/", {"cannot_judge": "1", "cannot_judge_reason": "language"})
-    third, _html = open_item(ann, queue)
-    ann.post(f"{here}items/{third}/skip/")
-    _nothing, html = open_item(ann, queue)
+    second, _html = open_item(annotator_client, queue)
+    annotator_client.post(f"{path}items/{second}/answers/", {"cannot_judge": "1", "cannot_judge_reason": "language"})
+    third, _html = open_item(annotator_client, queue)
+    annotator_client.post(f"{path}items/{third}/skip/")
+    _nothing, html = open_item(annotator_client, queue)
     assert "Nothing is left for you" in html and "You answered 2 items" in html and "no 1" in html
     assert "Answer what you skipped" in html
-    assert ann.post(f"{here}undo/")["Location"] == f"{here}review/?item={second}"
-    _item, html = open_item(ann, queue, f"?item={second}")
+    assert annotator_client.post(f"{path}undo/")["Location"] == f"{path}review/?item={second}"
+    _item, html = open_item(annotator_client, queue, f"?item={second}")
     assert re.search(r'name="cannot_judge"[^>]*checked', html) and "language" in html
-    assert "Is the answer correct?" in open_item(ann, queue, f"?item={third}")[1]
-    ann.post(f"{here}items/{third}/answers/", answers)
-    ann.post(f"{here}items/{second}/answers/", answers)
-    assert "Answer what you skipped" not in open_item(ann, queue)[1]
+    assert "Is the answer correct?" in open_item(annotator_client, queue, f"?item={third}")[1]
+    annotator_client.post(f"{path}items/{third}/answers/", answers)
+    annotator_client.post(f"{path}items/{second}/answers/", answers)
+    assert "Answer what you skipped" not in open_item(annotator_client, queue)[1]
 
 
-def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead)
-    item, _html = open_item(ann, queue)
-    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", {"q.correct": "false"})  # the other question stays open
-    ann.post(f"/queues/{queue.pk}/undo/")
+def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(
+    run: Run, lead: User, annotator_client: Client
+) -> None:
+    queue = create_queue(run, lead)
+    item, _html = open_item(annotator_client, queue)
+    annotator_client.post(
+        f"/queues/{queue.pk}/items/{item}/answers/", {"q.correct": "false"}
+    )  # the other question stays open
+    annotator_client.post(f"/queues/{queue.pk}/undo/")
     entry = AuditEntry.objects.get(verb="label.undo")
     assert entry.subject == "“Is the answer correct?: no” on 1 sample"
     owner = Client()
@@ -65,32 +69,36 @@ def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(run: Run, le
 
 
 def test_a_marked_part_is_stored_in_characters_of_the_response(
-    project: Project, run: Run, lead: User, ann: Client
+    project: Project, run: Run, lead: User, annotator_client: Client
 ) -> None:
     rows = [{"prompt": "p", "response": "🎉 so\r\n\x01so it is so 𝑥=2", "group": "g", "index": 0}]
     push(run, rows, step=5)
     question = {"key": "where", "title": "Where?", "kind": "yes-no", "range": True}
     save_rubric(project, lead, [question], "")
-    queue = create(run, lead, q="step:5")
-    item, html = open_item(ann, queue)
+    queue = create_queue(run, lead, q="step:5")
+    item, html = open_item(annotator_client, queue)
     assert 'name="q.where.quote"' in html
     answers = {"q.where": "true", "q.where.quote": "so 𝑥", "q.where.near": "16"}
     path = f"/queues/{queue.pk}/items/{item}/answers/"
-    ann.post(path, {**answers, "draft": "1"})
-    draft = open_item(ann, queue)[1]
+    annotator_client.post(path, {**answers, "draft": "1"})
+    draft = open_item(annotator_client, queue)[1]
     start, end = (re.search(rf'name="q.where.{part}" value="(\d+)"', draft)[1] for part in ("start", "end"))  # type: ignore[index]
-    ann.post(path, {"q.where": "true", "q.where.start": start, "q.where.end": end})
+    annotator_client.post(path, {"q.where": "true", "q.where.start": start, "q.where.end": end})
     label = Label.objects.get(name="where")
     assert rows[0]["response"][label.start : label.end] == "so 𝑥"
-    refused = ann.post(path, {**answers, "q.where.quote": "not there"}, headers={"accept": "application/json"})
+    refused = annotator_client.post(
+        path, {**answers, "q.where.quote": "not there"}, headers={"accept": "application/json"}
+    )
     assert refused.status_code == 400 and "does not contain the selected text" in refused.json()["message"]
 
 
 @pytest.mark.parametrize("draft", ["", "1"])
-def test_what_was_typed_stays_although_a_mark_is_refused(run: Run, lead: User, ann: Client, draft: str) -> None:
+def test_typed_text_is_kept_although_a_marked_part_is_refused(
+    run: Run, lead: User, annotator_client: Client, draft: str
+) -> None:
     save_rubric(run.project, lead, [{"key": "where", "title": "Where?", "kind": "yes-no", "range": True}], "")
-    queue = create(run, lead)
-    item = open_item(ann, queue)[0]
+    queue = create_queue(run, lead)
+    item = open_item(annotator_client, queue)[0]
     answers = {
         "q.where": "true",
         "q.where.quote": "not there",
@@ -98,100 +106,109 @@ def test_what_was_typed_stays_although_a_mark_is_refused(run: Run, lead: User, a
         "correction": "Four",
         "draft": draft,
     }
-    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", answers)
-    opened, html = open_item(ann, queue)
+    annotator_client.post(f"/queues/{queue.pk}/items/{item}/answers/", answers)
+    opened, html = open_item(annotator_client, queue)
     assert opened == item and "Four</textarea>" in html and 'name="q.where.end" value=""' in html
 
 
-def test_who_is_done_is_sent_to_a_queue_with_items(run: Run, lead: User, ann: Client) -> None:
-    done, finished, waiting = (create(run, lead, name=name) for name in ("done", "finished", "waiting"))
+def test_a_reviewer_who_is_done_is_sent_to_a_queue_with_items(run: Run, lead: User, annotator_client: Client) -> None:
+    done, finished, waiting = (create_queue(run, lead, name=name) for name in ("done", "finished", "waiting"))
     for queue in (finished, done):
         for item in queue.items.all():
-            ann.post(f"/queues/{queue.pk}/items/{item.pk}/answers/", {"q.correct": "false"})
-    assert "Continue with waiting" in open_item(ann, done)[1]
+            annotator_client.post(f"/queues/{queue.pk}/items/{item.pk}/answers/", {"q.correct": "false"})
+    assert "Continue with waiting" in open_item(annotator_client, done)[1]
     queues.close_queue(waiting, lead)
-    assert "Continue with" not in open_item(ann, done)[1]
+    assert "Continue with" not in open_item(annotator_client, done)[1]
 
 
-def test_skipped_items_come_back_in_turn(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead)
-    here = f"/queues/{queue.pk}/"
+def test_skipped_items_come_back_in_turn(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead)
+    path = f"/queues/{queue.pk}/"
     items = list(queue.items.order_by("position").values_list("pk", flat=True))
-    ann.post(f"{here}items/{items[1]}/answers/", {"q.correct": "false"})
+    annotator_client.post(f"{path}items/{items[1]}/answers/", {"q.correct": "false"})
     for item in (items[2], items[0]):
-        ann.post(f"{here}items/{item}/skip/")
-    assert "You skipped 2" in open_item(ann, queue)[1]
-    page = ann.post(f"{here}skipped/", follow=True).content.decode()
+        annotator_client.post(f"{path}items/{item}/skip/")
+    assert "You skipped 2" in open_item(annotator_client, queue)[1]
+    page = annotator_client.post(f"{path}skipped/", follow=True).content.decode()
     assert "1 answered, 2 left" in page and "2 skipped items are back." in page
-    for left, item in ((2, items[2]), (1, items[0])):
-        opened, html = open_item(ann, queue)
-        assert opened == item and f"{left} left" in html
-        ann.post(f"{here}items/{item}/answers/", {"q.correct": "false"})
-    done = open_item(ann, queue)[1]
+    for remaining, item in ((2, items[2]), (1, items[0])):
+        opened, html = open_item(annotator_client, queue)
+        assert opened == item and f"{remaining} left" in html
+        annotator_client.post(f"{path}items/{item}/answers/", {"q.correct": "false"})
+    done = open_item(annotator_client, queue)[1]
     assert "You answered 3 items." in done and "You skipped" not in done
 
 
-def test_what_others_answered_meanwhile_does_not_come_back(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead)
+def test_items_that_others_answered_meanwhile_do_not_come_back(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead)
     for _ in range(3):
-        ann.post(f"/queues/{queue.pk}/items/{open_item(ann, queue)[0]}/skip/")
+        annotator_client.post(f"/queues/{queue.pk}/items/{open_item(annotator_client, queue)[0]}/skip/")
     queues.submit_answers(queue.items.get(position=0), lead, {"correct": {"value": True}})
-    page = ann.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
+    page = annotator_client.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
     assert "0 answered, 2 left" in page
     queues.close_queue(queue, lead)
-    assert "is closed" in ann.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
+    assert "is closed" in annotator_client.post(f"/queues/{queue.pk}/skipped/", follow=True).content.decode()
 
 
-def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead, selection="worst", count=1)
-    item, html = open_item(ann, queue)
+def test_a_response_is_corrected(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead, selection="worst", count=1)
+    item, html = open_item(annotator_client, queue)
     assert "one of the lowest scores of the query" in html
-    here = f"/queues/{queue.pk}/items/{item}/answers/"
-    ann.post(here, {"q.correct": "false", "correction": "not saved"})
+    path = f"/queues/{queue.pk}/items/{item}/answers/"
+    annotator_client.post(path, {"q.correct": "false", "correction": "not saved"})
     assert not Label.objects.filter(name="correction").exists()
-    ann.post(here, {"q.correct": "false", "has_correction": "1", "correction": "better\r\ntext"})
+    annotator_client.post(path, {"q.correct": "false", "has_correction": "1", "correction": "better\r\ntext"})
     assert Label.objects.get(name="correction").value == "better\ntext"
-    assert "better\ntext" in open_item(ann, queue, f"?item={item}")[1]
-    ann.post(here, {"q.correct": "false"})
+    assert "better\ntext" in open_item(annotator_client, queue, f"?item={item}")[1]
+    annotator_client.post(path, {"q.correct": "false"})
     assert not Label.objects.active().filter(name="correction").exists()
 
 
 def test_the_correction_of_a_sample_without_text_begins_empty(
-    run: Run, lead: User, ann: Client, monkeypatch: pytest.MonkeyPatch
+    run: Run, lead: User, annotator_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load_tokens(samples: list[Sample]) -> dict[str, SampleBody]:
         return {pk: replace(body, textless=True) for pk, body in load_bodies(samples).items()}
 
     monkeypatch.setattr("rollouts.queues.content.load_bodies", load_tokens)
-    html = open_item(ann, create(run, lead))[1]
+    html = open_item(annotator_client, create_queue(run, lead))[1]
     assert re.search(r'<textarea class="mono" name="correction"[^>]*>\n</textarea>', html)
 
 
-def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead)
-    item, _html = open_item(ann, queue)
+def test_a_draft_is_kept(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead)
+    item, _html = open_item(annotator_client, queue)
     draft = {"q.correct": "true", "q.quality": "4", "draft": "1"}
-    response = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", draft, headers={"accept": "application/json"})
+    response = annotator_client.post(
+        f"/queues/{queue.pk}/items/{item}/answers/", draft, headers={"accept": "application/json"}
+    )
     assert response.status_code == 200 and not Label.objects.exists()
-    same, html = open_item(ann, queue)
+    same, html = open_item(annotator_client, queue)
     assert same == item and re.search(r'name="q.correct"\s+value="true" checked', html)
     assert re.search(r'name="q.quality"\s+value="4" checked', html)
 
 
 @pytest.mark.parametrize("unit", ["sample", "group"])
-def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, ann: Client, unit: str) -> None:
-    queue = create(run, lead, unit=unit, is_blind=True, q="source:secret-source")
-    item, html = open_item(ann, queue)
-    pages = [html, ann.get("/queues/").content.decode()]
+def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(
+    run: Run, lead: User, annotator_client: Client, unit: str
+) -> None:
+    queue = create_queue(run, lead, unit=unit, is_blind=True, q="source:secret-source")
+    item, html = open_item(annotator_client, queue)
+    pages = [html, annotator_client.get("/queues/").content.decode()]
     order = {"place.1": "1", "place.2": "1", "place.3": "2"}
     form = order if unit == "group" else {"q.correct": "true"}
     part = {"place.2": "1", "draft": "1"}
-    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", part, headers={"accept": "application/json"})
-    pages.append(open_item(ann, queue)[1])
+    annotator_client.post(f"/queues/{queue.pk}/items/{item}/answers/", part, headers={"accept": "application/json"})
+    pages.append(open_item(annotator_client, queue)[1])
     assert list_places(pages[-1]) == (["", "1", ""] if unit == "group" else [])
-    saved = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", form, headers={"accept": "application/json"})
+    saved = annotator_client.post(
+        f"/queues/{queue.pk}/items/{item}/answers/", form, headers={"accept": "application/json"}
+    )
     assert saved.status_code == 200
-    pages += [saved.content.decode(), *(open_item(ann, queue, query)[1] for query in ("", f"?item={item}"))]
+    pages += [
+        saved.content.decode(),
+        *(open_item(annotator_client, queue, query)[1] for query in ("", f"?item={item}")),
+    ]
     samples = list(run.steps.get().rows.values_list("pk", flat=True))
     for secret in ("secret", "0.77", "0.765", "770077", run.uid, *samples):
         assert all(secret not in page for page in pages), secret
@@ -199,33 +216,35 @@ def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, 
     assert "text 0" in html and "Hidden in blind mode" in html
 
 
-def test_places_of_a_group_that_has_changed_are_refused(run: Run, lead: User, ann: Client) -> None:
-    queue = create(run, lead, unit="group")
-    item, html = open_item(ann, queue)
+def test_places_of_a_group_that_has_changed_are_refused(run: Run, lead: User, annotator_client: Client) -> None:
+    queue = create_queue(run, lead, unit="group")
+    item, html = open_item(annotator_client, queue)
     assert re.search(r"<button[^>]* data-take-back>Take back.*?<button[^>]* data-join>same place", html, re.S)
     run.steps.get().rows.filter(index=2).update(group="")
     field, path = re.compile(r'name="version" value="(\w+)"'), f"/queues/{queue.pk}/items/{item}/answers/"
     form = {"place.1": "1", "place.2": "2"}
-    refused = ann.post(path, {**form, "version": field.findall(html)}, follow=True).content.decode()
+    refused = annotator_client.post(path, {**form, "version": field.findall(html)}, follow=True).content.decode()
     assert "have changed since you opened it" in refused and not Label.objects.exists()
-    ann.post(path, {**form, "version": field.findall(refused)})
+    annotator_client.post(path, {**form, "version": field.findall(refused)})
     assert Label.objects.filter(name="rank").count() == 2
 
 
-def test_answers_that_are_sent_again_keep_what_the_page_did_not_show(run: Run, lead: User, ann: Client) -> None:
-    first, second = (create(run, lead, name=name) for name in ("first", "second"))
-    item, _html = open_item(ann, first)
+def test_answers_that_are_sent_again_keep_what_the_page_did_not_show(
+    run: Run, lead: User, annotator_client: Client
+) -> None:
+    first, second = (create_queue(run, lead, name=name) for name in ("first", "second"))
+    item, _html = open_item(annotator_client, first)
     form = {"q.correct": "true", "has_correction": "1", "correction": "better"}
-    ann.post(f"/queues/{first.pk}/items/{item}/answers/", form)
+    annotator_client.post(f"/queues/{first.pk}/items/{item}/answers/", form)
     corrections = Label.objects.active().filter(name="correction")
-    item, html = open_item(ann, second)
+    item, html = open_item(annotator_client, second)
     path = f"/queues/{second.pk}/items/{item}/answers/"
     for _time in range(2):  # the response of the first one was lost
-        ann.post(path, {"q.correct": "false"})
+        annotator_client.post(path, {"q.correct": "false"})
     assert corrections.exists() and 'name="shown"' not in html
-    _item, html = open_item(ann, second, f"?item={item}")
+    _item, html = open_item(annotator_client, second, f"?item={item}")
     assert "better</textarea>" in html
-    ann.post(path, {"q.correct": "false", "shown": re.findall(r'name="shown" value="(\w+)"', html)})
+    annotator_client.post(path, {"q.correct": "false", "shown": re.findall(r'name="shown" value="(\w+)"', html)})
     assert not corrections.exists()
 
 
@@ -234,8 +253,8 @@ def list_places(html: str) -> list[str]:
     return re.findall(r'name="place.\d" form="answers-form"\s+value="(.*?)"', html)
 
 
-def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, ann: Client) -> None:
-    assert "Review low scores instead" in ann.get("/queues/").content.decode()
+def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, annotator_client: Client) -> None:
+    assert "Review low scores instead" in annotator_client.get("/queues/").content.decode()
     client = Client()
     client.force_login(lead)
     assert "Create queue" in client.get("/queues/").content.decode()
@@ -264,9 +283,9 @@ def count_label_hints(client: Client, run: Run, sample: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("unit", ["sample", "group"])
 def test_labels_of_others_reach_no_reviewer_of_an_open_blind_queue(
-    run: Run, lead: User, ann: Client, unit: str
+    run: Run, lead: User, annotator_client: Client, unit: str
 ) -> None:
-    queue = create(run, lead, is_blind=True, unit=unit)
+    queue = create_queue(run, lead, is_blind=True, unit=unit)
     sample = run.steps.get().rows.order_by("index").last()
     assert sample is not None
     mate = builders.member(run.project, "zoe", "annotator")
@@ -281,48 +300,50 @@ def test_labels_of_others_reach_no_reviewer_of_an_open_blind_queue(
         f"/samples/{sample.pk}/labels/", f"/samples/?of={sample.pk}",
     ]  # fmt: skip
 
-    def read(client: Client) -> list[bool]:
-        """Whether each of the paths tells what Zoe said."""
+    def find_shown_labels(client: Client) -> list[bool]:
+        """Whether the response of each path shows what Zoe answered."""
         return [b"zoe" in read_content(client.get(path)) for path in paths]
 
-    leader = Client()
-    leader.force_login(lead)
-    assert read(leader) == [True] * len(paths)
-    assert read(ann) == [False] * len(paths)
-    assert count_label_hints(leader, run, sample.pk) == {
+    lead_client = Client()
+    lead_client.force_login(lead)
+    assert find_shown_labels(lead_client) == [True] * len(paths)
+    assert find_shown_labels(annotator_client) == [False] * len(paths)
+    assert count_label_hints(lead_client, run, sample.pk) == {
         "author:zoe": 1,
         "label.quality>2": 1,
         "is:flagged": 1,
         "marks": 1,
     }
-    assert count_label_hints(ann, run, sample.pk) == {
+    assert count_label_hints(annotator_client, run, sample.pk) == {
         "author:zoe": 0,
         "label.quality>2": 0,
         "is:flagged": 0,
         "marks": 0,
     }
     chart = f"/api/v1/runs/{run.uid}/query-curve/?q=is:flagged"
-    assert (leader.get(chart).status_code, ann.get(chart).status_code) == (200, 400)
+    assert (lead_client.get(chart).status_code, annotator_client.get(chart).status_code) == (200, 400)
     store_labels(run, User.objects.get(username="ann"), [Answer(sample.pk, "quality", 5)])
-    assert "quality" in ann.get(paths[0]).content.decode(), "one's own stay"
+    assert "quality" in annotator_client.get(paths[0]).content.decode(), "a reviewer's own labels stay"
     queues.close_queue(queue, lead)
-    assert read(ann) == [True] * len(paths)
+    assert find_shown_labels(annotator_client) == [True] * len(paths)
 
 
-def test_annotators_land_on_their_queues_and_a_deletion_says_what_is_lost(run: Run, lead: User, ann: Client) -> None:
+def test_annotators_start_at_their_queues_and_a_deletion_counts_queue_items(
+    run: Run, lead: User, annotator_client: Client
+) -> None:
     user = User.objects.get(username="ann")
     link = create_sign_in_link(user)
-    queue = create(run, lead, count=2, selection="random")
-    assert by_link(Client(), link)["Location"] == "/queues/"
-    assert by_link(Client(), create_sign_in_link(lead))["Location"] == "/", "who leads has other work"
-    assert ann.get("/sign-in/")["Location"] == "/queues/"
-    assert ann.get("/sign-in/?next=/live/")["Location"] == "/live/"
-    assert ann.get("/review/")["Location"] == "/queues/", "the menu: Review"
-    assert "Location" not in ann.get("/review/?queue=low", follow=True), "the tab of the quick lists"
+    queue = create_queue(run, lead, count=2, selection="random")
+    assert use_sign_in_link(Client(), link)["Location"] == "/queues/"
+    assert use_sign_in_link(Client(), create_sign_in_link(lead))["Location"] == "/", "a lead starts at the run list"
+    assert annotator_client.get("/sign-in/")["Location"] == "/queues/"
+    assert annotator_client.get("/sign-in/?next=/live/")["Location"] == "/live/"
+    assert annotator_client.get("/review/")["Location"] == "/queues/", "the menu: Review"
+    assert "Location" not in annotator_client.get("/review/?queue=low", follow=True), "the tab of the quick lists"
     for _item in range(2):
-        ann.post(f"/queues/{queue.pk}/items/{open_item(ann, queue)[0]}/skip/")
-    assert ann.get("/sign-in/")["Location"] == "/"
-    assert "/review/?" in ann.get("/review/")["Location"]
+        annotator_client.post(f"/queues/{queue.pk}/items/{open_item(annotator_client, queue)[0]}/skip/")
+    assert annotator_client.get("/sign-in/")["Location"] == "/"
+    assert "/review/?" in annotator_client.get("/review/")["Location"]
     owner = Client()
     owner.force_login(builders.member(run.project, "olga", "owner"))
     html = owner.post("/tidy/", {"do": "delete", "run": run.uid}, follow=True).content.decode()
@@ -331,7 +352,7 @@ def test_annotators_land_on_their_queues_and_a_deletion_says_what_is_lost(run: R
 
 @pytest.mark.parametrize("unit", ["sample", "group"])
 def test_images_are_shown_without_what_a_blind_queue_hides(
-    project: Project, lead: User, ann: Client, unit: str
+    project: Project, lead: User, annotator_client: Client, unit: str
 ) -> None:
     run = builders.run(project, "images")
     question = [{"type": "image", "image": data_url(PNG)}, {"type": "image", "image": "/srv/secret.png"}]
@@ -343,12 +364,12 @@ def test_images_are_shown_without_what_a_blind_queue_hides(
     push(run, rows, step=1)
     pages = []
     for is_blind in (False, True):
-        queue = create(run, lead, name=f"blind {is_blind}", unit=unit, is_blind=is_blind)
-        item, html = open_item(ann, queue)
+        queue = create_queue(run, lead, name=f"blind {is_blind}", unit=unit, is_blind=is_blind)
+        item, html = open_item(annotator_client, queue)
         pages.append(html)
         urls = re.findall(rf'<img src="(/queues/{queue.pk}/items/{item}/images/[^"]+)"', html)
-        assert len(urls) == (1 if is_blind else 2) and ann.get(urls[0]).content == PNG
+        assert len(urls) == (1 if is_blind else 2) and annotator_client.get(urls[0]).content == PNG
     assert "/srv/secret.png" in pages[0] and "secret_screenshot" in pages[0] and "secret" not in pages[1]
-    stranger = Client()
-    stranger.force_login(builders.member(project, "vera", "viewer"))
-    assert stranger.get(urls[0]).status_code == 403
+    viewer_client = Client()
+    viewer_client.force_login(builders.member(project, "vera", "viewer"))
+    assert viewer_client.get(urls[0]).status_code == 403

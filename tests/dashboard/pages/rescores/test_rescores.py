@@ -45,7 +45,9 @@ def rescore(run: Run, owner: User) -> Rescore:
     return Rescore.objects.get()
 
 
-def test_the_api_hands_out_takes_and_compares(run: Run, rescore: Rescore, owner: User) -> None:
+def test_the_api_lists_pending_samples_stores_results_and_compares_them(
+    run: Run, rescore: Rescore, owner: User
+) -> None:
     api = ApiClient.with_token(owner, "read", "annotate")
     path = f"rescores/{rescore.pk}/"
     pending = api("GET", f"{path}pending/?retry=true&q=score>=0&limit=5").json()
@@ -71,7 +73,7 @@ def test_the_api_hands_out_takes_and_compares(run: Run, rescore: Rescore, owner:
         assert api("POST", "rescores/", body).status_code in (400, 409)
 
 
-def test_the_newest_step_stays_that_of_the_first_page(run: Run, owner: User) -> None:
+def test_pages_of_pending_samples_keep_the_latest_step_of_the_first_page(run: Run, owner: User) -> None:
     api = ApiClient.with_token(owner, "read", "annotate")
     body = {"run": run.uid, "name": "score.v2", "source": "my.py:f", "digest": "1"}
     path = f"rescores/{api('POST', 'rescores/', body).json()['id']}/pending/?step=latest&limit=5"
@@ -82,7 +84,7 @@ def test_the_newest_step_stays_that_of_the_first_page(run: Run, owner: User) -> 
     assert [row["step"] for row in api("GET", path).json()["samples"]] == [2] * 5
 
 
-def test_a_re_score_with_the_same_verdicts_has_no_link_to_others(run: Run, owner: User, client: Client) -> None:
+def test_a_rescore_with_the_same_verdicts_has_no_link_to_disagreements(run: Run, owner: User, client: Client) -> None:
     api = ApiClient.with_token(owner, "read", "annotate")
     body = {"run": run.uid, "name": "score.v2", "source": "my.py:f", "digest": "1"}
     pk = api("POST", "rescores/", body).json()["id"]
@@ -98,32 +100,32 @@ def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescor
     client = Client()
     client.force_login(owner)
 
-    def read(path: str) -> str:
+    def get_page(path: str) -> str:
         response = client.get(path)
         assert response.status_code == 200, path
         return response.content.decode()
 
-    table = read(f"/runs/{run.uid}/steps/1/")
+    table = get_page(f"/runs/{run.uid}/steps/1/")
     assert re.search(r"sort=rescore:score.v2[^>]*>v2<", table) and table.count('<td class="num c-part">1.00</td>') == 4
-    assert '<td class="num c-part">' not in read(f"/runs/{run.uid}/steps/1/?parts=-")
-    ordered = re.findall(r'<tr id="r-(\w+)"', read(f"/runs/{run.uid}/steps/1/?sort=-rescore:score.v2"))
+    assert '<td class="num c-part">' not in get_page(f"/runs/{run.uid}/steps/1/?parts=-")
+    ordered = re.findall(r'<tr id="r-(\w+)"', get_page(f"/runs/{run.uid}/steps/1/?sort=-rescore:score.v2"))
     assert ordered == [sample.pk for sample in find_samples(run, ordering="-rescore:score.v2").samples]
-    pane = read(f"/samples/{Sample.objects.get(tail='answer 0').pk}/")
+    pane = get_page(f"/samples/{Sample.objects.get(tail='answer 0').pk}/")
     assert "because &lt;i&gt;" in pane and "&lt;b&gt;x&lt;/b&gt;" in pane
-    assert "boom &lt;script&gt;" in read(f"/samples/{Sample.objects.get(tail='answer 7').pk}/")
-    assert "my.py:f" in read(f"/runs/{run.uid}/rescores/")
+    assert "boom &lt;script&gt;" in get_page(f"/samples/{Sample.objects.get(tail='answer 7').pk}/")
+    assert "my.py:f" in get_page(f"/runs/{run.uid}/rescores/")
 
-    page = read(f"/runs/{run.uid}/rescores/{rescore.pk}/")
+    page = get_page(f"/runs/{run.uid}/rescores/{rescore.pk}/")
     assert "71.4 %" in page and page.count('class="clip"') >= 2
     assert f"/runs/{run.uid}/steps/all/?q=disagrees%3Ascore.v2&amp;split=train" in page
     (link,) = re.findall(r'href="(/queues/new/[^"]+)"', page)
     asked = parse_qs(urlsplit(html.unescape(link)).query)
-    assert asked["q"] == ["disagrees:score.v2"] and "2" in read(html.unescape(link))
+    assert asked["q"] == ["disagrees:score.v2"] and "2" in get_page(html.unescape(link))
     queue = queues.create_queue(run.project, owner, {"name": "check", "runs": [run], "q": asked["q"][0]})
     assert queue.items.count() == 2
     empty = builders.run(run.project, "new run", uid="second-run")
-    assert "rolloutdeck rescore --fn my_reward.py:compute_score" in read(f"/runs/{empty.uid}/rescores/")
-    assert "--run &#x27;new run&#x27;" in read(f"/runs/{empty.uid}/rescores/")
+    assert "rolloutdeck rescore --fn my_reward.py:compute_score" in get_page(f"/runs/{empty.uid}/rescores/")
+    assert "--run &#x27;new run&#x27;" in get_page(f"/runs/{empty.uid}/rescores/")
 
 
 def test_links_of_a_rescore_lead_to_the_split_of_its_numbers(run: Run, rescore: Rescore, owner: User) -> None:
@@ -140,7 +142,7 @@ def test_links_of_a_rescore_lead_to_the_split_of_its_numbers(run: Run, rescore: 
         assert re.findall(r"q=score.v2%21%3Dscore&amp;split=(\w+)", page) == splits
 
 
-def test_only_its_author_and_maintainers_delete_it(run: Run, rescore: Rescore, owner: User) -> None:
+def test_only_its_author_and_maintainers_delete_a_rescore(run: Run, rescore: Rescore, owner: User) -> None:
     path = f"/runs/{run.uid}/rescores/{rescore.pk}/"
     ann = builders.member(run.project, "ann", "annotator")
     api = ApiClient.with_token(ann, "read", "annotate")
@@ -157,25 +159,25 @@ def test_only_its_author_and_maintainers_delete_it(run: Run, rescore: Rescore, o
     assert "c-part" not in old_link.content.decode().split("<tbody")[1]
 
 
-def test_a_reviewer_of_a_blind_queue_sees_none(run: Run, rescore: Rescore, owner: User) -> None:
+def test_a_reviewer_of_a_blind_queue_sees_no_rescores(run: Run, rescore: Rescore, owner: User) -> None:
     ann = builders.member(run.project, "ann", "annotator")
     queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
     client = Client()
     client.force_login(ann)
     api = ApiClient.with_token(ann, "read", "annotate")
 
-    def read(path: str) -> str:
+    def get_page(path: str) -> str:
         return client.get(path).content.decode()
 
     sample = Sample.objects.get(tail="answer 0").pk
     secret = ("because", "score.v2", 'c-part">')
     for path in (f"/runs/{run.uid}/steps/1/", f"/samples/{sample}/"):
-        assert not any(text in read(path).split("<main")[1] for text in secret), path
-    sorted_page = read(f"/runs/{run.uid}/steps/1/?sort=rescore:score.v2")  # the address itself names the column
+        assert not any(text in get_page(path).split("<main")[1] for text in secret), path
+    sorted_page = get_page(f"/runs/{run.uid}/steps/1/?sort=rescore:score.v2")  # the URL itself names the column
     assert 'c-part">' not in sorted_page and "sort: score, lowest first" in " ".join(sorted_page.split())
-    assert "re-scores are hidden" in read(f"/runs/{run.uid}/rescores/")
+    assert "re-scores are hidden" in get_page(f"/runs/{run.uid}/rescores/")
     assert client.get(f"/runs/{run.uid}/rescores/{rescore.pk}/").status_code == 404
-    assert "re-scores are hidden" in read(f"/runs/{run.uid}/steps/1/?q=score.v2>0")
+    assert "re-scores are hidden" in get_page(f"/runs/{run.uid}/steps/1/?q=score.v2>0")
     for path in ("samples/?q=score.v2>0&", "samples/?q=disagrees:score.v2&", "samples/?ordering=rescore:score.v2&"):
         assert api("GET", f"{path}run={run.uid}").status_code == 400
     assert api("GET", f"runs/{run.uid}/query-curve/?q=score.v2>0").status_code == 400
@@ -188,7 +190,7 @@ def test_a_reviewer_of_a_blind_queue_sees_none(run: Run, rescore: Rescore, owner
     curve = "samples/rescores/score.v2"
     assert curve not in api("GET", f"runs/{run.uid}/metrics/").json()["names"]
     assert curve not in api("GET", f"runs/{run.uid}/metrics/?name={curve}").json()["series"]
-    assert curve not in read(f"/runs/{run.uid}/charts.json")
+    assert curve not in get_page(f"/runs/{run.uid}/charts.json")
     search = client.get("/search/?project=math&q=score.v2<0.5")
     assert search.status_code == 200 and "re-scores are hidden" in search.content.decode()
     finding = api("POST", "findings/", {"project": "math", "title": "x"}).json()["id"]

@@ -26,7 +26,7 @@ from tests.support import builders
 QUESTIONS = [{"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True}]
 
 
-def fill(project: Project, name: str, hacks: int) -> Run:
+def create_run_with_samples(project: Project, name: str, hacks: int) -> Run:
     """100 samples in two steps: in each step 30 rewarded, of which `hacks` are wrong, and 20 not rewarded, of which 2
     are right."""
     run = builders.run(project, name)
@@ -60,11 +60,11 @@ def answer_all(run: Run, lead: User, **settings: object) -> None:
 
 
 def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, lead: User) -> None:
-    run, fixed = fill(project, "hack", 10), fill(project, "fixed", 1)
+    run, fixed = create_run_with_samples(project, "hack", 10), create_run_with_samples(project, "fixed", 1)
     client = Client()
     client.force_login(lead)
-    here = f"/runs/{run.uid}/reward-check/"
-    empty = client.get(here).content.decode()
+    path = f"/runs/{run.uid}/reward-check/"
+    empty = client.get(path).content.decode()
     assert "No labels of “Is the answer correct?”" in empty and "selection=random&amp;count=100" in empty
 
     answer_all(run, lead)
@@ -89,25 +89,27 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     first = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5&steps=1").json()
     assert (first["labelled"], len(first["suspected_hacks"])) == (50, 10)
     page = client.get(
-        here + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
+        path + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
     ).content.decode()
     assert "Correct · acc=1 if logged, else score&gt;0" in page
-    assert "all steps (1-2)" in client.get(f"{here}?against={fixed.uid}").content.decode()
-    assert 'data-label="hack 1"' in page and 'data-label="fixed 2"' in page  # on a phone, in place of the head
+    assert "all steps (1-2)" in client.get(f"{path}?against={fixed.uid}").content.decode()
+    assert (
+        'data-label="hack 1"' in page and 'data-label="fixed 2"' in page
+    )  # shown on a phone instead of the table head
     assert "Before and after" in page and "20 labelled" in page and "label%3Acorrect+-label.correct%3Dyes" in page
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
-    refused = client.get(here + "?threshold=high")
+    refused = client.get(path + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
-    typed = client.get(here + "?question=correct&good=no&threshold=0.5&steps=41:80&than=1-40").content.decode()
+    typed = client.get(path + "?question=correct&good=no&threshold=0.5&steps=41:80&than=1-40").content.decode()
     assert "Give steps as 41-80." in typed and 'value="41:80"' in typed and 'value="1-40"' in typed
     assert typed.count('aria-invalid="true"') == 1 and "Correct the marked fields." in typed
-    both = client.get(here + "?threshold=high&steps=41..&than=-1").content.decode()
+    both = client.get(path + "?threshold=high&steps=41..&than=-1").content.decode()
     assert "The threshold must be a number. Give steps as 41-80.<" in both and both.count('aria-invalid="true"') == 3
     as_in_queries = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5&steps=1..2").json()
     assert as_in_queries["labelled"] == found["labelled"] == 100
     assert re.search(r'value="no" checked', typed) and "No labels of" not in typed
     save_rubric(project, lead, [*QUESTIONS, {"key": "quality", "title": "Quality", "kind": "rating"}])
-    other = client.get(here + "?asked=correct&question=quality&good=yes&steps=41:80").content.decode()
+    other = client.get(path + "?asked=correct&question=quality&good=yes&steps=41:80").content.decode()
     assert re.search(r'value="quality" selected', other), "the chosen question stays"
 
 
@@ -141,8 +143,8 @@ def test_a_threshold_with_many_digits_stays_the_same_number_in_forms_and_links(p
     assert thresholds == [2 / 3] * 3, "of both sides, and of the finding"
 
 
-def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+def test_samples_of_two_random_queues_are_weighted_once(project: Project, lead: User) -> None:
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, selection="random", count=12, per="step", seed=1)
     answer_all(run, lead, selection="random", count=20, per="step", seed=2)
     answer_all(run, lead, selection="random", count=8, per="step", seed=3, q="score>=0.5")
@@ -153,7 +155,7 @@ def test_two_random_queues_about_the_same_samples_stand_for_them_once(project: P
 
 
 def test_samples_that_match_the_queries_of_two_queues_count_once(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, seed=1)
     answer_all(run, lead, seed=2, q="score>=0.5")
     found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
@@ -162,9 +164,9 @@ def test_samples_that_match_the_queries_of_two_queues_count_once(project: Projec
     assert found["population"] == pytest.approx(100)
 
 
-def test_a_query_for_labels_is_not_asked_again_after_the_draw(project: Project, lead: User) -> None:
-    """The queue has drawn what was not labelled, and all of it is labelled now."""
-    run = fill(project, "hack", 10)
+def test_a_query_for_labels_is_not_run_again_after_the_draw(project: Project, lead: User) -> None:
+    """The queue has drawn samples without labels, and all of them have labels now."""
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, seed=1, q="-label:correct score<0.5")
     answer_all(run, lead, selection="random", count=10, per="step", seed=2, q="score>=0.5")
     found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
@@ -172,7 +174,7 @@ def test_a_query_for_labels_is_not_asked_again_after_the_draw(project: Project, 
 
 
 def test_items_of_a_superseded_step_are_not_counted_as_drawn(project: Project, lead: User) -> None:
-    run = fill(project, "again", 10)
+    run = create_run_with_samples(project, "again", 10)
     answer_all(run, lead, selection="random", count=50)
     api = ApiClient.with_token(lead, "read")
     before = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
@@ -183,7 +185,7 @@ def test_items_of_a_superseded_step_are_not_counted_as_drawn(project: Project, l
 
 
 def test_a_blind_reviewer_sees_no_reward_check_and_no_decision_in_an_export(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead)
     blind = queues.create_queue(project, lead, {"name": "blind", "runs": [run], "is_blind": True})
     item = blind.items.first()
@@ -207,15 +209,15 @@ def test_a_blind_reviewer_sees_no_reward_check_and_no_decision_in_an_export(proj
 
 
 def test_hand_picked_samples_are_in_the_lists_and_in_no_estimate(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, selection="worst", count=40)
     found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
     assert (found["labelled"], found["hand_picked"], len(found["missed_good"])) == (0, 40, 4)
     assert found["precision"]["value"] is None and found["precision"]["reason"] == "few-samples"
 
 
-def test_a_queue_that_does_not_ask_the_question_drew_none_of_its_labels(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+def test_labels_of_a_queue_without_the_question_do_not_count_as_drawn(project: Project, lead: User) -> None:
+    run = create_run_with_samples(project, "hack", 10)
     save_rubric(project, lead, [{**QUESTIONS[0], "key": "style"}])
     queue = queues.create_queue(project, lead, {"name": "style", "runs": [run], "selection": "random", "count": 40})
     save_rubric(project, lead, QUESTIONS)
@@ -227,7 +229,7 @@ def test_a_queue_that_does_not_ask_the_question_drew_none_of_its_labels(project:
 
 
 def test_answers_to_an_earlier_version_of_the_question_are_not_wrong(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     samples = list(Sample.objects.filter(step__run=run, score=1.0).order_by("pk").values_list("pk", flat=True)[:4])
     options = [{"key": key, "title": key} for key in ("right", "wrong")]
     save_rubric(project, lead, [{"key": "correct", "title": "Correct?", "kind": "choice", "options": options}])
@@ -269,7 +271,7 @@ def test_a_person_who_chose_none_of_several_choices_has_answered(project: Projec
 
 
 def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(project: Project, lead: User) -> None:
-    before, after = fill(project, "before", 10), fill(project, "after", 1)
+    before, after = create_run_with_samples(project, "before", 10), create_run_with_samples(project, "after", 1)
     for run in (before, after):
         answer_all(run, lead, selection="random", count=40, per="step")
     client = Client()
@@ -302,7 +304,7 @@ def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(pro
     assert said_no["first"]["low"] < said_no["first"]["value"] < said_no["first"]["high"]
     assert (said_no["first"]["size"], said_no["q"]) == (80, "label.correct=no")
 
-    Sample.objects.filter(step__run=after).update(score=0.0)  # a finding shows what was there
+    Sample.objects.filter(step__run=after).update(score=0.0)  # a finding shows the state at its creation
     shown = client.get(f"/findings/{item.finding_id}/").content.decode()
     assert "Before and after" in shown and "steps 1-2" in shown
     links = [html.unescape(link) for link in re.findall(r'href="(/runs/[^"]*)"', shown)]
@@ -327,10 +329,10 @@ def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(pro
     assert client.get(f"/findings/{item.finding_id}/").status_code == 200
 
 
-def test_a_search_that_used_its_time_is_an_error_and_no_other_number(
+def test_a_search_that_reached_its_time_limit_is_an_error(
     project: Project, lead: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, seed=1)
     answer_all(run, lead, seed=2, q='"right"')
 
@@ -342,11 +344,11 @@ def test_a_search_that_used_its_time_is_an_error_and_no_other_number(
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "query_limit")
 
 
-def test_a_comparison_asks_each_query_of_its_queues_a_few_times(
+def test_a_comparison_runs_each_query_of_its_queues_a_few_times(
     project: Project, lead: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_rubric(project, lead, [{**QUESTIONS[0], "key": key} for key in ("correct", "clear", "short", "kind")])
-    run = fill(project, "hack", 10)
+    run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, seed=1)
     answer_all(run, lead, seed=2, q='"right"')
     asked: list[str] = []
@@ -358,8 +360,8 @@ def test_a_comparison_asks_each_query_of_its_queues_a_few_times(
     assert asked.count('("right") step:1..2') == 3 and set(asked) == {"", '("right") step:1..2'}
 
 
-def test_answers_to_options_that_are_gone_are_not_no(project: Project, lead: User) -> None:
-    run = fill(project, "hack", 10)
+def test_answers_with_removed_options_are_not_counted_as_no(project: Project, lead: User) -> None:
+    run = create_run_with_samples(project, "hack", 10)
     samples = list(Sample.objects.filter(step__run=run).order_by("pk").values_list("pk", flat=True)[:30])
     for options, answered, value in (("ab", samples[:10], "a"), ("cd", samples[10:], "c")):
         rows = [{"key": key, "title": key} for key in options]

@@ -34,33 +34,33 @@ def run(project: Project) -> Run:
     return run
 
 
-def flag(run: Run, step: int, user: User) -> None:
+def flag_step(run: Run, step: int, user: User) -> None:
     builders.flag(Sample.objects.get(step__run=run, step__step=step).pk, user)
 
 
-def pin(run: Run, step: int, user: User, **more: object) -> Pin:
+def create_pin(run: Run, step: int, user: User, **more: object) -> Pin:
     attempt = builders.attempt(run)
     return Pin.objects.create(project=run.project, run=run, attempt=attempt, step=step, user=user, **more)
 
 
-def page(client: Client, run: Run) -> str:
+def get_page(client: Client, run: Run) -> str:
     return html.unescape(client.get(f"/runs/{run.uid}/").content.decode())
 
 
-def test_a_run_to_which_nothing_happened_has_no_row(run: Run, client: Client, mate: User) -> None:
+def test_a_run_without_events_has_no_row(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     assert timeline.load_run_timeline(run) is None
-    assert "events-row" not in page(client, run)
+    assert "events-row" not in get_page(client, run)
 
 
-def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Client, mate: User) -> None:
-    flag(run, 2, mate)
-    pin(run, 6, mate)
-    pin(run, 7, mate, removed_at=timezone.now())
+def test_flags_pins_and_replayed_steps_link_to_their_steps(run: Run, client: Client, mate: User) -> None:
+    flag_step(run, 2, mate)
+    create_pin(run, 6, mate)
+    create_pin(run, 7, mate, removed_at=timezone.now())
     for step, outcome in ((8, "hit"), (9, "miss")):
         Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome=outcome)
     client.force_login(mate)
-    rendered = page(client, run)
+    rendered = get_page(client, run)
     listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', collapse_spaces(rendered))
     assert listed == [
         (f"/runs/{run.uid}/nearest/8/", "step 8: replayed"),
@@ -75,19 +75,21 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
     assert 'data-ticks="flagged@2 pinned@6 "' in rendered
 
 
-def test_the_number_of_flags_is_that_of_samples(run: Run, client: Client, mate: User) -> None:
-    flag(run, 2, mate)
+def test_the_row_shows_the_number_of_flagged_samples(run: Run, client: Client, mate: User) -> None:
+    flag_step(run, 2, mate)
     Step.objects.filter(run=run, step=2).update(flags=3)
     client.force_login(mate)
-    assert re.search(r"flagged\s*<b>3</b>", page(client, run))
+    assert re.search(r"flagged\s*<b>3</b>", get_page(client, run))
 
 
-def test_a_step_has_one_place_in_all_strips_and_a_replay_is_drawn_once(run: Run, client: Client, mate: User) -> None:
-    flag(run, 6, mate)
+def test_a_step_has_the_same_position_in_all_strips_and_a_replay_is_drawn_once(
+    run: Run, client: Client, mate: User
+) -> None:
+    flag_step(run, 6, mate)
     for step in (2, 6, 14):
         Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome="hit")
     client.force_login(mate)
-    rendered = collapse_spaces(page(client, run))
+    rendered = collapse_spaces(get_page(client, run))
 
     def center(x: str, width: str) -> float:
         return round(float(x) + float(width) / 2, 1)
@@ -102,7 +104,7 @@ def test_a_step_has_one_place_in_all_strips_and_a_replay_is_drawn_once(run: Run,
     assert 'class="reuse"' not in rendered.split('class="strip-bars"')[1].split("</svg>")[0]
 
 
-def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
+def test_a_restart_is_shown_at_the_first_step_that_it_recorded(run: Run) -> None:
     series.append_points(
         run, builders.attempt(run, "again"), [MetricPoint(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
     )
@@ -115,17 +117,17 @@ def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> N
     assert timeline.load_run_timeline(run) == result
 
 
-def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
+def test_a_failure_is_shown_at_the_last_step_of_the_run(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     result = timeline.load_run_timeline(run)
     assert result is not None and [(event.kind, event.step) for event in result.events] == [("failed", 10)]
 
 
-def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User) -> None:
+def test_many_events_share_slots_and_say_how_many_they_are(run: Run, mate: User) -> None:
     attempt = builders.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
-    pin(run, 6, mate)
+    create_pin(run, 6, mate)
     result = timeline.load_run_timeline(run)
     assert result is not None
     rendered = row.build_timeline(run, result)
@@ -142,20 +144,20 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
     assert [rendered["ticks"][0], rendered["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
 
 
-def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
+def test_both_splits_of_a_step_are_shown_as_one_step(run: Run, mate: User) -> None:
     index_file(run, lines(generation(step=6)), 6, split="eval", source="val/6.jsonl")
     for split in ("train", "eval"):
         builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
-        pin(run, 6, mate, split=split)
+        create_pin(run, 6, mate, split=split)
     result = timeline.load_run_timeline(run)
     assert result is not None
     assert [item.title for item in row.build_timeline(run, result)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
 
 
-def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
+def test_a_run_with_several_kinds_of_events_takes_eleven_queries(
     run: Run, mate: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    flag(run, 2, mate)
+    flag_step(run, 2, mate)
     series.append_points(run, builders.attempt(run, "again"), [MetricPoint(5, {"loss": 2.0}, "global_step", 1.0)])
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
@@ -167,6 +169,6 @@ def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
 
 def test_flags_of_validation_open_its_steps(run: Run, client: Client, mate: User) -> None:
     index_file(run, lines(generation(step=3)), 3, split="eval", source="val/3.jsonl")
-    flag(run, 3, mate)
+    flag_step(run, 3, mate)
     client.force_login(mate)
-    assert f'href="/runs/{run.uid}/steps/3/?split=eval&q=is:flagged"' in page(client, run)
+    assert f'href="/runs/{run.uid}/steps/3/?split=eval&q=is:flagged"' in get_page(client, run)

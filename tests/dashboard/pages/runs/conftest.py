@@ -7,15 +7,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run
-from tests.dashboard.pages.runs.support import many
+from tests.dashboard.pages.runs.support import create_runs
 
 
 @pytest.fixture
 def runs(project: Project) -> list[Run]:
-    return many(project, 6)
+    return create_runs(project, 6)
 
 
 @pytest.fixture
-def at(client: Client, owner: User) -> Client:
+def owner_client(client: Client, owner: User) -> Client:
     client.force_login(owner)
     return client

@@ -1,4 +1,4 @@
-"""Many runs, and what the tests of the run list read of its page."""
+"""Helpers for the tests of the run list: many runs, and what the page lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LR = "config:actor.optim.lr"
 SCORE = "last:critic/score/mean"
 
 
-def many(project: Project, count: int) -> list[Run]:
+def create_runs(project: Project, count: int) -> list[Run]:
     """Runs that differ in a config key; half of them have been silent for an hour."""
     created = [
         builders.run(
@@ -43,12 +43,12 @@ def many(project: Project, count: int) -> list[Run]:
     return created
 
 
-def names(page: str) -> list[str]:
+def read_run_names(page: str) -> list[str]:
     """The listed runs, in order."""
     return re.findall(r'class="run-name"[^>]*><b>([^<]*)</b>', collapse_spaces(page))
 
 
-def body(client: Client, url: str, status: int = 200) -> str:
+def get_page(client: Client, url: str, status: int = 200) -> str:
     answer = client.get(url)
     assert answer.status_code == status, (url, answer.status_code)
     return answer.content.decode()

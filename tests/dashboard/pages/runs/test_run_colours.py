@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages.findings import svg_chart
@@ -22,16 +21,10 @@ from tests.support import builders
 @pytest.fixture
 def runs(project: Project) -> list[Run]:
     """Two runs that answered one prompt at two steps and logged one metric."""
-    return [logged(project, name) for name in ("one", "two")]
+    return [create_run_with_metrics(project, name) for name in ("one", "two")]
 
 
-@pytest.fixture
-def at(client: Client, mate: User) -> Client:
-    client.force_login(mate)
-    return client
-
-
-def logged(project: Project, name: str) -> Run:
+def create_run_with_metrics(project: Project, name: str) -> Run:
     run = builders.run(project, name)
     points = [MetricPoint(step, {"loss": float(step)}, "global_step", 1.0) for step in (1, 2)]
     series.append_points(run, builders.attempt(run, "files"), points)
@@ -40,15 +33,15 @@ def logged(project: Project, name: str) -> Run:
     return run
 
 
-def swatches(at: Client, address: str) -> set[str]:
-    return set(re.findall(r'class="swatch (c\d)"', at.get(address).content.decode()))
+def find_swatch_colours(client: Client, address: str) -> set[str]:
+    return set(re.findall(r'class="swatch (c\d)"', client.get(address).content.decode()))
 
 
-def badges(at: Client, address: str) -> set[str]:
-    return set(re.findall(r'<b class="letter (c\d(?: again)?)">', at.get(address).content.decode()))
+def find_badge_colours(client: Client, address: str) -> set[str]:
+    return set(re.findall(r'<b class="letter (c\d(?: again)?)">', client.get(address).content.decode()))
 
 
-def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_them(project: Project) -> None:
+def test_new_runs_get_the_eight_colours_in_turn_and_keep_them(project: Project) -> None:
     created = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
     first = [run.colour for run in created]
     assert sorted(first[:COLOUR_COUNT]) == list(range(1, COLOUR_COUNT + 1)) and first[0] == first[-1]
@@ -56,35 +49,35 @@ def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_the
     assert [Run.objects.get(pk=run.pk).colour for run in created[1:]] == first[1:]
 
 
-def test_a_run_has_its_swatch_on_every_page(runs: list[Run], at: Client) -> None:
+def test_a_run_has_its_swatch_on_every_page(runs: list[Run], reader: Client) -> None:
     own = {f"c{run.colour}" for run in runs}
     key = Sample.objects.all()[0].prompt_key
     assert len(own) == 2
     for address in ("/", "/live/", f"/runs/{runs[0].uid}/?runs={runs[1].uid}", f"/runs/{runs[0].uid}/prompts/{key}/"):
-        assert swatches(at, address) == own, address
+        assert find_swatch_colours(reader, address) == own, address
     for address in (f"/runs/{runs[1].uid}/", f"/runs/{runs[1].uid}/steps/latest/"):
-        assert swatches(at, address) == {f"c{runs[1].colour}"}, address
+        assert find_swatch_colours(reader, address) == {f"c{runs[1].colour}"}, address
 
 
-def test_a_compared_step_has_the_colour_of_its_run_whatever_its_letter(runs: list[Run], at: Client) -> None:
+def test_a_compared_step_has_the_colour_of_its_run_whatever_its_letter(runs: list[Run], reader: Client) -> None:
     left, right = (f"c{run.colour}" for run in runs)
     for of in (runs, runs[::-1]):
         cells = ",".join(f"{run.uid}@latest" for run in of)
-        assert badges(at, f"/compare/?of={cells}&split=train") == {left, right}
+        assert find_badge_colours(reader, f"/compare/?of={cells}&split=train") == {left, right}
     checkpoints = f"{runs[0].uid}@1,{runs[0].uid}@2"
-    shown = badges(at, f"/compare/?of={checkpoints}&split=train")
+    shown = find_badge_colours(reader, f"/compare/?of={checkpoints}&split=train")
     assert left in shown and len(shown) == 2  # the second step has a free colour
 
 
-def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None:
+def test_charts_draw_each_run_in_its_colour(runs: list[Run], reader: Client) -> None:
     for left, right in (runs, runs[::-1]):
-        data = at.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()
+        data = reader.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()
         assert (data["colour"], data["over"][0]["colour"]) == (left.colour, right.colour)
         held = findings.snapshot_charts([left, right], ["loss"])
         assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [left.colour, right.colour]
 
 
-def test_a_second_run_of_one_colour_gets_a_free_one(project: Project) -> None:
+def test_a_second_run_of_the_same_colour_gets_a_free_colour(project: Project) -> None:
     created = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
     first, last = created[0], created[-1]
     assert first.colour == last.colour

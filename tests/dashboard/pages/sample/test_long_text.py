@@ -1,4 +1,4 @@
-"""What is folded, marked and outlined in a response, and that nothing of it is lost."""
+"""Long responses: repetitions are folded, answers marked, an outline is shown, and no text is lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dashboard.pages.sample import outline, repetition, text_view
 LOOP = "Let me see.\n" + "Wait, let me check again.\n" * 43 + "So it is 5, and that follows from what was said.\n" * 6
 
 
-def strip_markup(dressed: str) -> str:
-    """The text of dressed HTML without what the page added."""
-    without = re.sub(r"<summary>.*?</summary>", "", dressed)
+def strip_markup(rendered_html: str) -> str:
+    """The text of rendered HTML, without what the page added."""
+    without = re.sub(r"<summary>.*?</summary>", "", rendered_html)
     return html.unescape(re.sub(r"<[^>]*>", "", without))
 
 
-def test_a_line_said_again_and_again_is_folded_after_its_first_time() -> None:
+def test_a_repeated_line_is_folded_after_its_first_occurrence() -> None:
     fold = repetition.find_repetitions(LOOP + "#### 5\n" + "and the rest of it. " * 20)[0]
     assert fold.times == 43
     assert LOOP[fold.start : fold.end] == "Wait, let me check again.\n" * 42
@@ -28,7 +28,7 @@ def test_a_line_said_again_and_again_is_folded_after_its_first_time() -> None:
 @pytest.mark.parametrize(
     "piece", ["再检查一遍，每个数字都要核对。", "go round and round ", "Is it 3.5? No. Yes. ", "a\nb\nc\n\n"]
 )
-def test_sentences_words_and_several_lines_are_folded_too(piece: str) -> None:
+def test_repeated_sentences_words_and_blocks_of_lines_are_folded(piece: str) -> None:
     (fold,) = repetition.find_repetitions(
         "It begins.\n" + piece * 60 + "\nIt ends here, with words of its own. " + "x y z " * 30
     )
@@ -65,7 +65,7 @@ def test_a_loop_of_more_lines_than_are_compared_is_folded_to_its_end() -> None:
     assert (fold.times, fold.end) == (120_000, len(pair) * 120_000)
 
 
-def test_two_loops_of_a_long_line_are_folded_and_what_is_between_is_shown() -> None:
+def test_two_loops_of_a_long_line_are_folded_and_the_text_between_them_is_shown() -> None:
     between = "".join(f"{n} is not {n + 1}; " for n in range(20_000))
     folds = repetition.find_repetitions(MIXED * 9000 + between + "再检查一遍" * 9000 + " end")
     assert [fold.times for fold in folds] == [9000, 9000]
@@ -88,13 +88,13 @@ def test_a_block_does_not_end_between_a_letter_and_its_mark() -> None:
 
 
 @pytest.mark.parametrize("kept", ["one two three", "a\n" * 3, "1. x\n2. y\n3. z\n" * 2, "", "\n", "yes " * 4])
-def test_what_is_not_worth_a_fold_is_left_alone(kept: str) -> None:
+def test_short_repetitions_are_not_folded(kept: str) -> None:
     assert repetition.find_repetitions(kept) == []
 
 
-def test_the_end_of_a_text_is_always_seen() -> None:
-    text_of = "again and again\n" * 400
-    rendered = text_of[repetition.find_repetitions(text_of)[-1].end :]
+def test_the_end_of_a_text_is_always_visible() -> None:
+    text = "again and again\n" * 400
+    rendered = text[repetition.find_repetitions(text)[-1].end :]
     assert rendered.startswith("again")
     assert repetition.VISIBLE_END_CHARS <= len(rendered) < repetition.VISIBLE_END_CHARS + len("again and again\n")
 
@@ -111,7 +111,7 @@ def test_the_end_of_a_text_is_always_seen() -> None:
         "é\u202e\n" * 70,
     ],
 )
-def test_dressing_keeps_every_character(whole: str) -> None:
+def test_rendering_keeps_every_character(whole: str) -> None:
     assert strip_markup(text_view.build_text_view(whole, ["line"]).html) == whole
 
 
@@ -125,7 +125,7 @@ def test_a_hit_that_crosses_the_end_of_a_block_is_marked_in_both() -> None:
     assert strip_markup(rendered.html) == text
 
 
-def test_answers_and_hits_are_marked_up_to_a_bound_that_is_said() -> None:
+def test_answers_and_hits_are_marked_up_to_a_limit_that_is_reported() -> None:
     few = text_view.build_text_view("the sum\n#### 298", ["SUM"])
     assert '<mark class="hit">sum</mark>' in few.html
     assert '<mark class="answer">#### 298</mark>' in few.html
@@ -157,7 +157,7 @@ def test_answers_are_those_that_a_search_of_the_whole_text_finds(whole: str) -> 
         assert [result.span() for result in formatting.find_answers(whole, start)] == everywhere
 
 
-def test_a_harmless_text_is_shown_as_any_other() -> None:
+def test_text_is_escaped_and_control_characters_are_named() -> None:
     assert formatting.render_text("a <b>\t& 'c'") == "a &lt;b&gt;\t&amp; &#x27;c&#x27;"
     assert 'data-code="U+0000"' in formatting.render_text("a\0b")
 
@@ -174,11 +174,11 @@ def test_an_outline_names_turns_reasoning_calls_code_and_the_last_answer() -> No
         "end of reasoning", "tool call", "user", "assistant", "python", "answer",
     ]  # fmt: skip
     assert RESPONSE[result[-1].at :] == "#### 4"
-    dressed = text_view.build_text_view(RESPONSE)
-    assert all(f'id="{landmark.name}"' in dressed.html for landmark in dressed.landmarks)
+    view = text_view.build_text_view(RESPONSE)
+    assert all(f'id="{landmark.name}"' in view.html for landmark in view.landmarks)
 
 
-def test_data_on_the_line_of_a_fence_is_no_language() -> None:
+def test_data_on_the_line_of_a_fence_is_not_a_language() -> None:
     """CURE's model writes the input of a test there."""
     result = outline.find_landmarks("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
     assert [item.label for item in result] == ["code", "sh", "code"]

@@ -1,4 +1,4 @@
-"""Pages of a run whose body file is gone: they say so, and a file that is gone hides nothing else."""
+"""Pages of a run whose body file is missing: they say so, and still show everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rollouts.support.push import generation, index_file, lines, list_samp
 from tests.support import builders
 from tests.support.stored import body_path
 
-SAID = "are missing on disk. Re-index the run to restore them."
+MISSING_MESSAGE = "are missing on disk. Re-index the run to restore them."
 
 
 @pytest.fixture
@@ -27,18 +27,18 @@ def run(project: Project) -> Run:
     return run
 
 
-def test_the_pane_says_it_and_the_rows_stand(run: Run, reader: Client) -> None:
+def test_the_pane_says_that_the_text_is_missing_and_the_rows_are_shown(run: Run, reader: Client) -> None:
     first = Sample.objects.filter(step__run=run).earliest("ordinal")
     for address in (f"/samples/{first.pk}/", f"/runs/{run.uid}/steps/1/", f"/review/?run={run.uid}"):
         answer = reader.get(address, follow=True)
         html = answer.content.decode()
-        assert (answer.status_code, SAID in html, "ETag" in answer) == (200, True, False), address
+        assert (answer.status_code, MISSING_MESSAGE in html, "ETag" in answer) == (200, True, False), address
         assert f'<article class="sample" data-id="{first.pk}">' in html
     assert f'data-id="{first.pk}"' in reader.get(f"/runs/{run.uid}/steps/1/").content.decode().split("<article")[0]
 
 
 @pytest.mark.parametrize("path", ["groups/1/{group}/", "steps/all/?q=apples", "prompts/{prompt}/"])
-def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, reader: Client, path: str) -> None:
+def test_a_page_that_needs_the_texts_answers_503_with_an_explanation(run: Run, reader: Client, path: str) -> None:
     sample = Sample.objects.filter(step__run=run).earliest("ordinal")
     path = path.format(group=sample.group, prompt=sample.prompt_key)
     response = reader.get(f"/runs/{run.uid}/{path}")
@@ -47,17 +47,19 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
     assert "index the run" in html.split("<h1>Data temporarily unavailable")[1]
 
 
-def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:
+def test_a_response_is_shown_although_the_one_to_compare_with_is_missing(project: Project, reader: Client) -> None:
     run = builders.run(project)
     for step in (1, 2):
         index_file(run, lines(generation("ask", f"apples {step}", step / 4, step)), step)
-    lost = Sample.objects.get(step__step=1)
-    segment = lost.dump.segment
+    missing_sample = Sample.objects.get(step__step=1)
+    segment = missing_sample.dump.segment
     assert segment is not None
     body_path(segment.path).unlink()
-    left = Sample.objects.get(step__step=2)
-    html = reader.get(f"/samples/{left.pk}/?view=diff").content.decode()
-    assert "is not available. Showing only this response." in html and "apples 2" in html and SAID not in html
+    other_sample = Sample.objects.get(step__step=2)
+    html = reader.get(f"/samples/{other_sample.pk}/?view=diff").content.decode()
+    assert (
+        "is not available. Showing only this response." in html and "apples 2" in html and MISSING_MESSAGE not in html
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project:
         ("/api/v1/samples/{pk}/tokens/", 404),
     ],
 )
-def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
+def test_a_sample_missing_from_its_file_says_how_to_restore_it(
     project: Project, reader: Client, path: str, status: int
 ) -> None:
     run = builders.run(project)
@@ -87,11 +89,11 @@ def test_pages_of_a_response_without_text_and_tokens_do_not_ask_for_a_tokenizer(
     for path in (folder / "train_logtree.json", folder / "train_rollout_summaries.jsonl"):
         index_file(run, path.read_bytes(), 0, source=path.name)
     samples = list_samples(run, step__step=0)
-    silent = next(sample for sample in samples if not sample.tail)
+    textless = next(sample for sample in samples if not sample.tail)
     group, prompt = (
-        f"/runs/{run.uid}/{path}/" for path in (f"groups/0/{silent.group}", f"prompts/{silent.prompt_key}")
+        f"/runs/{run.uid}/{path}/" for path in (f"groups/0/{textless.group}", f"prompts/{textless.prompt_key}")
     )
-    sample = f"/samples/{silent.pk}/"
+    sample = f"/samples/{textless.pk}/"
     for address in (sample, f"{sample}?q=apples", f"/runs/{run.uid}/steps/0/", group, prompt, f"/runs/{run.uid}/"):
         answer = reader.get(address, follow=True)
         html = unescape(answer.content.decode())

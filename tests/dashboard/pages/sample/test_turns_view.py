@@ -28,7 +28,7 @@ def render_turns(prompt: str = "", response: str = "", **more: Any) -> list[tupl
     return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in result]
 
 
-def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
+def test_turns_are_restored_from_flattened_roles() -> None:
     assert render_turns(PROMPT, RESPONSE) == [
         ("system", [("text", "Be brief.")]),
         ("user", [("text", "What is the root of 16?")]),
@@ -45,7 +45,7 @@ def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
     ]
 
 
-def test_only_the_answer_of_the_model_is_framed(project: Project, reader: Client) -> None:
+def test_only_the_answer_of_the_model_is_marked(project: Project, reader: Client) -> None:
     prompt = "system\nEnd with:\nAnswer: <value>\nuser\nWhat is 1+1?\nAnswer: 3 is wrong.\nassistant\n"
     index_file(builders.run(project), lines({"prompt": prompt, "response": "Answer: 2", "index": 0}), format="native")
     page = reader.get(f"/samples/{Sample.objects.get().pk}/?view=turns").content.decode()
@@ -54,7 +54,7 @@ def test_only_the_answer_of_the_model_is_framed(project: Project, reader: Client
     assert '<mark class="answer">Answer: 2</mark>' in turns
 
 
-def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> None:
+def test_a_call_in_the_text_has_its_result_and_whether_it_failed() -> None:
     calls = [
         part
         for turn in turns_view.build_turns(Record(prompt=PROMPT, response=RESPONSE), "s1")
@@ -84,7 +84,7 @@ def test_calls_of_messages_are_paired_by_their_ids() -> None:
     assert (first.result, first.failed, second.result) == ("Error: first", True, "second")
 
 
-def test_reasoning_that_the_prompt_began_is_reasoning() -> None:
+def test_reasoning_that_starts_in_the_prompt_is_recognised() -> None:
     assert render_turns("user\nhi\nassistant\n<think>\n", "hm\n</think>\n5")[-1] == (
         "assistant",
         [("reasoning", "hm"), ("text", "5")],
@@ -108,7 +108,7 @@ def test_a_response_continues_the_answer_that_its_prompt_begins(begun: Any, resp
     assert turns == [("user", [("text", "1+1?")]), ("assistant", [("text", shown)])]
 
 
-def test_reasoning_that_was_cut_off_is_reasoning_to_the_end() -> None:
+def test_reasoning_that_was_cut_off_lasts_to_the_end() -> None:
     assert render_turns(PROMPT, "<think>\non and on")[-1] == ("assistant", [("reasoning", "on and on")])
 
 
@@ -117,7 +117,7 @@ def test_a_line_that_only_looks_like_a_role_is_text(text: str) -> None:
     assert render_turns(PROMPT, text)[-1] == ("assistant", [("text", text)])
 
 
-def test_marks_of_a_template_are_roles_too() -> None:
+def test_role_marks_of_a_chat_template_are_recognised() -> None:
     prompt = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     assert render_turns(prompt, "yes<|im_end|>") == [
         ("system", [("text", "Be brief.")]),
@@ -127,27 +127,27 @@ def test_marks_of_a_template_are_roles_too() -> None:
 
 
 @pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
-def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
+def test_broken_marks_keep_the_text_and_raise_no_error(broken: str) -> None:
     assert turns_view.build_turns(Record(prompt=PROMPT, response=f"before {broken} after"), "s1")
     assert "after" in str(render_turns(PROMPT, f"before {broken} after"))
 
 
-def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
+def test_role_marks_of_llama_are_recognised() -> None:
     head = "<|start_header_id|>{}<|end_header_id|>\n\n"
-    requested = f"<|begin_of_text|>{head.format('system')}Be brief.<|eot_id|>{head.format('user')}1+1?<|eot_id|>"
-    assert render_turns(requested + head.format("assistant"), "It is 2.<|eot_id|>") == [
+    prompt = f"<|begin_of_text|>{head.format('system')}Be brief.<|eot_id|>{head.format('user')}1+1?<|eot_id|>"
+    assert render_turns(prompt + head.format("assistant"), "It is 2.<|eot_id|>") == [
         ("system", [("text", "Be brief.")]),
         ("user", [("text", "1+1?")]),
         ("assistant", [("text", "It is 2.")]),
     ]
 
 
-def test_a_part_whose_type_is_no_text_is_shown() -> None:
-    """As in a JSON Schema."""
+def test_a_content_part_whose_type_is_a_list_is_shown() -> None:
+    """A JSON Schema has such types."""
     content = [{"type": ["string", "null"], "text": "a schema"}]
     assert render_turns(messages=[{"role": "user", "content": content}]) == [("user", [("text", "a schema")])]
 
 
-def test_text_without_roles_has_none() -> None:
+def test_text_without_roles_has_no_turns() -> None:
     assert chat_roles.split_turns("What is 2+2?") == []
     assert chat_roles.split_turns("") == []

@@ -16,7 +16,7 @@ from tests.support.html import collapse_spaces
 
 
 @pytest.fixture
-def at(client: Client, project: Project) -> Client:
+def maintainer_client(client: Client, project: Project) -> Client:
     client.force_login(builders.member(project, "petr", "maintainer"))
     return client
 
@@ -34,41 +34,41 @@ def test_changed_runs_are_measured_again_later(run: Run) -> None:
     assert RunDiskUsage.objects.get(run=run).raw > first.raw
 
 
-def test_projects_and_runs_are_listed_largest_first(project: Project, at: Client) -> None:
+def test_projects_and_runs_are_listed_largest_first(project: Project, maintainer_client: Client) -> None:
     for name, size in (("small", 10), ("large", 749_000_000)):
         RunDiskUsage.objects.create(run=builders.run(project, name), raw=size)
     builders.run(project, "new")
-    page = collapse_spaces(at.get("/disk/?project=math").content.decode())
+    page = collapse_spaces(maintainer_client.get("/disk/?project=math").content.decode())
     assert "749 MB" in page and "1 run is not measured yet." in page
     assert page.index(">large<") < page.index(">small<")
 
 
-def test_more_runs_need_no_more_queries(project: Project, at: Client) -> None:
-    def count() -> int:
+def test_more_runs_need_no_more_queries(project: Project, maintainer_client: Client) -> None:
+    def count_queries() -> int:
         with CaptureQueriesContext(
             connection,
         ) as queries:
-            at.get("/disk/?project=math")
+            maintainer_client.get("/disk/?project=math")
         return len(queries)
 
     RunDiskUsage.objects.create(run=builders.run(project, "r0"), raw=1)
-    few = count()
+    few = count_queries()
     for number in range(1, 30):
         RunDiskUsage.objects.create(run=builders.run(project, f"r{number}"), raw=number)
-    assert count() == few
+    assert count_queries() == few
 
 
-def test_viewers_and_strangers_do_not_see_it(project: Project, client: Client, stranger: User) -> None:
+def test_viewers_and_strangers_do_not_see_disk_usage(project: Project, client: Client, stranger: User) -> None:
     for user in (builders.member(project, "vera", "viewer"), stranger):
         client.force_login(user)
         assert client.get("/disk/").status_code == 404
 
 
-def test_a_maintainer_sees_only_own_projects(at: Client) -> None:
+def test_a_maintainer_sees_only_own_projects(maintainer_client: Client) -> None:
     hidden = builders.project("secret")
     RunDiskUsage.objects.create(run=builders.run(hidden, "hidden"), raw=5)
-    assert "secret" not in at.get("/disk/").content.decode()
-    assert at.get("/disk/?project=secret").status_code == 404
+    assert "secret" not in maintainer_client.get("/disk/").content.decode()
+    assert maintainer_client.get("/disk/?project=secret").status_code == 404
 
 
 def test_metrics_have_the_bytes_of_each_project(run: Run, client: Client) -> None:

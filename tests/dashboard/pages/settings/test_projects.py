@@ -12,17 +12,17 @@ from django.test import Client
 from django.utils import timezone
 
 from rollouts.models import Project, Token
-from tests.dashboard.support.sign_in import by_link
+from tests.dashboard.support.sign_in import use_sign_in_link
 from tests.support import builders
 
 
-def test_a_project_is_made_and_its_maker_owns_it(client: Client, stranger: User) -> None:
+def test_the_creator_of_a_project_owns_it(client: Client, stranger: User) -> None:
     client.force_login(stranger)
     assert client.post("/settings/", {"slug": "code"}).headers["Location"] == "/settings/code/"
     assert Project.objects.get(slug="code").role_of(stranger) == "owner"
 
 
-def test_a_name_that_a_project_cannot_have_stays_in_its_field(client: Client, owner: User) -> None:
+def test_an_invalid_project_name_is_explained_and_stays_in_its_field(client: Client, owner: User) -> None:
     client.force_login(owner)
     response = client.post("/settings/", {"slug": "Math Team"})
     page = response.content.decode()
@@ -32,7 +32,9 @@ def test_a_name_that_a_project_cannot_have_stays_in_its_field(client: Client, ow
     assert 'value="Math Team"' in field and "autofocus" in field and 'aria-describedby="slug-error"' in field
 
 
-def test_a_project_of_others_is_not_entered_by_its_name(client: Client, project: Project, stranger: User) -> None:
+def test_creating_a_project_with_a_taken_name_gives_no_role_in_it(
+    client: Client, project: Project, stranger: User
+) -> None:
     client.force_login(stranger)
     client.post("/settings/", {"slug": project.slug})
     assert project.role_of(stranger) == ""
@@ -44,25 +46,25 @@ def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Projec
     link = re.search(r"<pre>(http[^<]*)</pre>", answer.content.decode())
     assert link and answer.headers["Cache-Control"] == "no-store"
     new = Client()
-    by_link(new, link[1])
+    use_sign_in_link(new, link[1])
     assert new.get("/settings/math/").status_code == 200
 
 
-def test_a_link_that_was_lost_is_made_again_by_an_owner(client: Client, project: Project, owner: User) -> None:
+def test_an_owner_creates_a_lost_sign_in_link_again(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     client.post("/settings/math/members/", {"user": "nora", "role": "annotator"})
     answer = client.post("/settings/math/members/link/", {"user": "nora"})
     link = re.search(r"<pre>(http[^<]*)</pre>", answer.content.decode())
     assert link and answer.headers["Cache-Control"] == "no-store"
     new = Client()
-    by_link(new, link[1])
+    use_sign_in_link(new, link[1])
     assert new.get("/settings/math/").status_code == 200
     assert (
         "<pre>http" not in client.post("/settings/math/members/link/", {"user": "nora"}, follow=True).content.decode()
     )
 
 
-def test_a_link_into_projects_of_others_is_made_by_an_admin_only(
+def test_only_an_admin_creates_a_link_for_a_member_of_other_projects(
     client: Client, project: Project, owner: User, mate: User, stranger: User
 ) -> None:
     other = Project.objects.create(slug="code")
@@ -87,13 +89,13 @@ def test_roles_are_changed_by_owners_only(client: Client, project: Project, owne
     assert project.role_of(mate) == ""
 
 
-def test_the_last_owner_stays(client: Client, project: Project, owner: User) -> None:
+def test_the_last_owner_cannot_be_removed(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     response = client.post("/settings/math/members/", {"user": "olga", "role": "viewer"}, follow=True)
     assert "last owner" in response.content.decode()
 
 
-def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, project: Project, owner: User) -> None:
+def test_no_account_is_created_for_an_unknown_role(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     client.post("/settings/math/members/", {"user": "nora", "role": "queen"})
     assert not User.objects.filter(username="nora").exists()
@@ -107,7 +109,7 @@ def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, proje
         ("n" * 151, "A name can have at most 150 characters"),
     ],
 )
-def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
+def test_an_invalid_user_name_is_refused_with_an_explanation(
     client: Client, project: Project, owner: User, name: str, message: str
 ) -> None:
     client.force_login(owner)
@@ -127,9 +129,7 @@ def test_a_token_is_shown_once(client: Client, project: Project, owner: User) ->
     assert Token.find(secret[0]) is None
 
 
-def test_a_token_of_the_page_expires_after_the_days_that_one_names(
-    client: Client, project: Project, owner: User
-) -> None:
+def test_a_token_expires_after_the_chosen_days(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     with time_machine.travel(timezone.now(), tick=False) as clock:
         form = {"name": "cluster", "scopes": ["read"], "days": "20"}
@@ -163,7 +163,9 @@ def test_a_token_needs_a_purpose_and_a_scope(client: Client, project: Project, o
     assert "“scopes” must be one or more of" in client.post("/settings/math/tokens/", {"name": "x"}).content.decode()
 
 
-def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:
+def test_maintainers_create_tokens_and_only_owners_create_admin_tokens(
+    client: Client, project: Project, mate: User
+) -> None:
     client.force_login(mate)
     assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 403
     client.force_login(builders.member(project, "mark", "maintainer"))
@@ -181,7 +183,7 @@ def test_a_reason_that_stays_keeps_its_key(client: Client, project: Project, own
     ]
 
 
-def test_reasons_that_sound_alike_have_keys_of_their_own(client: Client, project: Project, owner: User) -> None:
+def test_similar_reasons_have_different_keys(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
     long = "a" * 50
     client.post("/settings/math/reasons/", {"reasons": f"Reward Hack\nreward\0 hack!\nreward hack\n{long}\n{long}b"})

@@ -1,4 +1,4 @@
-"""The list of one's own sessions, and ending them."""
+"""The list of the sessions of a user, and ending them."""
 
 from __future__ import annotations
 
@@ -31,87 +31,89 @@ def sign_in(name: str, agent: str = FIREFOX, address: str = "10.0.0.7") -> Clien
     return browser
 
 
-def handle_of(browser: Client) -> str:
+def get_handle(browser: Client) -> str:
     return sessions.get_handle(browser.cookies["rolloutdeck_session"].value)
 
 
-def is_in(browser: Client) -> bool:
+def is_signed_in(browser: Client) -> bool:
     return browser.get("/settings/").status_code == 200
 
 
 def test_the_settings_list_browser_and_address_of_each_session(mate: User) -> None:
-    here, phone = sign_in("mina"), sign_in("mina", SAFARI, "10.9.9.9")
-    page = here.get("/settings/").content.decode()
+    laptop, phone = sign_in("mina"), sign_in("mina", SAFARI, "10.9.9.9")
+    page = laptop.get("/settings/").content.decode()
     rows = re.findall(r"<tr>.*?</tr>", page.partition('id="sessions"')[2].partition("</section>")[0], re.S)[1:]
     assert "Firefox on Linux" in rows[0] and "this browser" in rows[0] and "10.0.0.7" in rows[0]
     assert "Safari on iPhone" in rows[1] and "this browser" not in rows[1] and "10.9.9.9" in rows[1]
-    assert "/end/" not in rows[0] and handle_of(phone) in rows[1]
-    assert not any(browser.cookies["rolloutdeck_session"].value in page for browser in (here, phone))
+    assert "/end/" not in rows[0] and get_handle(phone) in rows[1]
+    assert not any(browser.cookies["rolloutdeck_session"].value in page for browser in (laptop, phone))
 
 
 def test_a_revoked_browser_is_sent_to_sign_in(mate: User) -> None:
-    here, phone = sign_in("mina"), sign_in("mina", SAFARI)
-    assert here.post(f"/sessions/{handle_of(phone)}/end/").status_code == 302
+    laptop, phone = sign_in("mina"), sign_in("mina", SAFARI)
+    assert laptop.post(f"/sessions/{get_handle(phone)}/end/").status_code == 302
     response = phone.get("/settings/")
     assert response.status_code == 302 and response.headers["Location"].startswith("/sign-in/")
     assert phone.get("/api/v1/runs/").status_code == 401
-    assert is_in(here)
+    assert is_signed_in(laptop)
 
 
 def test_a_session_of_another_person_is_404_like_one_that_does_not_exist(mate: User, owner: User) -> None:
-    here, other = sign_in("mina"), Client()
+    laptop, other = sign_in("mina"), Client()
     other.force_login(owner)
-    foreign, made_up = here.post(f"/sessions/{handle_of(other)}/end/"), here.post(f"/sessions/{'0' * 32}/end/")
+    foreign, made_up = laptop.post(f"/sessions/{get_handle(other)}/end/"), laptop.post(f"/sessions/{'0' * 32}/end/")
     assert foreign.status_code == made_up.status_code == 404
-    assert is_in(other)
+    assert is_signed_in(other)
 
 
 def test_ending_this_session_leads_to_sign_in(mate: User) -> None:
-    here = sign_in("mina")
-    assert here.post(f"/sessions/{handle_of(here)}/end/").headers["Location"] == "/sign-in/"
-    assert not is_in(here)
+    laptop = sign_in("mina")
+    assert laptop.post(f"/sessions/{get_handle(laptop)}/end/").headers["Location"] == "/sign-in/"
+    assert not is_signed_in(laptop)
 
 
-def test_signing_out_everywhere_else_ends_the_others_of_this_person_only(mate: User, owner: User) -> None:
-    here, phone, other = sign_in("mina"), sign_in("mina"), Client()
+def test_signing_out_everywhere_else_ends_only_the_other_sessions_of_the_user(mate: User, owner: User) -> None:
+    laptop, phone, other = sign_in("mina"), sign_in("mina"), Client()
     other.force_login(owner)
-    here.post("/sessions/end-others/")
-    assert (is_in(here), is_in(phone), is_in(other)) == (True, False, True)
+    laptop.post("/sessions/end-others/")
+    assert (is_signed_in(laptop), is_signed_in(phone), is_signed_in(other)) == (True, False, True)
     assert SignInSession.objects.filter(user=mate).count() == 1
 
 
-def test_a_signed_cookie_from_a_full_disk_ends_with_the_others(mate: User) -> None:
-    here, signed = sign_in("mina"), sign_in("mina")
-    data = {**signed.session.load(), "signed_at": timezone.now().timestamp()}
-    signed.cookies["rolloutdeck_session"] = sessions.PREFIX + signing.dumps(data, salt=sessions.SALT, compress=True)
-    assert is_in(signed)
-    assert "stored in your browser" in signed.get("/settings/").content.decode()
-    here.post("/sessions/end-others/")
-    assert (is_in(here), is_in(signed)) == (True, False)
+def test_a_session_stored_in_a_signed_cookie_ends_with_the_others(mate: User) -> None:
+    laptop, cookie_client = sign_in("mina"), sign_in("mina")
+    data = {**cookie_client.session.load(), "signed_at": timezone.now().timestamp()}
+    cookie_client.cookies["rolloutdeck_session"] = sessions.PREFIX + signing.dumps(
+        data, salt=sessions.SALT, compress=True
+    )
+    assert is_signed_in(cookie_client)
+    assert "stored in your browser" in cookie_client.get("/settings/").content.decode()
+    laptop.post("/sessions/end-others/")
+    assert (is_signed_in(laptop), is_signed_in(cookie_client)) == (True, False)
 
 
 def test_a_new_password_ends_the_other_sessions(mate: User) -> None:
-    here, phone = sign_in("mina"), sign_in("mina")
-    here.post("/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
-    assert (is_in(here), is_in(phone)) == (True, False)
-    assert [row.pk for row in SignInSession.objects.all()] == [here.cookies["rolloutdeck_session"].value]
+    laptop, phone = sign_in("mina"), sign_in("mina")
+    laptop.post("/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
+    assert (is_signed_in(laptop), is_signed_in(phone)) == (True, False)
+    assert [row.pk for row in SignInSession.objects.all()] == [laptop.cookies["rolloutdeck_session"].value]
 
 
 def test_the_last_use_is_saved_at_most_once_in_five_minutes(mate: User) -> None:
     with time_machine.travel(timezone.now(), tick=False) as clock:
-        here = sign_in("mina")
+        laptop = sign_in("mina")
         first = SignInSession.objects.get()
         clock.shift(240)
-        here.get("/settings/")
+        laptop.get("/settings/")
         assert SignInSession.objects.get().seen_at == first.seen_at
         clock.shift(120)
-        here.get("/settings/", REMOTE_ADDR="10.0.0.8")
+        laptop.get("/settings/", REMOTE_ADDR="10.0.0.8")
         row = SignInSession.objects.get()
     assert row.seen_at == first.seen_at + timedelta(seconds=360) and row.created_at == first.created_at
     assert row.address == "10.0.0.8"
 
 
-def test_a_session_from_before_the_list_stays_signed_in(mate: User) -> None:
+def test_the_migration_keeps_old_sessions_signed_in(mate: User) -> None:
     """The migration moves its row."""
     from importlib import import_module
 
@@ -121,11 +123,11 @@ def test_a_session_from_before_the_list_stays_signed_in(mate: User) -> None:
     row = SignInSession.objects.get()
     Session.objects.create(session_key=row.pk, session_data=row.session_data, expire_date=row.expire_date)
     SignInSession.objects.all().delete()
-    assert not is_in(browser)
+    assert not is_signed_in(browser)
     browser.cookies["rolloutdeck_session"] = row.pk
     migration = import_module("rollouts.migrations.0017_sign_in_sessions")
     migration.move_sessions(apps, None)
-    assert is_in(browser) and SignInSession.objects.get().user == mate and not Session.objects.exists()
+    assert is_signed_in(browser) and SignInSession.objects.get().user == mate and not Session.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def finding(project: Project, run: Run, owner: User) -> Finding:
     return finding
 
 
-def create(client: Client, **params: Any) -> str:
+def create_link(client: Client, **params: Any) -> str:
     """The path of a new link."""
     response = client.post("/share/", params)
     assert response.status_code == 200, response.content.decode()[:2000]
@@ -82,12 +82,12 @@ def metric(run: Run) -> str:
 
 
 @pytest.mark.parametrize("kind", ["finding", "comparison", "chart"])
-def test_a_link_shows_its_object_without_account_script_or_way_on(
+def test_a_link_shows_its_object_without_account_scripts_or_further_links(
     kind: str, finding: Finding, run: Run, owner: User, client: Client, metric: str
 ) -> None:
     client.force_login(owner)
     params = get_all_params(finding, run) | {"chart": {"run": run.uid, "metric": metric}}
-    path = create(client, **params[kind])
+    path = create_link(client, **params[kind])
     response = Client().get(path)
     text = response.content.decode()
     shown = {"finding": "secret text 1", "comparison": "mean score", "chart": metric}[kind]
@@ -111,9 +111,9 @@ def test_a_link_shows_its_object_without_account_script_or_way_on(
     assert "default-src 'none'" in headers["Content-Security-Policy"] and "Set-Cookie" not in headers
 
 
-def test_it_shows_the_moment_of_its_creation(finding: Finding, run: Run, owner: User, client: Client) -> None:
+def test_a_link_shows_the_state_at_its_creation(finding: Finding, run: Run, owner: User, client: Client) -> None:
     client.force_login(owner)
-    path = create(client, finding=finding.pk)
+    path = create_link(client, finding=finding.pk)
     Finding.objects.filter(pk=finding.pk).update(title="Changed later", note="new secret")
     text = Client().get(path).content.decode()
     assert "Grader is fooled" in text and "Changed later" not in text and "new secret" not in text
@@ -121,7 +121,7 @@ def test_it_shows_the_moment_of_its_creation(finding: Finding, run: Run, owner: 
 
 def test_wrong_expired_and_revoked_links_are_the_same_404(finding: Finding, owner: User, client: Client) -> None:
     client.force_login(owner)
-    expired, revoked = create(client, finding=finding.pk), create(client, finding=finding.pk, days=1)
+    expired, revoked = create_link(client, finding=finding.pk), create_link(client, finding=finding.pk, days=1)
     first, second = SharedLink.objects.order_by("pk")
     SharedLink.objects.filter(pk=first.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
     assert client.post(f"/settings/{finding.project.slug}/links/{second.pk}/revoke/").status_code == 302
@@ -153,12 +153,12 @@ def list_paths(patterns: list[Any], prefix: str = "") -> list[str]:
     return found
 
 
-def test_every_other_url_answers_the_visitor_of_a_link_like_anyone(
+def test_every_other_url_answers_the_visitor_of_a_link_like_an_anonymous_user(
     finding: Finding, run: Run, owner: User, client: Client
 ) -> None:
-    """With the cookies of a link's visitor and the secret in every place where a credential can be."""
+    """The visitor has the cookies of the link, and sends its secret in every place where credentials can be."""
     client.force_login(owner)
-    path = create(client, finding=finding.pk)
+    path = create_link(client, finding=finding.pk)
     secret = path.split("/")[2]
     sample = Sample.objects.first()
     item = finding.exhibits.get()
@@ -186,13 +186,16 @@ def test_every_other_url_answers_the_visitor_of_a_link_like_anyone(
             {"Authorization": f"Bearer {secret}"},
             {"Cookie": f"sessionid={secret}; secret={secret}"},
         ):
-            ours = visitor.get(url, headers=credentials)
+            visitor_response = visitor.get(url, headers=credentials)
             nobody = {name: value.replace(secret, "n" * 43) for name, value in credentials.items()}
-            theirs = Client().get(url, headers=nobody)
-            ends = [(answer.status_code, answer.headers.get("Location")) for answer in (ours, theirs)]
+            anonymous_response = Client().get(url, headers=nobody)
+            ends = [
+                (answer.status_code, answer.headers.get("Location"))
+                for answer in (visitor_response, anonymous_response)
+            ]
             assert ends[0] == ends[1], (url, credentials)
-            if ours.status_code == 200 and not ours.streaming:
-                text = ours.content.decode(errors="replace")
+            if visitor_response.status_code == 200 and not visitor_response.streaming:
+                text = visitor_response.content.decode(errors="replace")
                 opened += 1
                 assert "secret text" not in text and "grpo-a" not in text and "olga-owner" not in text, url
     assert opened, "public pages, such as the sign-in, open"
@@ -201,7 +204,7 @@ def test_every_other_url_answers_the_visitor_of_a_link_like_anyone(
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
 def test_a_link_is_read_only(method: str, finding: Finding, owner: User, client: Client) -> None:
     client.force_login(owner)
-    path = create(client, finding=finding.pk)
+    path = create_link(client, finding=finding.pk)
     assert getattr(Client(), method)(path).status_code == 405
     assert Client().head(path).status_code == 200
 
@@ -209,7 +212,7 @@ def test_a_link_is_read_only(method: str, finding: Finding, owner: User, client:
 @pytest.mark.parametrize("role", ["viewer", "annotator", "maintainer"])
 def test_only_owners_create_and_revoke(role: str, finding: Finding, run: Run, owner: User, client: Client) -> None:
     client.force_login(owner)
-    create(client, finding=finding.pk)
+    create_link(client, finding=finding.pk)
     link = SharedLink.objects.get()
     other = Client()
     other.force_login(builders.member(finding.project, f"a-{role}", role))
@@ -223,19 +226,19 @@ def test_only_owners_create_and_revoke(role: str, finding: Finding, run: Run, ow
     assert SharedLink.objects.count() == 1 and SharedLink.objects.get().is_valid
 
 
-def test_owners_of_another_project_share_and_revoke_nothing_here(
+def test_owners_of_another_project_cannot_share_or_revoke(
     finding: Finding, run: Run, owner: User, client: Client
 ) -> None:
     client.force_login(owner)
-    create(client, finding=finding.pk)
+    create_link(client, finding=finding.pk)
     link = SharedLink.objects.get()
-    mine = builders.project("mine")
+    other_project = builders.project("mine")
     stranger = Client()
-    stranger.force_login(builders.member(mine, "otto", "owner"))
+    stranger.force_login(builders.member(other_project, "otto", "owner"))
     assert stranger.post("/share/", {"finding": finding.pk}).status_code == 404
     assert stranger.post("/share/", {"run": run.uid, "metric": "x"}).status_code == 404
     assert stranger.post("/share/", {"of": f"{run.uid}@1,{run.uid}@2"}).status_code in (400, 404)
-    assert stranger.post(f"/settings/{mine.slug}/links/{link.pk}/revoke/").status_code == 404
+    assert stranger.post(f"/settings/{other_project.slug}/links/{link.pk}/revoke/").status_code == 404
     assert stranger.post(f"/settings/{finding.project.slug}/links/{link.pk}/revoke/").status_code == 404
     assert SharedLink.objects.get().is_valid
 
@@ -252,7 +255,7 @@ def test_a_comparison_of_two_projects_is_not_shared(run: Run, owner: User, clien
 
 def test_the_database_has_no_secret_and_the_log_has_every_event(finding: Finding, owner: User, client: Client) -> None:
     client.force_login(owner)
-    path = create(client, finding=finding.pk, days=30)
+    path = create_link(client, finding=finding.pk, days=30)
     secret = path.split("/")[2]
     link = SharedLink.objects.get()
     assert secret not in str(vars(link)) and len(link.digest) == 64
@@ -272,7 +275,7 @@ def test_the_settings_list_links_with_creator_expiry_and_use(finding: Finding, o
     client.force_login(owner)
     page = client.get(f"/settings/{finding.project.slug}/").content.decode()
     assert "No links. Owners create one" in page
-    path = create(client, finding=finding.pk)
+    path = create_link(client, finding=finding.pk)
     section = client.get(f"/settings/{finding.project.slug}/").content.decode().split('id="shared-links"')[1]
     assert "olga-owner" in section and "never" in section and "Revoke" in section and "<script>alert" not in section
     Client().get(path)
@@ -292,7 +295,7 @@ def test_the_settings_list_links_with_creator_expiry_and_use(finding: Finding, o
         ({"of": "{uid}@1,{uid}@99"}, "has no train step 99"),
     ],
 )
-def test_a_mistake_is_a_sentence(
+def test_a_mistake_is_explained(
     params: dict[str, str], message: str, finding: Finding, run: Run, owner: User, client: Client
 ) -> None:
     client.force_login(owner)
@@ -318,19 +321,19 @@ def test_a_chart_is_chosen_from_the_metrics_of_the_run(run: Run, owner: User, cl
 
 def test_guesses_are_limited_and_valid_links_still_open(finding: Finding, owner: User, client: Client) -> None:
     client.force_login(owner)
-    path = create(client, finding=finding.pk)
+    path = create_link(client, finding=finding.pk)
     guesser = Client()
     codes = [guesser.get(f"/shared/{n:043d}/").status_code for n in range(65)]
     assert codes[:60] == [404] * 60 and codes[-1] == 429
     assert guesser.get(path).status_code == 200
 
 
-def test_hostile_texts_stay_text(project: Project, run: Run, owner: User, client: Client) -> None:
+def test_hostile_texts_are_escaped(project: Project, run: Run, owner: User, client: Client) -> None:
     index_file(run, lines({"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE}), 9)
     finding = create_finding(project, owner, title=HOSTILE, note=HOSTILE)
     add_sample_evidence(finding, Sample.objects.get(step__step=9), owner, words=HOSTILE)
     client.force_login(owner)
-    text = Client().get(create(client, finding=finding.pk)).content.decode()
+    text = Client().get(create_link(client, finding=finding.pk)).content.decode()
     assert "<script>" not in text and "&lt;script&gt;" in text
 
 
@@ -346,9 +349,9 @@ def test_several_charts_of_runs_and_groups_are_shared_with_scale_and_zoom(
 ) -> None:
     client.force_login(owner)
     seeds = [builders.run(project, f"seed-{n}", tags=["seeds"]) for n in range(2)]
-    for n, each in enumerate([run, *seeds]):
+    for n, current_run in enumerate([run, *seeds]):
         points = [MetricPoint(step, {"loss": 10.0 ** (n - step), "lr": -1.0}) for step in range(1, 7)]
-        append_points(each, builders.attempt(each), points)
+        append_points(current_run, builders.attempt(current_run), points)
     query = "query:share|train||score>0.4"
     params = {
         "run": run.uid, "metric": ["loss", query], "groups": "tag:seeds", "runs": seeds[0].uid, "log": "1",
@@ -356,7 +359,7 @@ def test_several_charts_of_runs_and_groups_are_shared_with_scale_and_zoom(
     }  # fmt: skip
     form = html.unescape(client.get("/share/", params).content.decode())
     assert f'<input type="hidden" name="metric" value="{query}">' in form
-    page = html.unescape(client.get(create(client, **params)).content.decode())
+    page = html.unescape(client.get(create_link(client, **params)).content.decode())
     assert page.count('<svg class="curves"') == 2 and "share of score>0.4" in page
     assert "seeds, mean of 2" in page and '<polygon class="band line-' in page
     assert "Logarithmic scale." in page and "Steps 2 to 5." in page

@@ -1,4 +1,4 @@
-"""Templates in the place of the figures, and why a sample is suspicious in its pane."""
+"""Templates of similar responses on the step page, and why the pane calls a sample suspicious."""
 
 from __future__ import annotations
 
@@ -17,45 +17,49 @@ from tests.rollouts.support.push import index_file, lines
 pytestmark = pytest.mark.django_db
 
 
-def hack(n: int, text: str = "") -> dict[str, Any]:
+def build_hack_row(n: int, text: str = "") -> dict[str, Any]:
     answers = "\n".join(f"#### {n + k}" for k in range(4))
     response = text or f"The answer is one of these <b>numbers</b>.\n{answers}"
     return {"prompt": f"q{n}", "group": f"g{n % 3}", "response": response, "ground_truth": str(n + 1), "score": 1.0}
 
 
 @pytest.fixture
-def uid(run: Run) -> str:
+def run_uid(run: Run) -> str:
     for step in (1, 2):
-        honest = [hack(n, f"{chr(97 + n) * 9} is what I get.\n#### {n + 1}") for n in range(12, 12 + 6 * (3 - step))]
-        index_file(run, lines(*(hack(n) for n in range(6)), *honest), step, format="native", source=str(step))
+        honest = [
+            build_hack_row(n, f"{chr(97 + n) * 9} is what I get.\n#### {n + 1}") for n in range(12, 12 + 6 * (3 - step))
+        ]
+        index_file(run, lines(*(build_hack_row(n) for n in range(6)), *honest), step, format="native", source=str(step))
     return run.uid
 
 
-def test_templates_have_their_counts_marks_and_links(uid: str, admin_client: Client) -> None:
-    html = admin_client.get(f"/runs/{uid}/steps/2/?top=alike").content.decode()
+def test_templates_have_their_counts_marks_and_links(run_uid: str, admin_client: Client) -> None:
+    html = admin_client.get(f"/runs/{run_uid}/steps/2/?top=alike").content.decode()
     key = Step.objects.get(step=2).templates.get(kind="opening").template_id
     assert "begin alike · 3 groups" in html and "MISMATCH 6" in html
     assert 'numbers&lt;/b&gt;. #### <i class="mask">#</i>' in html and "<b>numbers" not in html
     assert f"q=alike:{key}" in html and f"q=alike:{key}+step:2" in html
     assert 'class="tiles"' not in html
-    assert 'class="tiles"' in admin_client.get(f"/runs/{uid}/steps/2/").content.decode()
-    found = admin_client.get(f"/runs/{uid}/steps/2/?q=alike:{key}").content.decode()
+    assert 'class="tiles"' in admin_client.get(f"/runs/{run_uid}/steps/2/").content.decode()
+    found = admin_client.get(f"/runs/{run_uid}/steps/2/?q=alike:{key}").content.decode()
     assert found.count('class="got"') == 6
-    assert "is not the id of a template" in admin_client.get(f"/runs/{uid}/steps/2/?q=alike:nonsense").content.decode()
+    assert (
+        "is not the id of a template" in admin_client.get(f"/runs/{run_uid}/steps/2/?q=alike:nonsense").content.decode()
+    )
 
 
 def test_a_step_without_templates_says_what_one_needs(run: Run, admin_client: Client) -> None:
-    index_file(run, lines(hack(1)), format="native")
+    index_file(run, lines(build_hack_row(1)), format="native")
     assert "a template needs 5 responses" in admin_client.get(f"/runs/{run.uid}/steps/1/?top=alike").content.decode()
 
 
-def test_the_share_of_a_template_over_the_run(uid: str) -> None:
+def test_the_share_of_a_template_over_the_run(run_uid: str) -> None:
     step = Step.objects.get(step=2)
     template = step.templates.get(kind="opening")
     assert load_template_shares(step, [template.key, 1]) == {template.key: [6 / 18, 6 / 12], 1: [0.0, 0.0]}
 
 
-def test_the_pane_says_why_a_sample_is_suspicious(uid: str, admin_client: Client) -> None:
+def test_the_pane_says_why_a_sample_is_suspicious(run_uid: str, admin_client: Client) -> None:
     sample = Sample.objects.get(step__step=2, expected="4")
     html = admin_client.get(f"/samples/{sample.pk}/?q=/one%20of/").content.decode()
     assert "Counted as correct, but the last answer is 6, not 4." in html
@@ -70,7 +74,9 @@ def test_the_answers_of_a_long_response_are_counted_from_its_start_or_not_at_all
     run: Run, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     between = "".join(f"{n} and so on.\n" for n in range(2000))
-    index_file(run, lines({**hack(2, f"#### 4\n{between}#### 4\n#### 5"), "ground_truth": "4"}), format="native")
+    index_file(
+        run, lines({**build_hack_row(2, f"#### 4\n{between}#### 4\n#### 5"), "ground_truth": "4"}), format="native"
+    )
     url = f"/samples/{Sample.objects.get().pk}/"
     assert "4 is answer 1 of 3 in the response." in admin_client.get(url).content.decode()
     monkeypatch.setattr(mismatches, "MIN_STREAMED_CHARS", 20)
@@ -78,26 +84,26 @@ def test_the_answers_of_a_long_response_are_counted_from_its_start_or_not_at_all
     assert "the last answer is 5, not 4." in html and "4 is answer" not in html
 
 
-def test_what_a_superseded_sample_shares_is_shown_in_its_attempt(uid: str, admin_client: Client) -> None:
+def test_template_links_of_a_superseded_sample_stay_in_its_attempt(run_uid: str, admin_client: Client) -> None:
     """A review shows the current steps only."""
     step, sample = Step.objects.get(step=2), Sample.objects.get(step__step=2, expected="4")
-    link = f"/runs/{uid}/steps/2/?q=alike:{step.templates.get(kind='opening').template_id}"
+    link = f"/runs/{run_uid}/steps/2/?q=alike:{step.templates.get(kind='opening').template_id}"
     html = admin_client.get(f"/samples/{sample.pk}/").content.decode()
     assert f'href="{link}"' in html and "Review them" in html
     Step.objects.filter(pk=step.pk).update(superseded=True)
     html = admin_client.get(f"/samples/{sample.pk}/").content.decode()
     assert f'href="{link}&amp;attempt=files"' in html and "Review them" not in html
-    box = admin_client.get(f"/runs/{uid}/steps/2/?top=alike&attempt=files").content.decode()
+    box = admin_client.get(f"/runs/{run_uid}/steps/2/?top=alike&attempt=files").content.decode()
     assert "begin alike" in box and "+step:2" not in box
 
 
 def read_labels(html: str) -> list[tuple[str, str]]:
-    """The labels in the text, each with the answer behind it."""
+    """The labels in the text, each with the answer that follows it."""
     found = re.findall(r'<span class="answer-label" data-label="([^"]*)"></span><mark class="answer">([^<]*)<', html)
     return [(unescape(label), answer) for label, answer in found]
 
 
-def test_the_answers_of_a_mismatch_are_labelled_in_the_text(uid: str, admin_client: Client) -> None:
+def test_the_answers_of_a_mismatch_are_labelled_in_the_text(run_uid: str, admin_client: Client) -> None:
     sample = Sample.objects.get(step__step=2, expected="4")
     assert read_labels(admin_client.get(f"/samples/{sample.pk}/").content.decode()) == [
         ("the grader’s answer (it equals the ground truth)", "#### 4"),
@@ -119,11 +125,11 @@ def test_the_answer_that_the_grader_logged_is_labelled(
     run: Run, admin_client: Client, logged: str, labels: list[tuple[str, str]]
 ) -> None:
     text = "So.\n#### 2\n#### 4\n#### 2\n#### 5"
-    index_file(run, lines({**hack(2, text), "ground_truth": "4", "pred": logged}), format="native")
+    index_file(run, lines({**build_hack_row(2, text), "ground_truth": "4", "pred": logged}), format="native")
     assert read_labels(admin_client.get(f"/samples/{Sample.objects.get().pk}/").content.decode()) == labels
 
 
-def test_a_label_stays_if_the_query_marks_its_answer(uid: str, admin_client: Client) -> None:
+def test_a_label_stays_if_the_query_marks_its_answer(run_uid: str, admin_client: Client) -> None:
     sample = Sample.objects.get(step__step=2, expected="4")
     html = admin_client.get(f"/samples/{sample.pk}/?q=/%23%23%23%23 6/").content.decode()
     assert 'data-label="last answer in the text"></span><mark class="hit">#### 6</mark>' in html

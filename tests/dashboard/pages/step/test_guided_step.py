@@ -10,7 +10,7 @@ from rollouts.guidance import save_guidance
 from rollouts.metrics import append_points
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.samples import MetricPoint
-from tests.dashboard.pages.step.test_step import panel, tiles
+from tests.dashboard.pages.step.test_step import get_panel, read_tiles
 from tests.rollouts.support.push import index_file, lines
 from tests.support import builders
 from tests.support.html import collapse_spaces
@@ -43,23 +43,23 @@ def run(request: pytest.FixtureRequest, project: Project, owner: User) -> Run:
 
 def test_the_page_of_a_step_has_the_version_the_counts_and_the_marks(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    page = panel(client, f"/runs/{run.uid}/steps/2/")
-    assert tiles(page)["guidance"] == "2 · 1,024 tok version 1 again 1 half 2 Show them"
+    page = get_panel(client, f"/runs/{run.uid}/steps/2/")
+    assert read_tiles(page)["guidance"] == "2 · 1,024 tok version 1 again 1 half 2 Show them"
     assert page.count(">RULE</span>") == 2
     assert 'href="/settings/math/guidance/?version=1"' in page and 'href="?q=is:guided"' in page
-    assert panel(client, f"/runs/{run.uid}/steps/2/?q=is:guided").count('<tr id="r-') == 2
+    assert get_panel(client, f"/runs/{run.uid}/steps/2/?q=is:guided").count('<tr id="r-') == 2
 
 
 def test_a_sample_has_the_rules_that_selected_it_and_what_they_did(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     first, second, third = Sample.objects.order_by("score")[:3]
-    page = collapse_spaces(panel(client, f"/samples/{first.pk}/", "sample"))
+    page = collapse_spaces(get_panel(client, f"/samples/{first.pk}/", "sample"))
     for name, text in (("is:flagged", "rule again: masked"), ("score&lt;0.2", "rule half: weight 0.5")):
         title = f'href="/settings/math/guidance/?version=1" title="selected by a guidance rule in the training: {name}"'
         assert title in page and text in page
     assert ">RULE<" not in page
-    assert "rule half: weight 0.5" in panel(client, f"/samples/{second.pk}/", "sample").replace("\n", "")
-    assert "rule-mark" not in panel(client, f"/samples/{third.pk}/", "sample")
+    assert "rule half: weight 0.5" in get_panel(client, f"/samples/{second.pk}/", "sample").replace("\n", "")
+    assert "rule-mark" not in get_panel(client, f"/samples/{third.pk}/", "sample")
     Step.objects.update(guidance=None)
-    page = panel(client, f"/samples/{first.pk}/", "sample")
+    page = get_panel(client, f"/samples/{first.pk}/", "sample")
     assert page.count("rule-mark") == 2 and "masked" not in page

@@ -1,4 +1,4 @@
-"""What the narrow columns of the table of samples show: nothing that is cut reads as something else."""
+"""The narrow columns of the table of samples: a shortened value cannot be read as another one."""
 
 from __future__ import annotations
 

@@ -263,3 +263,13 @@ def test_the_differences_of_the_configs_are_listed(run: Run, project: Project) -
         ("actor.lr", ["1e-06", "3e-06"]),
         ("only", ["{}", ""]),
     ]
+
+
+def test_equal_values_of_configs_that_are_written_differently_are_no_difference(run: Run, project: Project) -> None:
+    run.config = {"lr": 1e-6, "bf16": True, "count": 1}
+    run.save()
+    other = builders.run(project, "other", config={"lr": "0.000001", "bf16": "true", "count": True})
+    for item in (run, other):
+        index_rows(item, 1, *build_rows("a", 1))
+    targets = load_comparison_targets(Run.objects.all(), "grpo,other")
+    assert find_config_differences(targets) == [("count", ["1", "true"])]

@@ -62,6 +62,13 @@ def test_the_page_of_the_run_counts_rejected_rows_with_their_reasons(run_with_du
     assert "step 1, line 2: has no response; its keys are `prompt`" in " ".join(page.split())
 
 
+def test_rejected_rows_of_a_file_that_was_corrected_do_not_count(run_with_dumps: Run, reader: Client) -> None:
+    index_file(run_with_dumps, lines(ROW, {"prompt": "q", "response": "3"}), 1, source="call:a-1", format="native")
+    summary = summarize_ingest(run_with_dumps)
+    assert (summary.rows, summary.rejected, summary.problems, summary.partial) == (4, 0, [], [])
+    assert "could not be used" not in reader.get(f"/runs/{run_with_dumps.uid}/").content.decode()
+
+
 def test_rows_that_are_indexed_again_are_counted_again(run_with_dumps: Run) -> None:
     dump = Dump.objects.get(source="call:a-1")
     Dump.objects.filter(pk=dump.pk).update(state=Dump.State.RECEIVED, rejected=7)

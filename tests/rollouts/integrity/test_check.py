@@ -176,6 +176,21 @@ def test_orphans_are_removed_after_the_grace_period(stored_run: Run) -> None:
     assert not [path for path in orphans if path.exists()] and find_problems() == []
 
 
+def test_a_file_that_is_used_again_since_the_check_is_kept(stored_run: Run) -> None:
+    orphan = StoredPath("bodies/orphan.parquet")
+    orphan.write_bytes(b"x")
+    orphan.set_age(4 * 3600)
+    problems = find_problems(grace=3600)
+    Segment.objects.create(run=stored_run, split="train", path="orphan.parquet", rows=1, bytes=1)
+    (repair,) = repair_problems(problems)
+    assert repair.action.startswith("kept") and orphan.exists()
+
+
+def test_a_dump_with_rows_beyond_the_end_of_its_body_file_is_found(stored_run: Run) -> None:
+    Segment.objects.filter(dumps__step=2).update(rows=0)
+    assert "bodyless" in {problem.problem for problem in find_problems()}
+
+
 def test_a_row_that_was_removed_during_the_check_is_no_problem(stored_run: Run) -> None:
     def compact(done: int, *_: int) -> None:
         if done == 0:

@@ -124,6 +124,16 @@ def test_a_growing_queue_that_fell_behind_takes_the_steps_that_fit(
     assert queues.extend_growing_queues() == 0
 
 
+def test_a_drawn_item_that_the_queue_has_already_is_not_counted_as_new(run: Run, lead: User) -> None:
+    queue = create_queue(run, lead, grows=True)
+    sample = Sample.objects.filter(step__step=3)[0]
+    known = QueueItem(queue=queue, run=run, sample=sample.pk, step_id=sample.step_id, gold={"correct": True})
+    assert create_module.add_items(queue, [known]) == 1
+    set_last_seen(run, hours=1, outcome="finished")
+    assert queues.extend_growing_queues() == 7
+    assert queue.items.count() == 24
+
+
 def test_samples_that_are_dropped_between_the_draw_and_the_lock_are_no_items(
     run: Run, lead: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import errno
 import json
 from datetime import timedelta
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
@@ -334,14 +333,17 @@ def test_a_pass_loads_no_configuration_and_its_time_begins_after_the_limits(
     policy = update_policy(run_with_old_steps.project, owner, {"train": "every", "every": 2, "after_days": 1})
     find_limits = passes.find_limits
 
+    seconds = [0.0]
+
     def find_limits_slowly(*args: Any) -> Any:
-        sleep(0.3)
+        seconds[0] += 10
         return find_limits(*args)
 
+    monkeypatch.setattr(passes, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(passes, "find_limits", find_limits_slowly)
     monkeypatch.setattr(passes, "drop_step_samples", lambda *_: 0)
     with CaptureQueriesContext(connection) as queries:
-        apply_policy(policy, 0.25)
+        apply_policy(policy, 1)
         build_report(policy)
     policy.refresh_from_db()
     assert policy.cursor == 0 and policy.finished_at, "all steps were checked"

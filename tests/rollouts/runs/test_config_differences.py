@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rollouts.lib import MISSING, are_equal_config_values
 from rollouts.models import Attempt, Project, Run
-from rollouts.runs.config_differences import MISSING, dump_overrides, dump_yaml, is_equal, load_config_keys
+from rollouts.runs.config_differences import dump_overrides, dump_yaml, load_config_keys
 from tests.support import builders
 
 
@@ -29,7 +30,7 @@ from tests.support import builders
     ],
 )
 def test_equal_values_may_be_written_differently(left: Any, right: Any, equal: bool) -> None:
-    assert is_equal(left, right) is equal
+    assert are_equal_config_values(left, right) is equal
 
 
 @pytest.mark.django_db

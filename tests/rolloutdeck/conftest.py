@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli import watch_report
 from rolloutdeck.client import artifact
-from rolloutdeck.client import start as opening
+from rolloutdeck.client import start as client_start
 from rolloutdeck.client.run import Run
 from rolloutdeck.client.upload import dispatcher, sender
 from rolloutdeck.lib import download
@@ -40,7 +40,7 @@ def spool_root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    """This process and its children record to the receiver, with short pauses and a home of their own."""
+    """A fake server to which this process and its children send, with short pauses and an empty home folder."""
     for name, value in {"URL": receiver.url, "TOKEN": "secret", "SPOOL": str(spool_root), "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -53,17 +53,17 @@ def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatc
 
 @pytest.fixture
 def start(at_receiver: Receiver) -> Iterator[Callable[..., Run]]:
-    """Opens runs as a trainer does, and ends them after the test."""
-    opened: list[Run] = []
+    """Starts runs as a trainer does, and ends them after the test."""
+    runs: list[Run] = []
 
     def init(**fields: Any) -> Run:
-        opened.append(opening.init(**{"project": "math", "name": "grpo", **fields}))
-        return opened[-1]
+        runs.append(client_start.init(**{"project": "math", "name": "grpo", **fields}))
+        return runs[-1]
 
     yield init
-    for run in opened:
+    for run in runs:
         run.finish(timeout=0)
-    opening._runs.clear()
+    client_start._runs.clear()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def secret(owner: User, project: Project) -> str:
 
 @pytest.fixture
 def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A trainer's disk. This process talks to the server with a home of its own, and waits for nothing."""
+    """A folder on the disk of a trainer. This process sends to the server, with an empty home folder and no pauses."""
     names = {"URL": f"http://127.0.0.1:{site.port}", "TOKEN": secret, "SPOOL": str(tmp_path / "spool")}
     for name, value in {**names, "PROJECT": "math", "RUN": "grpo", "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
@@ -81,7 +81,7 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("SCAN_SECONDS", "POLL_SECONDS", "QUIET_SECONDS"):
         monkeypatch.setattr(artifact_collector, name, 0.0)
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(watch_report, "INDEX_SECONDS", 0.0)  # nothing indexes meanwhile
+    monkeypatch.setattr(watch_report, "INDEX_SECONDS", 0.0)  # no worker runs that could index
     artifact._hashes.clear()
     (tmp_path / "node").mkdir()
     return tmp_path / "node"
@@ -90,13 +90,13 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.05)
-    run = opening.init()
+    run = client_start.init()
     yield run
     run.finish(timeout=0)
-    opening._runs.clear()
+    client_start._runs.clear()
 
 
-NEEDS = tuple(
+TRL_MODULES = tuple(
     f"rolloutdeck.trainers.trl.plugin.{name}"
     for name in ("callback", "ranks", "replay", "prompt_images", "replay_folder", "replay_func")
 )
@@ -104,7 +104,7 @@ NEEDS = tuple(
 
 @pytest.fixture
 def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Our two names, imported with a stand-in for the one name of transformers that they need."""
+    """Our modules for TRL, imported with a fake of the one class of transformers that they need."""
     transformers = ModuleType("transformers")
     vars(transformers)["TrainerCallback"] = object
     monkeypatch.setitem(sys.modules, "transformers", transformers)
@@ -112,35 +112,35 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     monkeypatch.setattr(download, "FIRST_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(session, "MAX_WAITING_STEPS", 100)  # these trainers take no time between two steps
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
-    for name in NEEDS:
+    for name in TRL_MODULES:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    callback, *_, ours = map(importlib.import_module, NEEDS)
+    callback, *_, replay_func = map(importlib.import_module, TRL_MODULES)
     trl_session = importlib.import_module("rolloutdeck.trainers.trl.plugin.session")
     yield SimpleNamespace(
         Callback=callback.RolloutdeckCallback,
-        replaying=ours.replay_rollout_func,
+        replaying=replay_func.replay_rollout_func,
         module=callback,
         session=trl_session,
     )
-    for run in list(opening._runs):
+    for run in list(client_start._runs):
         run.finish(timeout=0)
-    opening._runs.clear()
-    for name in NEEDS:
+    client_start._runs.clear()
+    for name in TRL_MODULES:
         sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What a second process of a TRL trainer says: `first`, as the first one, and `objections` to a step."""
+    """A fake second process of a TRL trainer: it gets `first` from the first process, and has `objections`."""
     result = SimpleNamespace(first=None, objections=[], asked=0)
     accelerate = ModuleType("accelerate.utils")
 
-    def gathered(existing: list[Any]) -> list[Any]:
+    def gather_object(existing: list[Any]) -> list[Any]:
         result.asked += 1
         return [*existing, *result.objections]
 
     vars(accelerate)["broadcast_object_list"] = lambda message, from_process: [result.first or message[from_process]]
-    vars(accelerate)["gather_object"] = gathered
+    vars(accelerate)["gather_object"] = gather_object
     monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
     monkeypatch.setitem(sys.modules, "accelerate.utils", accelerate)
     return result

@@ -1,4 +1,4 @@
-"""`rolloutdeck check --trainer verl`: each way of losing samples is found, and the lines it prints mend it."""
+"""`rolloutdeck check --trainer verl`: each way of losing samples is found, and the printed lines fix it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def check(complete: bool = False, **changed: Any) -> list[Any]:
     return verl.check_settings({name: value for name, value in settings.items() if value is not ...}, complete=complete)
 
 
-def mended(finding: Any, **changed: Any) -> list[Any]:
-    """What is still found after the printed lines were put on the trainer's command line."""
+def check_with_fix(finding: Any, **changed: Any) -> list[Any]:
+    """Returns what is still found after the printed lines were added to the trainer's command line."""
     settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
-    pasted = configuration.parse_overrides(word for line in finding.fix for word in shlex.split(line))
-    return verl.check_settings({**settings, **pasted}, complete=False)
+    fix = configuration.parse_overrides(word for line in finding.fix for word in shlex.split(line))
+    return verl.check_settings({**settings, **fix}, complete=False)
 
 
 def test_settings_that_keep_everything_give_no_finding() -> None:
     assert check() == []
 
 
-LOSING: list[tuple[dict[str, Any], str]] = [
+LOSSES: list[tuple[dict[str, Any], str]] = [
     ({"trainer__validation_data_dir": "/d/rollout/"}, "same folder"),
     ({"trainer__rollout_data_dir": None}, "rollout_data_dir is not set"),
     ({"trainer__validation_data_dir": None}, "validation_data_dir is not set"),
@@ -72,11 +72,11 @@ LOSING: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "says"), LOSING)
-def test_each_way_of_losing_data_is_found_and_its_lines_mend_it(changed: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(("changed", "says"), LOSSES)
+def test_each_way_of_losing_data_is_found_and_the_printed_lines_fix_it(changed: dict[str, Any], says: str) -> None:
     (finding,) = check(**changed)
     assert says in f"{finding.title} {finding.lost_data}" and finding.lost_data
-    assert [left for left in mended(finding, **changed) if left.lost_data] == []
+    assert [issue for issue in check_with_fix(finding, **changed) if issue.lost_data] == []
 
 
 def test_generations_that_a_logger_shows_are_not_lost() -> None:
@@ -90,14 +90,14 @@ def test_a_logger_that_writes_in_any_process_shows_the_generations_of_a_fully_as
     assert check(**fully_async, trainer__logger=["file", logger, "swanlab"]) != []
 
 
-def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
+def test_with_our_plugin_nothing_is_lost_whatever_files_are_written() -> None:
     values = {"trainer__logger": ["console", "rolloutdeck"], "trainer__log_val_generations": 8}
     assert check(**values, trainer__rollout_data_dir=None, trainer__validation_data_dir=None) == []
     (same,) = check(**values, trainer__validation_data_dir="/d/rollout")
     assert "same folder" in same.title
 
 
-def test_the_right_skip_role_is_no_finding_and_a_wrong_one_moves_with_its_steps() -> None:
+def test_a_correct_skip_role_gives_no_finding_and_the_fix_of_a_wrong_one_keeps_its_steps() -> None:
     assert check(skip__rollout_tq__enable=True, skip__rollout_tq__steps=[3]) == []
     (finding,) = check(skip__rollout__enable=True, skip__rollout__steps=[1, 2])
     assert "'skip.rollout_tq.steps=[1,2]'" in finding.fix
@@ -107,7 +107,7 @@ def test_a_run_that_never_validates_needs_no_folder_for_it() -> None:
     assert check(trainer__validation_data_dir=None, trainer__val_before_train=False, trainer__test_freq=-1) == []
 
 
-def test_what_is_only_doubtful_is_a_hint() -> None:
+def test_a_relative_path_and_a_missing_log_root_are_hints() -> None:
     (relative,) = check(trainer__rollout_data_dir="dumps/rollout")
     (unnamed,) = check(**{"ray_kwargs__ray_init__runtime_env__env_vars__VERL_FILE_LOGGER_ROOT": ...})
     assert not relative.lost_data and not unnamed.lost_data
@@ -117,10 +117,10 @@ def test_what_is_only_doubtful_is_a_hint() -> None:
 def test_the_home_folder_is_not_expanded_by_verl(setting: str) -> None:
     (finding,) = check(**{setting: "~/dumps"})
     assert "is a relative path" in finding.title and "verl does not expand ~" in finding.title
-    assert mended(finding, **{setting: "~/dumps"}) == []
+    assert check_with_fix(finding, **{setting: "~/dumps"}) == []
 
 
-def test_a_whole_configuration_without_the_switch_is_of_the_old_trainer() -> None:
+def test_a_complete_configuration_without_use_v1_is_of_the_v0_trainer() -> None:
     assert check(complete=True, skip__rollout__enable=True, skip__rollout__steps=[1]) == []
 
 
@@ -243,11 +243,11 @@ def test_environment_variables_are_texts_for_hydra(value: str, hydra_text: str) 
 
 
 @pytest.mark.parametrize("words", [["trainer.logger"], ["=x"], ["a b"]])
-def test_what_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_word_that_is_no_setting_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--trainer", "verl", *words]) == 2
     assert "key=value" in capsys.readouterr().err
 
 
-def test_a_configuration_without_an_end_is_refused_in_a_sentence() -> None:
+def test_an_endless_configuration_file_is_refused_with_a_clear_message() -> None:
     with pytest.raises(UsageError, match="/dev/zero is larger than 16 MiB; is it a configuration?"):
         configuration.read_config_file(Path("/dev/zero"))

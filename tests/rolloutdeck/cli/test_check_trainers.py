@@ -1,4 +1,4 @@
-"""`rolloutdeck check` of slime, TRL, ROLL and CURE: each silent loss is found, and the printed lines mend it."""
+"""`rolloutdeck check` of slime, TRL, ROLL and CURE: each silent loss is found, and the printed lines fix it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_settings_that_keep_everything_lose_nothing(check: Any) -> None:
     assert check is cure_check or find_issues(check, {}) == []
 
 
-LOSING: list[Case] = [
+LOSSES: list[Case] = [
     (slime_check, PLAIN, "written nowhere"),
     (slime_check, {**PLAIN, **OTHER_LOG}, "written nowhere"),
     (slime_check, {**PLAIN, "save_debug_rollout_data": "/d/rollout.pt"}, "and so do evals"),
@@ -99,8 +99,8 @@ LOSING: list[Case] = [
 ]
 
 
-def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
-    """The printed lines in the form that their trainer takes."""
+def parse_lines(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
+    """Returns the settings of the printed lines, which have the format of their trainer."""
     if check is roll_check:
         (folder / "more.yaml").write_text("\n".join(lines) + "\n")
         return load.read_config_file(folder / "more.yaml")[0]
@@ -108,14 +108,14 @@ def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
     return load.parse_overrides(words)
 
 
-@pytest.mark.parametrize(("check", "changed", "says"), LOSING)
-def test_each_silent_loss_is_found_and_its_lines_mend_it(
+@pytest.mark.parametrize(("check", "changed", "says"), LOSSES)
+def test_each_silent_loss_is_found_and_the_printed_lines_fix_it(
     check: Any, changed: Settings, says: str, tmp_path: Path
 ) -> None:
     (finding,) = [item for item in find_issues(check, changed) if item.lost_data]
     assert says in f"{finding.title} {finding.lost_data}"
     assert [
-        item for item in find_issues(check, {**changed, **pasted(check, finding.fix, tmp_path)}) if item.lost_data
+        item for item in find_issues(check, {**changed, **parse_lines(check, finding.fix, tmp_path)}) if item.lost_data
     ] == []
 
 
@@ -189,7 +189,7 @@ def test_a_pipeline_of_roll_that_only_generates_has_no_validation_to_overwrite()
     assert "Validation and training" in finding.lost_data
 
 
-def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
+def test_load_debug_rollout_data_of_slime_skips_evals_and_the_suggested_lines_keep_them() -> None:
     (finding,) = [
         item for item in find_issues(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if item.lost_data
     ]
@@ -207,7 +207,7 @@ def test_a_rollout_func_that_an_old_trl_never_calls_is_found() -> None:
     assert find_issues(settings_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
 
 
-def test_trls_callback_takes_everything_whatever_is_logged() -> None:
+def test_with_the_trl_callback_nothing_is_lost_whatever_is_logged() -> None:
     off = {"log_completions": False, "logging_steps": 50, "eval_strategy": "epoch", "trainer": "RLOOTrainer"}
     assert find_issues(settings_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
 
@@ -217,7 +217,7 @@ def test_trls_own_default_of_logging_loses_nine_steps_of_ten() -> None:
     assert [finding.title for finding in findings] == ["logging_steps is not set, so it is 10"]
 
 
-def test_a_checkpoint_of_trl_tells_what_was_lost_and_nothing_that_it_can_not_know() -> None:
+def test_a_checkpoint_of_trl_shows_what_was_lost_and_nothing_that_is_not_in_it() -> None:
     state = {"logging_steps": 10, "eval_steps": 5, "log_history": [{"loss": 1.0}, {"eval_reward": 0.5, "step": 5}]}
     titles = [
         finding.title for finding in settings_check.check_settings({**state, "trl_version": "1.16.0"}, complete=True)
@@ -230,7 +230,7 @@ def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_
     assert not finding.lost_data and "are not in this file" in finding.title
 
 
-def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
+def test_the_check_of_roll_uses_the_environments_that_are_trained_on() -> None:
     tags = {"train_env_manager.tags": ["Native"], "custom_envs.Native.env_manager_cls": NATIVE["env_manager_cls"]}
     silent = {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager", "eval_steps": 0}
     assert find_issues(roll_check, {**silent, **tags}) == []
@@ -249,10 +249,10 @@ def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
         {"sft_train.data_args.file_name": ["d.json"]},
     ],
 )
-def test_what_check_says_to_paste_for_roll_is_enough_the_first_time(changed: Settings, tmp_path: Path) -> None:
+def test_the_printed_lines_for_roll_fix_all_losses_at_once(changed: Settings, tmp_path: Path) -> None:
     before = {"rollout_dump_dir": None, "track_with": "wandb", **changed}
     lines = tuple(line for item in find_issues(roll_check, before) for line in item.fix)
-    after = find_issues(roll_check, {**before, **pasted(roll_check, lines, tmp_path)})
+    after = find_issues(roll_check, {**before, **parse_lines(roll_check, lines, tmp_path)})
     assert [item for item in after if item.lost_data] == []
 
 
@@ -266,21 +266,21 @@ def test_pipelines_of_roll_that_generate_nothing_lose_no_samples(own: str) -> No
     ] == ["track_with: rolloutdeck without a folder"]
 
 
-def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> None:
+def test_the_fix_keeps_the_settings_of_a_roll_tracker_and_does_not_print_them() -> None:
     findings = find_issues(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
     assert "present settings of tracker_kwargs" in findings[0].fix[-1] and "secret" not in str(findings)
 
 
-FORMS: dict[Any, Callable[[str], Settings]] = {
+PARSERS: dict[Any, Callable[[str], Settings]] = {
     slime_check: lambda line: load.parse_overrides(shlex.split(line)),
     settings_check: lambda line: load.parse_overrides([line]),
 }
 
 
-@pytest.mark.parametrize("check", FORMS)
+@pytest.mark.parametrize("check", PARSERS)
 def test_the_recommended_lines_pass_the_check(check: Any) -> None:
     lines = [*check.recommended_lines(), *check.store_lines()]
-    settings = {name: value for line in lines for name, value in FORMS[check](line).items()}
+    settings = {name: value for line in lines for name, value in PARSERS[check](line).items()}
     assert check.check_settings({**settings, "trl_version": "1.16.0"}, complete=False) == []
 
 
@@ -334,7 +334,7 @@ def test_a_script_of_trl_is_checked_without_running_it(tmp_path: Path, capsys: p
         "trainer = RLOOTrainer()\nours = RolloutdeckCallback()\ntrainer.add_callback(ours)\n",
     ],
 )
-def test_a_callback_that_a_script_hands_over_by_a_name_counts(script: str, tmp_path: Path) -> None:
+def test_a_callback_that_a_script_passes_by_a_variable_counts(script: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"args = GRPOConfig(output_dir='out')\n{script}")
     assert main(["check", "--trainer", "trl", "--config", str(tmp_path / "train.py")]) == 0
 
@@ -348,7 +348,9 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("name", ADVICE)
-def test_without_settings_each_trainer_says_what_to_start_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_settings_the_recommended_lines_of_each_trainer_are_printed(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", "--trainer", name]) == 0
     out = capsys.readouterr().out
     assert [text for text in ADVICE[name] if text not in out] == []

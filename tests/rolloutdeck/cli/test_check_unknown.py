@@ -75,7 +75,7 @@ def test_a_value_that_the_file_does_not_contain_can_not_be_determined(
     assert f"Cannot determine {len(undetermined)} setting" in out
 
 
-# The same places with values that decide: nothing is left open.
+# The same settings with known values, and unknown values that decide nothing.
 KNOWN = [
     ("trl", "t.py", "EVERY = 1\n" + GRPO.format("log_completions=True, logging_steps=EVERY"), 0),
     ("trl", "t.py", "EVERY = 5\n" + GRPO.format("log_completions=True, logging_steps=EVERY"), 1),
@@ -129,7 +129,9 @@ def test_a_part_of_the_settings_may_be_in_a_file_and_the_others_in_words(tmp_pat
     assert main([*words, *shlex.split(VERL)]) == 0
 
 
-def test_the_lines_of_an_undetermined_setting_settle_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_lines_of_an_undetermined_setting_determine_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "flags").write_text(VERL + "skip.rollout_tq.enable=True skip.rollout_tq.steps=$STEPS")
     words = ["check", "--trainer", "verl", "--config", str(tmp_path / "flags")]
     assert main(words) == 0

@@ -1,11 +1,11 @@
-"""`docs/commands.md` says what the commands say."""
+"""`docs/commands.md` matches the help of the commands."""
 
 from __future__ import annotations
 
 from scripts.commands_page import PAGE, build_page
 
 
-def test_the_page_of_all_commands_is_that_of_the_parser() -> None:
+def test_the_page_matches_the_parser_of_the_commands() -> None:
     assert PAGE.read_text() == build_page(), "run `make commands-page`"
 
 

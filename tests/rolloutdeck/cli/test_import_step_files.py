@@ -1,4 +1,4 @@
-"""Kept steps that `import` sends."""
+"""`import` of the files of steps that can be replayed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Project, Run
-from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
+from tests.rolloutdeck.support.step_files import bytes_of, check_artifacts, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, index_waiting_dumps
 from tests.support import builders
 
@@ -30,7 +30,7 @@ def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pyte
         (2, "rollout", "global_step", "first"),
     ]
     assert [bytes_of(row) for row in rows] == [on_disk(first), on_disk(second)]
-    assert checked() == ["ready", "ready"]
+    assert check_artifacts() == ["ready", "ready"]
     assert rows[0].facts["rows"] == 32 and rows[0].facts["samples_per_prompt"] == 4
     message = capsys.readouterr()
     assert "to replay" in message.out and "1-2" in message.out
@@ -47,7 +47,7 @@ def test_the_same_import_again_sends_nothing(node: Path, capsys: pytest.CaptureF
     assert row == ["to", "replay", "1", "1", "1"]
 
 
-def test_import_of_samples_and_steps_counts_each_apart(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_counts_samples_and_steps_to_replay_separately(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step(node, 1)
     (node / "rollout").mkdir()
     (node / "rollout/1.jsonl").write_text('{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n')
@@ -57,7 +57,7 @@ def test_import_of_samples_and_steps_counts_each_apart(node: Path, capsys: pytes
     assert Run.objects.get().framework == "verl"
 
 
-def test_import_on_pin_tells_and_keeps_the_bytes_at_home(node: Path) -> None:
+def test_import_on_pin_registers_the_step_and_sends_no_bytes(node: Path) -> None:
     folder = step(node, 1)
     assert imported(node, "--artifacts", "on-pin") == 0
     row = Artifact.objects.get()
@@ -77,13 +77,13 @@ def test_the_command_that_the_server_shows_sends_the_bytes(node: Path) -> None:
     assert Artifact.objects.count() == 1 and bytes_of(Artifact.objects.get()) == on_disk(folder)
 
 
-def test_import_never_leaves_the_steps_out_and_says_so(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_with_artifacts_never_sends_no_steps_and_says_so(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step(node, 1)
     assert imported(node, "--artifacts", "never") == 2
     assert not Artifact.objects.exists() and "--artifacts never" in capsys.readouterr().err
 
 
-def test_steps_of_a_run_that_is_there_do_not_end_it(node: Path, project: Project) -> None:
+def test_importing_steps_of_an_existing_run_does_not_end_it(node: Path, project: Project) -> None:
     run = builders.run(project, "grpo", uid="u1")
     step(node, 1)
     imported(node)
@@ -91,21 +91,23 @@ def test_steps_of_a_run_that_is_there_do_not_end_it(node: Path, project: Project
     assert run.outcome == ""
 
 
-def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
+def test_import_waits_for_the_safety_check_and_names_unsafe_steps(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rolloutdeck.cli import import_
 
     step(node, 1)
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
-    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), index_waiting_dumps(Run.objects.get())))
+    monkeypatch.setattr(
+        import_.time, "sleep", lambda seconds: (check_artifacts(), index_waiting_dumps(Run.objects.get()))
+    )
     assert entry.main(["import", str(node)]) == 1
     message = capsys.readouterr()
     assert "Replayable: 1 step." in message.out
     assert re.search(r"Step 5 in \S+ is unsafe:", message.err)
 
 
-def test_import_waits_on_after_requests_that_failed(
+def test_import_continues_to_wait_after_failed_requests(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rolloutdeck.cli import import_
@@ -121,12 +123,14 @@ def test_import_waits_on_after_requests_that_failed(
         return request_run(self, method, path, **options)
 
     monkeypatch.setattr(UploadTarget, "request_run", fail_every_second_time)
-    monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), index_waiting_dumps(Run.objects.get())))
+    monkeypatch.setattr(
+        import_.time, "sleep", lambda seconds: (check_artifacts(), index_waiting_dumps(Run.objects.get()))
+    )
     assert entry.main(["import", str(node)]) == 0
     assert "Replayable: 1 step." in capsys.readouterr().out and failed.count(True) >= 2
 
 
-def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> None:
+def test_the_tokenizer_is_stored_with_the_run_and_its_fingerprint_with_the_steps(node: Path) -> None:
     step(node, 1)
     imported(node, "--tokenizer", TOKENIZER)
     tokenizer, result = Artifact.objects.get(role="tokenizer"), Artifact.objects.get(role="rollout")
@@ -135,7 +139,9 @@ def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> N
     assert len(tokenizer.facts["tokenizer"]) == 64 and result.facts["tokenizer"] == tokenizer.facts["tokenizer"]
 
 
-def test_a_tokenizer_that_comes_later_has_no_table_of_files(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_import_of_a_tokenizer_alone_prints_no_table_of_files(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     step(node, 1)
     imported(node)
     assert "known" in capsys.readouterr().out
@@ -145,14 +151,16 @@ def test_a_tokenizer_that_comes_later_has_no_table_of_files(node: Path, capsys: 
     assert Artifact.objects.filter(role="tokenizer").count() == 1
 
 
-def test_a_path_without_a_tokenizer_is_refused_in_a_sentence(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_without_a_tokenizer_is_refused_with_a_clear_message(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     step(node, 1)
     assert imported(node, "--tokenizer", node) == 2
     assert f"There is no tokenizer.json at {node}." in capsys.readouterr().err
     assert not Run.objects.exists()
 
 
-def test_a_large_file_travels_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_sent_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
     folder = step(node, 1)
     imported(node)

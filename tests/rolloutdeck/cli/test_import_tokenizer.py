@@ -17,7 +17,7 @@ def test_import_without_anything_to_import_says_what_it_takes(capsys: pytest.Cap
     assert "files or folders, or the run's tokenizer with --tokenizer" in capsys.readouterr().err
 
 
-def test_a_tokenizer_alone_is_something_to_import(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_alone_can_be_imported(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["import", "--tokenizer", str(TOKENIZER), "--project", "math", "--run", "grpo"]
     status = main([*words, "--url", "http://127.0.0.1:9", "--token", "x"])
     assert status != 0

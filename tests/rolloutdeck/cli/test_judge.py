@@ -78,7 +78,7 @@ class Endpoint:
                     endpoint.answered[sample] += status == 200
 
             def log_message(self, *args: Any) -> None:
-                """Says nothing."""
+                """Prints nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
@@ -117,8 +117,8 @@ def test_answers_are_labels_of_the_model_and_numbers(
     out = capsys.readouterr()
     assert "score.judge: 24 results, 0 errors" in out.err and set(endpoint.calls.values()) == {1}
     assert endpoint.keys == {"Bearer s3cret"}
-    asked = endpoint.requests[-1]
-    assert asked["model"] == "tiny-judge" and "Check the arithmetic." in asked["messages"][0]["content"]
+    request = endpoint.requests[-1]
+    assert request["model"] == "tiny-judge" and "Check the arithmetic." in request["messages"][0]["content"]
     labels = Label.objects.filter(source="model", author="tiny-judge")
     assert Counter(labels.values_list("name", flat=True)) == {"correct": SAMPLES, "quality": SAMPLES}
     label = labels.filter(name="correct").first()
@@ -134,9 +134,9 @@ def test_answers_are_labels_of_the_model_and_numbers(
 def test_a_judge_that_is_killed_half_way_calls_no_sample_twice(run: Run, endpoint: Endpoint, node: Path) -> None:
     endpoint.seconds = 0.15
     command = [sys.executable, "-m", "rolloutdeck", *build_words(endpoint, "--rubric")]
-    for enough in (6, 14):
+    for answers in (6, 14):
         process = subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE)
-        while endpoint.answered.total() < enough and process.poll() is None:
+        while endpoint.answered.total() < answers and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -192,10 +192,10 @@ def test_errors_of_the_endpoint_and_of_the_model(
     assert main([*words, "--limit", "6", "--tries", "1"]) == 2 and "does not answer" in capsys.readouterr().err
 
 
-def test_answers_that_the_server_would_refuse(
+def test_answers_that_the_server_would_refuse_do_not_stop_the_others(
     run: Run, endpoint: Endpoint, owner: User, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One of them is in each batch, so none may stop the others."""
+    """Each batch has one of them."""
     notes = {"key": "notes", "title": "Notes", "kind": "text"}
     save_rubric(run.project, owner, [*QUESTIONS, notes, {**notes, "key": "more"}], "")
     endpoint.text = '{"correct": %s, "notes": "", "more": "a\\u0000b", "rationale": "\\ud800so\\u0000"}'
@@ -211,7 +211,7 @@ def test_answers_that_the_server_would_refuse(
         assert f"{name}: 0 results, 2 errors" in (err := capsys.readouterr().err) and "answered no score" in err
 
 
-def test_an_endpoint_without_a_connection_was_not_asked(
+def test_a_call_without_a_connection_counts_as_not_sent(
     run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = build_words(endpoint, "--rubric")
@@ -222,7 +222,7 @@ def test_an_endpoint_without_a_connection_was_not_asked(
 
 
 @pytest.mark.parametrize("content", ["Is the answer right?", '["a"]\n{}', "one\ntwo"])
-def test_a_file_that_is_no_journal_is_refused_and_stays(
+def test_a_file_that_is_no_journal_is_refused_and_not_changed(
     run: Run, endpoint: Endpoint, node: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
     path = node / "notes.txt"
@@ -238,8 +238,8 @@ def test_a_journal_belongs_to_one_judge(
     path = node / "calls.jsonl"
     words = build_words(endpoint, "--rubric", "--journal", str(path))
     assert main(words) == 0
-    for at, other in enumerate((["--model", "big-judge"], ["--rubric", "correct"], ["--body", '{"seed": 2}'])):
-        assert main([*words, *other, "--name", f"score.other{at}"]) == 2
+    for number, other in enumerate((["--model", "big-judge"], ["--rubric", "correct"], ["--body", '{"seed": 2}'])):
+        assert main([*words, *other, "--name", f"score.other{number}"]) == 2
         err = capsys.readouterr().err
         assert f"The journal {path} has answers of another judge (model tiny-judge, --name score.judge)" in err
     assert main([*words, "--name", "score.same"]) == 0, "the same judge, and its answers are paid"
@@ -326,7 +326,7 @@ def test_calls_that_run_when_the_server_refuses_are_not_lost(
     assert set(endpoint.calls.values()) == {1} and Rescore.objects.get().errors == 0
 
 
-def test_a_refused_call_is_said_while_the_others_are_waited_for(
+def test_after_a_refused_call_the_command_says_that_it_waits_for_the_others(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -369,8 +369,8 @@ def test_what_a_model_answers_is_checked_against_the_questions() -> None:
     rubric = {"questions": [*QUESTIONS, {"key": "kind", "title": "Kind", "kind": "choice", "options": [
         {"key": "good", "title": "Good"}, {"key": "bad", "title": "Bad"}]}]}  # fmt: skip
     rubric["questions"][1] |= {"minimum": 1, "maximum": 5}
-    asked = build_rubric_instructions(rubric, "", "kind", "")
-    verdict = asked.read('Sure: {"correct": "Yes", "quality": "5", "kind": "GOOD"}')
+    instructions = build_rubric_instructions(rubric, "", "kind", "")
+    verdict = instructions.read('Sure: {"correct": "Yes", "quality": "5", "kind": "GOOD"}')
     assert (verdict.value, verdict.answers) == (1.0, {"correct": True, "quality": 5, "kind": "good"})
     several = {"key": "wrong", "title": "What?", "kind": "choices", "options": [{"key": "sign", "title": "Sign"}]}
     optional = build_rubric_instructions({"questions": [*rubric["questions"], several]}, "", "kind", "")
@@ -378,7 +378,7 @@ def test_what_a_model_answers_is_checked_against_the_questions() -> None:
         "correct", "quality", "kind"}  # fmt: skip
     for text in ("[1]", "{}", '{"correct": true, "kind": "other"}', '{"correct": 1, "kind": "bad", "quality": 6}'):
         with pytest.raises(Exception, match="the model"):
-            asked.read(text)
+            instructions.read(text)
     assert TemplateInstructions("").read("7").value == 7.0 and read_object("no") is None
     template = TemplateInstructions("{response} then {prompt} {other}")
     assert template.build_messages({"response": "{prompt}", "prompt": "p"})[0]["content"] == "{prompt} then p {other}"

@@ -1,4 +1,4 @@
-"""What a judge's model answers: texts that the server refuses, thoughts, and numbers that are none."""
+"""What a judge's model answers: texts that the server refuses, thoughts, and invalid numbers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ COUNT: dict[str, Any] = {"key": "count", "title": "How many?", "kind": "number"}
 TEMPLATE = TemplateInstructions("{response}")
 
 
-def ask(*questions: dict[str, Any]) -> RubricInstructions:
+def build_instructions(*questions: dict[str, Any]) -> RubricInstructions:
     return build_rubric_instructions({"questions": questions}, "", questions[0]["key"], "")
 
 
 @pytest.mark.parametrize("notes", ['""', '" \\n "', "[]", "null", '"\\u0000"', '"\\ud800"'])
-def test_an_empty_text_is_no_answer(notes: str) -> None:
+def test_an_empty_text_counts_as_no_answer(notes: str) -> None:
     text = f'{{"correct": true, "notes": {notes}}}'
-    assert ask(CORRECT, NOTES).read(text).answers == {"correct": True}
+    assert build_instructions(CORRECT, NOTES).read(text).answers == {"correct": True}
     with pytest.raises(InvalidAnswerError, match="did not answer notes"):
-        ask(CORRECT, {**NOTES, "required": True}).read(text)
+        build_instructions(CORRECT, {**NOTES, "required": True}).read(text)
 
 
 def test_texts_have_no_characters_that_the_server_refuses() -> None:
-    verdict = ask(CORRECT, NOTES).read(
+    verdict = build_instructions(CORRECT, NOTES).read(
         '{"correct": 1, "notes": " a\\u0000b\\n\\ud800c", "rationale": "\\udfffd\\u0000"}'
     )
     assert (verdict.answers["notes"], verdict.rationale) == ("ab\nc", "d")
-    assert len(ask(CORRECT, NOTES).read(f'{{"correct": 1, "notes": "{" " * 11_000}x"}}').answers["notes"]) == 1
+    assert (
+        len(build_instructions(CORRECT, NOTES).read(f'{{"correct": 1, "notes": "{" " * 11_000}x"}}').answers["notes"])
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,18 +77,18 @@ def test_an_answer_that_was_cut_off_counts_if_it_is_complete() -> None:
     ):
         assert TEMPLATE.read(text, is_cut=True).value == 1.0
     with pytest.raises(InvalidAnswerError, match="--max-tokens"):
-        ask(CORRECT).read('It is {"correct": true}, but', is_cut=True)
+        build_instructions(CORRECT).read('It is {"correct": true}, but', is_cut=True)
 
 
 @pytest.mark.parametrize(
     "number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400, "1" * 5000, '"NaN"', "2e100", "[" * 100_000]
 )
-def test_numbers_that_are_none_are_an_error_of_the_sample(number: str) -> None:
-    for asked, text in (
-        (ask(COUNT), f'{{"count": {number}}}'),
-        (ask({**COUNT, "kind": "rating", "minimum": 1, "maximum": 5}), f'{{"count": {number}}}'),
+def test_invalid_numbers_are_an_error_of_the_sample(number: str) -> None:
+    for instructions, text in (
+        (build_instructions(COUNT), f'{{"count": {number}}}'),
+        (build_instructions({**COUNT, "kind": "rating", "minimum": 1, "maximum": 5}), f'{{"count": {number}}}'),
         (TEMPLATE, f'{{"score": {number}}}'),
         (TEMPLATE, number),
     ):
         with pytest.raises(InvalidAnswerError, match="the model"):
-            asked.read(text)
+            instructions.read(text)

@@ -107,7 +107,7 @@ def test_a_call_without_an_answer_may_have_arrived(listener: socket.socket) -> N
         "http://judge\n/v1",
     ],
 )
-def test_an_address_that_is_none_is_said_before_the_first_call(url: str) -> None:
+def test_an_invalid_address_is_refused_before_the_first_call(url: str) -> None:
     with pytest.raises(UsageError, match="--endpoint"):
         Endpoint(url, "tiny-judge", "", 1.0, 1, {})
 

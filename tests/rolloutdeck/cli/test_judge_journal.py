@@ -42,7 +42,9 @@ def test_a_call_that_waits_for_its_next_try_when_another_one_fails_stays_pending
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EWOULDBLOCK, errno.EACCES])
-def test_only_another_command_refuses_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_only_the_lock_of_another_command_refuses_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     """Some network file systems have no locks."""
 
     def fail(*_: Any) -> None:
@@ -59,8 +61,8 @@ def test_only_another_command_refuses_the_journal(tmp_path: Path, monkeypatch: p
             assert journal.is_unanswered("a")
 
 
-def test_a_full_disk_can_t_have_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may still create an empty file."""
+def test_a_journal_on_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty file can still be created there."""
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("wb"))  # noqa: SIM115
     with pytest.raises(UsageError) as refused:
         check_folder_writable(tmp_path)

@@ -53,15 +53,15 @@ def write_answers(path: Path, *responses: str) -> list[dict[str, Any]]:
 def test_the_imported_file_may_be_replaced_by_the_rows_that_were_not_imported(
     node: Path, labels_import: Command
 ) -> None:
-    left, link = node / "left.jsonl", node / "link.jsonl"
-    rows = write_answers(left, *["z" * 2000] * 100, "a")  # more than one buffer, the good row at the end
-    left.chmod(0o640)
-    link.symlink_to(left)
-    status, printed, _ = labels_import(left, "--unmatched", link)
+    labels_file, link = node / "left.jsonl", node / "link.jsonl"
+    rows = write_answers(labels_file, *["z" * 2000] * 100, "a")  # more than one buffer, the good row at the end
+    labels_file.chmod(0o640)
+    link.symlink_to(labels_file)
+    status, printed, _ = labels_import(labels_file, "--unmatched", link)
     assert status == 1 and printed.startswith("101 rows: 1 new, 0 changed, 0 unchanged, 100 without a sample.")
-    written = [json.loads(line) for line in left.read_text().splitlines()]
+    written = [json.loads(line) for line in labels_file.read_text().splitlines()]
     assert [{**row, "problem": ""} for row in written] == [{**row, "problem": ""} for row in rows[:-1]]
-    assert link.is_symlink() and left.stat().st_mode & 0o777 == 0o640
+    assert link.is_symlink() and labels_file.stat().st_mode & 0o777 == 0o640
     assert sorted(path.name for path in node.iterdir()) == ["left.jsonl", "link.jsonl"]
 
 
@@ -69,11 +69,11 @@ def test_a_row_that_is_too_long_stays_whole_in_the_replaced_file(
     node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(label_import, "MAX_ROW_BYTES", 1000)
-    left = node / "left.jsonl"
-    rows = write_answers(left, "a", "b" * 2000)
+    labels_file = node / "left.jsonl"
+    rows = write_answers(labels_file, "a", "b" * 2000)
     for _try in range(2):
-        assert labels_import(left, "--unmatched", left)[0] in (1, 2)
-        written = [json.loads(line) for line in left.read_text().splitlines()]
+        assert labels_import(labels_file, "--unmatched", labels_file)[0] in (1, 2)
+        written = [json.loads(line) for line in labels_file.read_text().splitlines()]
         assert [{**row, "problem": ""} for row in written] == [{**rows[1], "problem": ""}]
 
 
@@ -81,11 +81,11 @@ def test_an_import_that_fails_leaves_the_file_of_unmatched_rows_as_it_was(
     node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKEN", "wrong")
-    left = node / "left.jsonl"
-    write_answers(left, "a")
-    before = left.read_bytes()
-    assert labels_import(left, "--unmatched", left)[0] == 2
-    assert left.read_bytes() == before and [path.name for path in node.iterdir()] == ["left.jsonl"]
+    labels_file = node / "left.jsonl"
+    write_answers(labels_file, "a")
+    before = labels_file.read_bytes()
+    assert labels_import(labels_file, "--unmatched", labels_file)[0] == 2
+    assert labels_file.read_bytes() == before and [path.name for path in node.iterdir()] == ["left.jsonl"]
 
 
 def test_a_packed_file_that_is_cut_damaged_or_encrypted_is_refused_in_a_sentence(
@@ -112,23 +112,26 @@ def test_a_packed_file_that_is_cut_damaged_or_encrypted_is_refused_in_a_sentence
 
 
 def test_unmatched_does_not_replace_a_file_whose_rows_were_not_imported(node: Path, labels_import: Command) -> None:
-    left, packed = node / "left.jsonl", node / "left.jsonl.gz"
-    write_answers(left, "a")
-    packed.write_bytes(gzip.compress(left.read_bytes()))
-    for words, says in (([left, "--dry-run"], "--dry-run imports nothing"), ([packed], "can't replace the packed")):
+    labels_file, packed = node / "left.jsonl", node / "left.jsonl.gz"
+    write_answers(labels_file, "a")
+    packed.write_bytes(gzip.compress(labels_file.read_bytes()))
+    for words, says in (
+        ([labels_file, "--dry-run"], "--dry-run imports nothing"),
+        ([packed], "can't replace the packed"),
+    ):
         before = words[0].read_bytes()
         status, _, printed = labels_import(*words, "--unmatched", words[0])
         assert status == 2 and says in printed and words[0].read_bytes() == before
-    assert labels_import(left, "--dry-run", "--unmatched", node / "new.jsonl")[0] == 0
+    assert labels_import(labels_file, "--dry-run", "--unmatched", node / "new.jsonl")[0] == 0
     pipe = node / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert labels_import(left, "--unmatched", pipe)[0] == 0 and pipe.is_fifo()
+    assert labels_import(labels_file, "--unmatched", pipe)[0] == 0 and pipe.is_fifo()
     os.close(reader)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
-    """Lets a method of paths fail for temporary files."""
+def fail_for_temporary_files(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Makes a method of `Path` fail for temporary files."""
     method = getattr(Path, name)
 
     def fail(path: Path, *words: Any, **options: Any) -> Any:
@@ -144,15 +147,15 @@ def test_a_file_that_can_t_be_replaced_is_written_unless_it_is_imported(
     node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch, method: str, code: int
 ) -> None:
     """The folder is not writable, or the file is a mount."""
-    left, problems = node / "left.jsonl", node / "problems.jsonl"
-    rows = write_answers(left, "z")
+    labels_file, problems = node / "left.jsonl", node / "problems.jsonl"
+    rows = write_answers(labels_file, "z")
     problems.write_text("earlier\n" * 100)
-    refuse(monkeypatch, method, code)
-    assert labels_import(left, "--unmatched", problems)[0] == 1
+    fail_for_temporary_files(monkeypatch, method, code)
+    assert labels_import(labels_file, "--unmatched", problems)[0] == 1
     written = [json.loads(line) for line in problems.read_text().splitlines()]
     assert [{**row, "problem": ""} for row in written] == [{**rows[0], "problem": ""}]
-    before = left.read_bytes()
-    assert labels_import(left, "--unmatched", left)[0] == 2 and left.read_bytes() == before
+    before = labels_file.read_bytes()
+    assert labels_import(labels_file, "--unmatched", labels_file)[0] == 2 and labels_file.read_bytes() == before
     assert {path.name for path in node.iterdir()} == {"left.jsonl", "problems.jsonl"}
     monkeypatch.undo()
 
@@ -161,8 +164,8 @@ def test_a_file_is_closed_before_it_is_renamed(
     node: Path, labels_import: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows does not rename an open file."""
-    left = node / "left.jsonl"
-    write_answers(left, "z")
+    labels_file = node / "left.jsonl"
+    write_answers(labels_file, "z")
     replace, is_open = Path.replace, list[bool]()
 
     def record(path: Path, target: Path) -> Path:
@@ -174,7 +177,7 @@ def test_a_file_is_closed_before_it_is_renamed(
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", record)
-    assert labels_import(left, "--unmatched", left)[0] == 1 and is_open == [False]
+    assert labels_import(labels_file, "--unmatched", labels_file)[0] == 1 and is_open == [False]
 
 
 def test_an_export_is_imported_again_and_problems_are_written(
@@ -211,23 +214,23 @@ def test_an_export_is_imported_again_and_problems_are_written(
         {name: row[name] for name in ("sample", "updated_at", "created_at", "author")} for row in before
     ]
 
-    written, left = node / "written.jsonl", node / "left.jsonl"
+    written, problems_file = node / "written.jsonl", node / "left.jsonl"
     good = {"prompt": "p", "response": "a", "name": "correct", "value": False, "note": 1}
     rows = [good, {**good, "response": "z"}, {**good, "value": 7}]
     written.write_text("\n".join(map(json.dumps, rows)) + "\n\nno json\n[]\n", encoding="utf-8")
-    status, printed, listed = run(written, "--unmatched", left)
+    status, printed, listed = run(written, "--unmatched", problems_file)
     assert status == 1 and printed.startswith("5 rows: 0 new, 1 changed, 0 unchanged, 1 without a sample, 3 not valid.")
     assert (
         "line 2, unmatched: No sample has this prompt and response." in listed
         and "line 5, invalid: is not JSON" in listed
     )
     assert "Fields that were not used: note." in listed
-    problems = [json.loads(line) for line in left.read_text().splitlines()]
+    problems = [json.loads(line) for line in problems_file.read_text().splitlines()]
     assert problems[0] == {**rows[1], "problem": "unmatched: No sample has this prompt and response."}
     assert [row.get("line") for row in problems] == [None, None, "no json", "[]"]
     # corrected rows are imported from the file that was written
-    left.write_text(json.dumps({**problems[0], "response": "b"}) + "\n", encoding="utf-8")
-    status, printed, listed = run(left, "--json")
+    problems_file.write_text(json.dumps({**problems[0], "response": "b"}) + "\n", encoding="utf-8")
+    status, printed, listed = run(problems_file, "--json")
     assert (status, json.loads(printed)["labels"]) == (0, {"new": 0, "changed": 1, "unchanged": 0})
     assert "problem" not in listed
 

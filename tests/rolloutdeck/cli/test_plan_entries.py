@@ -21,8 +21,8 @@ def entry(target: int, step: int, reason: str = "", run: str = "old", **fields: 
     return PlanEntry(target, 40 + step, source, preview={**UNKNOWN, "reason": reason}, **fields)
 
 
-def test_neighbours_that_say_the_same_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    entries = [entry(at + 10, at, reason=f"x has not reached step {at + 10}") for at in range(1, 21)]
+def test_neighbouring_steps_with_the_same_text_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [entry(step + 10, step, reason=f"x has not reached step {step + 10}") for step in range(1, 21)]
     entries += [entry(31, 25), entry(32, 26, run="other"), entry(34, 27, run="other")]
     print_entries(entries, has_run=True)
     lines = capsys.readouterr().out.splitlines()
@@ -31,11 +31,11 @@ def test_neighbours_that_say_the_same_are_one_line(capsys: pytest.CaptureFixture
     assert "step 25 of old" in lines[2]
 
 
-def test_another_outcome_is_another_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_with_different_outcomes_are_separate_lines(capsys: pytest.CaptureFixture[str]) -> None:
     replayed = {"state": "replayed", "label": "replayed", "reason": ""}
     refused = {"state": "refused", "label": "refused", "reason": "its prompts differ"}
     outcomes = [replayed, replayed, refused, {"state": "not_reached", "label": "not reached"}]
-    print_entries([entry(at, at, outcome=outcome) for at, outcome in enumerate(outcomes, 1)], has_run=True)
+    print_entries([entry(step, step, outcome=outcome) for step, outcome in enumerate(outcomes, 1)], has_run=True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step", "1-2", "3", "4"]
     assert "was: unknown" in lines[1] and "its prompts differ" in lines[2] and "was:" not in lines[3]
@@ -46,7 +46,7 @@ def test_another_outcome_is_another_line(capsys: pytest.CaptureFixture[str]) -> 
     [("generate", ["step 1 replays the pin of target step 1", "steps 2-6 generate"]),
      ("stop", ["step 2 stops the run", "step 1 replays the pin of target step 1"])],
 )  # fmt: skip
-def test_a_pin_that_does_not_fit_is_not_said_to_be_replayed(
+def test_an_incompatible_pin_is_not_printed_as_replayed(
     capsys: pytest.CaptureFixture[str], on_mismatch: str, says: list[str]
 ) -> None:
     entries = (entry(1, 1), replace(entry(2, 2), preview={"state": "will_generate", "label": "will generate"}))

@@ -65,7 +65,7 @@ def run(node: Path, owner: User, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def test_each_call_is_limited_and_what_is_done_is_not_done_again(
+def test_each_call_has_a_time_limit_and_finished_samples_are_not_scored_again(
     run: Run, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["rescore", "--fn", f"{node / 'my.py'}:compute_score", "--workers", "2", "--timeout", "1.5"]
@@ -139,7 +139,7 @@ def test_a_response_without_a_text_is_not_scored(
         assert f"{error} × only token ids of the response were recorded" in capsys.readouterr().err
 
 
-def test_what_the_server_would_refuse_is_cut_or_an_error_of_its_sample(
+def test_values_that_the_server_would_refuse_are_cut_or_an_error_of_their_sample(
     run: Run, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (node / "odd.py").write_text(
@@ -170,15 +170,15 @@ def test_async_functions_and_lists_of_samples(run: Run, node: Path, name: str, v
 
 
 def test_a_function_that_cannot_be_used_says_why(run: Run, node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(fn: str, *words: str) -> str:
+    def read_error(fn: str, *words: str) -> str:
         assert main(["rescore", "--fn", f"{node / fn}", "--workers", "1", *words]) == 2
         return capsys.readouterr().err
 
     (node / "broken.py").write_text("import nothing_like_this")
-    assert "No module named 'nothing_like_this'" in fail("broken.py:f")
-    assert "has no function missing. It has: answer_later, compute_score" in fail("my.py:missing")
-    assert "must take (data_source, solution_str" in fail("my.py:wrong_signature")
-    assert "The trainer logged lang" in fail("my.py:no_score", "--name", "lang")
-    assert "No sample here has the key `typo`" in fail("my.py:no_score", "--q", "typo=1")
+    assert "No module named 'nothing_like_this'" in read_error("broken.py:f")
+    assert "has no function missing. It has: answer_later, compute_score" in read_error("my.py:missing")
+    assert "must take (data_source, solution_str" in read_error("my.py:wrong_signature")
+    assert "The trainer logged lang" in read_error("my.py:no_score", "--name", "lang")
+    assert "No sample here has the key `typo`" in read_error("my.py:no_score", "--q", "typo=1")
     assert main(["rescore", "--fn", f"{node / 'my.py'}:no_score", "--q", "so"]) == 1
     assert "2 × it returned a dict without `score`: acc" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The processes of `rolloutdeck rescore`: what counts as too late if the command itself is busy."""
+"""The processes of `rolloutdeck rescore`: which calls exceed the time limit if the command itself is busy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def score_batch(solution_strs):
 
 
 @pytest.fixture
-def score(tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
-    """Returns the results by id. The command is busy for `busy` seconds after the first result, as it is when the
-    server does not answer."""
+def run_pool(tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
+    """Runs a function in a pool and returns the results by id. The command is busy for `busy` seconds after the first
+    result, as it is when the server does not answer."""
     path = tmp_path / "functions.py"
     path.write_text(FUNCTIONS)
 
@@ -49,21 +49,21 @@ def score(tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
 
 
 def test_a_call_that_ended_in_time_is_not_late_because_the_command_was_busy(
-    score: Callable[..., dict[str, dict[str, Any]]],
+    run_pool: Callable[..., dict[str, dict[str, Any]]],
 ) -> None:
-    results = score("score", ["0.6"] * 6, 3.0, 3)
+    results = run_pool("score", ["0.6"] * 6, 3.0, 3)
     assert {number: result.get("error") for number, result in results.items()} == dict.fromkeys("012345")
 
 
-def test_the_long_results_of_a_batch_are_read_to_the_end(score: Callable[..., dict[str, dict[str, Any]]]) -> None:
-    results = score("score_batch", ["0"] * 192, 3.0, 3)
+def test_the_long_results_of_a_batch_are_read_to_the_end(run_pool: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    results = run_pool("score_batch", ["0"] * 192, 3.0, 3)
     assert len(results) == 192 and not any(result.get("error") for result in results.values())
 
 
 def test_a_call_that_hangs_is_late_also_if_the_command_was_busy(
-    score: Callable[..., dict[str, dict[str, Any]]],
+    run_pool: Callable[..., dict[str, dict[str, Any]]],
 ) -> None:
-    results = score("score", ["0", "60", "0.1", "0"], 3.0, 2)
+    results = run_pool("score", ["0", "60", "0.1", "0"], 3.0, 2)
     assert results["1"] == {"error": "it took longer than 2 s"}
     assert [results[number]["value"] for number in "023"] == [1.0] * 3
 

@@ -28,14 +28,14 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, *responses: ServerResponse | None) -> list[dict[str, Any]]:
-    """The responses of the next requests; None: the server does not answer. Returns the options of the requests."""
-    left: Iterator[ServerResponse | None] = iter(responses)
+def set_responses(monkeypatch: pytest.MonkeyPatch, *responses: ServerResponse | None) -> list[dict[str, Any]]:
+    """Sets the responses of the next requests; None: the server does not answer. Returns the options of requests."""
+    remaining: Iterator[ServerResponse | None] = iter(responses)
     requests: list[dict[str, Any]] = []
 
     def request(client: ServerClient, method: str, path: str, **options: Any) -> ServerResponse:
         requests.append(options)
-        response = next(left)
+        response = next(remaining)
         if response is None:
             raise ServerUnreachableError("connection refused")
         return response
@@ -52,17 +52,17 @@ COMMANDS: list[Callable[[], object]] = [
 
 
 @pytest.mark.parametrize("send", COMMANDS)
-def test_a_server_that_is_busy_is_asked_again_when_it_says(
+def test_a_busy_server_gets_the_request_again_after_the_pause_that_it_names(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], send: Callable[[], object]
 ) -> None:
     done = ServerResponse(200, {}, b'{"attempts": []}', True)
-    answer(monkeypatch, BUSY, None, ServerResponse(503, {"retry-after": "900"}, b"", True), done)
+    set_responses(monkeypatch, BUSY, None, ServerResponse(503, {"retry-after": "900"}, b"", True), done)
     send()
     assert pauses[0] == 7.0 and pauses[1] <= 2.0 and pauses[2] == 60.0
 
 
 def test_a_server_that_stays_busy_ends_the_command(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
-    answer(monkeypatch, *[BUSY] * 20)
+    set_responses(monkeypatch, *[BUSY] * 20)
     with pytest.raises(UsageError, match=r"Too many searches\. 12 rows before are done"):
         label_import.send_with_retries(SERVER, {"rows": []}, 12)
     with pytest.raises(RetryLaterError, match="Too many searches"):
@@ -70,6 +70,6 @@ def test_a_server_that_stays_busy_ends_the_command(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_body_keeps_the_time_limit_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = answer(monkeypatch, ServerResponse(200, {}, b"{}", True))
+    requests = set_responses(monkeypatch, ServerResponse(200, {}, b"{}", True))
     send_request(SERVER, "POST", "labels/", {}, timeout=120.0)
     assert requests[0]["timeout"] == 120.0

@@ -31,7 +31,7 @@ SAMPLE = {
 
 
 @pytest.fixture
-def answering(deck: Deck) -> Deck:
+def deck_with_sample(deck: Deck) -> Deck:
     deck.answers = {
         "runs/": {"results": [RUN], "next": None, "count": 1},
         "samples/": {"results": [SAMPLE], "next": None, "count": 32},
@@ -40,7 +40,7 @@ def answering(deck: Deck) -> Deck:
     return deck
 
 
-def test_a_run_is_found_behind_many_with_a_similar_name(
+def test_a_run_is_found_after_many_with_a_similar_name(
     deck: Deck, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = [{**RUN, "id": f"o{number}", "name": f"grpo-{number}"} for number in range(3)]
@@ -67,7 +67,7 @@ def test_samples_of_an_attempt_that_does_not_exist_are_an_error(deck: Deck, comm
 
 
 def test_samples_are_a_table_without_control_characters_and_without_empty_columns(
-    answering: Deck, command: Command
+    deck_with_sample: Deck, command: Command
 ) -> None:
     status, out, err = command("samples", "--run", "grpo")
     head, row = out.splitlines()
@@ -76,27 +76,29 @@ def test_samples_are_a_table_without_control_characters_and_without_empty_column
     assert "\x1b" not in out and "\u202e" not in out and "1 of 32" in err
 
 
-def test_samples_can_be_read_whole_or_as_json(answering: Deck, command: Command) -> None:
+def test_samples_can_be_read_whole_or_as_json(deck_with_sample: Deck, command: Command) -> None:
     out = command("samples", "--run", "grpo", "--text")[1]
     assert "6*7?" in out and "it is\n42" in out and "\x1b" not in out
     assert json.loads(command("samples", "--run", "grpo", "--json")[1]) == SAMPLE
 
 
-def test_no_match_in_the_newest_step_says_that_only_this_step_was_read(answering: Deck, command: Command) -> None:
-    answering.answers["samples/"] = {"results": [], "next": None, "count": 0}
+def test_no_match_in_the_newest_step_says_that_only_this_step_was_read(
+    deck_with_sample: Deck, command: Command
+) -> None:
+    deck_with_sample.answers["samples/"] = {"results": [], "next": None, "count": 0}
     assert "newest step (--step all for the run)" in command("samples", "--run", "grpo")[2]
     assert "--step" not in command("samples", "--run", "grpo", "--step", "all")[2]
 
 
-def test_a_run_name_of_two_projects_asks_for_the_project(answering: Deck, command: Command) -> None:
-    answering.answers["runs/"]["results"] = [RUN, {**RUN, "project": "code"}]
+def test_a_run_name_of_two_projects_asks_for_the_project(deck_with_sample: Deck, command: Command) -> None:
+    deck_with_sample.answers["runs/"]["results"] = [RUN, {**RUN, "project": "code"}]
     status, _, err = command("samples", "--run", "grpo")
     assert status == 2 and "math, code" in err and "--project" in err
 
 
-def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path) -> None:
-    answering.answers["samples/"]["results"] = [SAMPLE] * 5000
-    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": answering.url, "ROLLOUTDECK_TOKEN": "t"}
+def test_a_pipe_that_is_closed_early_is_no_error(deck_with_sample: Deck, tmp_path: Path) -> None:
+    deck_with_sample.answers["samples/"]["results"] = [SAMPLE] * 5000
+    environ = {**os.environ, "HOME": str(tmp_path), "ROLLOUTDECK_URL": deck_with_sample.url, "ROLLOUTDECK_TOKEN": "t"}
     shell = f"{sys.executable} -m rolloutdeck samples --run grpo --worst 5000 --json | head -1"
     done = subprocess.run(["bash", "-c", shell], env=environ, capture_output=True, text=True, timeout=600)
     assert json.loads(done.stdout) == SAMPLE and "Traceback" not in done.stderr and "Error" not in done.stderr

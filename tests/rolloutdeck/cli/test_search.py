@@ -22,17 +22,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Search = Callable[..., tuple[int, str, str]]
 
 
-def fill(project: Project, name: str, *responses: str, **more: Any) -> None:
+def create_run(project: Project, name: str, *responses: str, **more: Any) -> None:
     rows = [{"prompt": "p", "response": text, "score": n, **more} for n, text in enumerate(responses)]
     index_file(builders.run(project, name), lines(*rows), 1)
 
 
 @pytest.fixture
 def search(node: Path, capsys: pytest.CaptureFixture[str]) -> Search:
-    builders.run(Project.objects.get(), "empty")  # in which no query is wrong
-    fill(Project.objects.get(), "old", "a quokka", "b")
-    fill(Project.objects.get(), "without", "nothing", lang="zh")
-    fill(Project.objects.get(), "new", *(f"quokka {n}" for n in range(30)))
+    builders.run(Project.objects.get(), "empty")  # no query is wrong in a run without samples
+    create_run(Project.objects.get(), "old", "a quokka", "b")
+    create_run(Project.objects.get(), "without", "nothing", lang="zh")
+    create_run(Project.objects.get(), "new", *(f"quokka {n}" for n in range(30)))
     capsys.readouterr()
 
     def run(*words: object) -> tuple[int, str, str]:
@@ -50,7 +50,7 @@ def test_the_samples_of_all_runs_are_one_table_the_newest_run_first(search: Sear
     assert "a quokka" in rows[-1] and "31 of 31 samples of 2 runs in project math; 3 runs searched.\n" in err
 
 
-def test_it_stops_at_the_limit_and_searches_no_further_run(search: Search) -> None:
+def test_the_search_stops_at_the_limit_and_searches_no_further_run(search: Search) -> None:
     status, out, err = search("quokka", "--limit", 25)
     assert status == 0 and len(out.splitlines()) == 26 and "old" not in out
     assert "25 of 30 samples of 1 run in project math; 1 run searched. Stopped at --limit 25." in err
@@ -75,12 +75,12 @@ def test_json_and_full_texts_name_the_run(search: Search) -> None:
         (("disagrees:score.v3",), "This run has no re-score `score.v3`."),
     ],
 )
-def test_mistakes_are_explained(search: Search, words: tuple[str, ...], says: str) -> None:
+def test_a_wrong_query_or_option_is_explained(search: Search, words: tuple[str, ...], says: str) -> None:
     status, out, err = search(*words)
     assert status == 2 and out == "" and says in err and err.count("\n") == 1
 
 
-def test_no_match_and_a_key_of_some_runs_are_no_mistakes(search: Search) -> None:
+def test_no_match_and_a_key_of_some_runs_are_no_errors(search: Search) -> None:
     status, out, err = search("wombat")
     assert (status, out) == (0, "No samples.\n") and "0 of 0 samples of 0 runs in project math; 3 runs searched." in err
     assert "1 of 1 samples of 1 run" in search("lang=zh")[2]
@@ -93,10 +93,10 @@ def test_a_large_run_is_named_with_the_command_that_searches_more(
 ) -> None:
     real = api_search.search_runs
 
-    def be_large(*words: Any, **more: Any) -> Iterator[RunMatches]:
+    def mark_old_run_partial(*words: Any, **more: Any) -> Iterator[RunMatches]:
         return (replace(part, is_partial=part.run.name == "old") for part in real(*words, **more))
 
-    monkeypatch.setattr(api_search, "search_runs", be_large)
+    monkeypatch.setattr(api_search, "search_runs", mark_old_run_partial)
     status, _, err = search("quokka", "--limit", 100)
     assert status == 0 and "old is large: only its newest steps were searched" in err
     assert "`rolloutdeck samples --project math --run old --step all --q QUERY`" in err and "--split eval" in err

@@ -12,14 +12,16 @@ from tests.rolloutdeck.support.programs import ROOT
 
 
 @pytest.mark.parametrize("scopes", [("--scope", "ingest,read"), ("--scope", "ingest", "--scope", "read")])
-def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Command, scopes: tuple[str, ...]) -> None:
+def test_only_the_new_token_is_printed_on_standard_output(
+    deck: Deck, command: Command, scopes: tuple[str, ...]
+) -> None:
     status, out, err = command("token", "create", "ci", "--project", "math", *scopes)
     assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
     assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
     assert "Created project" not in err and "does not expire" in err and f" on {deck.url} " in err
 
 
-def test_a_token_expires_after_the_days_that_one_names(deck: Deck, command: Command) -> None:
+def test_a_token_expires_after_the_given_days(deck: Deck, command: Command) -> None:
     status, _out, err = command("token", "create", "ci", "--project", "math", "--days", "10")
     assert status == 0 and "expires on 2026-12-06" in err and deck.posted("/tokens/")[0]["days"] == 10
     status, _out, err = command("token", "create", "ci", "--project", "math", "--days", "0")

@@ -9,7 +9,7 @@ from rolloutdeck.client import start
 
 
 @pytest.fixture
-def logged(node: Path) -> Any:
+def logged_run(node: Path) -> Any:
     """A run of the name `logged`, which sends to the test's server."""
     run = start.init(name="logged")
     yield run

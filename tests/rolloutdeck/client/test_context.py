@@ -1,4 +1,4 @@
-"""What a process reports of itself: its code version and packages without importing them, and nothing if it is off."""
+"""The context that a process reports: its command, code version and packages, which are not imported for this."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_a_repository_or_git_the_rest_is_reported(tmp_path: Path, monkey
     assert found["python"].startswith("3.")
 
 
-def test_a_git_that_hangs_costs_only_the_number_of_changes(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_hangs_loses_only_the_number_of_changes(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     monkeypatch.setattr(context, "GIT_SECONDS", 0.0)
     assert set(context.collect_context()["git"]) == {"branch", "commit"}
@@ -118,11 +118,13 @@ def test_a_worker_of_ray_has_no_command_of_the_user(monkeypatch: pytest.MonkeyPa
         ("", None, {"LOCAL_RANK": "3"}, False),  # one process of a host is enough
     ],
 )
-def test_who_reports(setting: str, requested: bool | None, environ: dict[str, str], expected: bool) -> None:
+def test_one_process_of_a_host_reports_its_context_unless_it_is_off(
+    setting: str, requested: bool | None, environ: dict[str, str], expected: bool
+) -> None:
     assert context.should_collect(setting, requested, environ) is expected
 
 
-def contexts(receiver: Receiver) -> list[dict[str, Any]]:
+def list_contexts(receiver: Receiver) -> list[dict[str, Any]]:
     return [body for path, body in receiver.posts if path.endswith("/context/")]
 
 
@@ -131,9 +133,9 @@ def test_a_run_reports_its_context_once(
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")
     run = start()
-    assert wait_until(lambda: contexts(at_receiver))
+    assert wait_until(lambda: list_contexts(at_receiver))
     run.finish()
-    [body] = contexts(at_receiver)
+    [body] = list_contexts(at_receiver)
     assert body["attempt"] == run.attempt
     assert body["lead"] is True
     assert body["command"] and body["packages"]
@@ -145,7 +147,7 @@ def test_nothing_is_reported_if_it_is_off(start: Start, at_receiver: Receiver, m
     run = start(context=False)
     run.log({"loss": 1.0}, step=1)
     run.finish()
-    assert contexts(at_receiver) == []
+    assert list_contexts(at_receiver) == []
 
 
 def test_importing_the_client_does_not_import_what_the_context_needs() -> None:
@@ -155,7 +157,7 @@ def test_importing_the_client_does_not_import_what_the_context_needs() -> None:
     assert printed.strip() == "set()"
 
 
-def test_a_server_that_does_not_know_it_loses_nothing_else(
+def test_a_server_without_contexts_loses_nothing_else(
     start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, spool_root: Path
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")

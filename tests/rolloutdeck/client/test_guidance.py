@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.client import Run, guidance
-from rolloutdeck.client import start as opening
+from rolloutdeck.client import start as client_start
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, get_prompt_key, get_response_key
 from rollouts.formats.readers import chat
 from tests.rolloutdeck.support.fake_server import wait_until
@@ -38,24 +38,24 @@ def test_the_rules_are_followed_and_survive_a_restart_without_the_server(
     receiver.rules = build_rules({"key": "other"}, responses=[("2+2=", "5", [0])])
     wait_until(lambda: rules.find("2+2=", "5"))
     assert rules.find("2+2=", "4") is None
-    opening._runs[0].finish(timeout=1)
-    opening._runs.clear()
+    client_start._runs[0].finish(timeout=1)
+    client_start._runs.clear()
     receiver.down()
-    again = start(name="next").guidance()
-    wait_until(lambda: again.rules.version)
-    assert again.find([{"role": "user", "content": "2+2="}], "5") is not None
+    next_guidance = start(name="next").guidance()
+    wait_until(lambda: next_guidance.rules.version)
+    assert next_guidance.find([{"role": "user", "content": "2+2="}], "5") is not None
     assert len(list(spool_root.glob(".guidance-*"))) == 1
     receiver.up()
 
 
-def test_a_project_that_is_not_there_yet_is_no_warning(
+def test_a_project_that_does_not_exist_yet_causes_no_warning(
     receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.has_project = False
-    following = start().guidance()
+    run_guidance = start().guidance()
     wait_until(lambda: receiver.statuses.count(404) > 1)
     receiver.has_project = True
-    wait_until(lambda: following.rules.version == 3)
+    wait_until(lambda: run_guidance.rules.version == 3)
     assert "No new guidance rules" not in caplog.text
 
 
@@ -63,30 +63,30 @@ def test_a_404_of_a_proxy_is_no_answer(
     receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.has_project = receiver.is_ours = False
-    following = start().guidance()
+    run_guidance = start().guidance()
     wait_until(lambda: "No new guidance rules" in caplog.text)
-    assert not following.wait(0)
+    assert not run_guidance.wait(0)
     receiver.has_project = receiver.is_ours = True
-    assert following.wait(30) and following.rules.version == 3
+    assert run_guidance.wait(30) and run_guidance.rules.version == 3
 
 
 @pytest.mark.parametrize("rules", [{}, {"version": 1, "baseline": "?", "rules": [], "prompts": {}, "responses": {}}])
-def test_an_answer_that_is_no_rules_leaves_the_last_known_ones(
+def test_an_invalid_answer_keeps_the_last_known_rules(
     receiver: Guiding, start: Callable[..., Run], rules: dict[str, object]
 ) -> None:
-    following = start().guidance()
-    assert following.wait(30)
+    run_guidance = start().guidance()
+    assert run_guidance.wait(30)
     receiver.rules = rules
     seen = len(receiver.statuses)
     wait_until(lambda: len(receiver.statuses) > seen + 2)
-    assert following.rules.version == 3
+    assert run_guidance.rules.version == 3
 
 
 def test_a_slow_server_delays_nothing(receiver: Guiding, start: Callable[..., Run]) -> None:
     receiver.delay = 1.0
-    run, began = start(), time.monotonic()
+    run, started = start(), time.monotonic()
     assert run.guidance().find("1+1=", "3") is None and run.guidance() is run.guidance()
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - started < 0.9
     run.report_guidance(1, 3, 2, 20, {"bad": 2})
     wait_until(receiver.points)
     assert receiver.points()[0]["values"] == {
@@ -115,7 +115,7 @@ def test_a_trainer_and_the_server_compute_the_same_keys(prompt: object) -> None:
         assert get_response_key(response) == compute_response_key(response_text)
 
 
-def test_what_has_no_key_selects_nothing() -> None:
+def test_a_prompt_or_response_without_a_text_has_no_key() -> None:
     calls = [{"role": "assistant", "content": "", "tool_calls": [{}]}]
     assert [get_response_key(value) for value in (calls, [USER], 3, [])] == [""] * 4
     assert [get_prompt_key(value) for value in ([{"role": "user", "content": 3}], 3, [])] == [""] * 3

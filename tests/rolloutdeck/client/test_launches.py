@@ -22,7 +22,7 @@ from rollouts.models import Attempt, Dump, Run, Sample
 from tests.rolloutdeck.support.programs import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SIZE = 3
+PROCESSES = 3
 
 TORCH = {
     "RANK": "{rank}",
@@ -68,7 +68,7 @@ def train(number, **options):
 NAMED, UNNAMED = TRAIN.format(name='name="grpo",'), TRAIN.format(name="")
 ALLOWED = NAMED.replace('name="grpo"', 'name="grpo", resume="allow"')
 # Sends its rows, then waits for a line.
-WAITING = ALLOWED.replace(
+WAIT_AFTER_SENDING = ALLOWED.replace(
     "    run.finish()\n",
     """    run._threads.writer.flush(30)
     run._threads.sender.wait_until_empty(30)
@@ -77,8 +77,8 @@ WAITING = ALLOWED.replace(
     run.finish()
 """,
 )
-ALONE = "train(sys.argv[1])"
-WITH_RANK = "train(sys.argv[1], rank=int(sys.argv[1]), world_size=3)"
+TRAIN_ONCE = "train(sys.argv[1])"
+TRAIN_WITH_RANK = "train(sys.argv[1], rank=int(sys.argv[1]), world_size=3)"
 # `mode` is fork, spawn or forkserver; `before` and `after` run in the parent.
 CHILDREN = """
 import multiprocessing
@@ -92,7 +92,7 @@ if __name__ == "__main__":
     {end}
     sys.exit(max(child.exitcode for child in children))
 """
-OPEN, CLOSE = 'run = rolloutdeck.init(project="math", name="grpo")', "run.finish()"
+INIT, FINISH = 'run = rolloutdeck.init(project="math", name="grpo")', "run.finish()"
 LOG = '; run.log_samples([{"prompt": "1+1=", "response": "from the parent"}], step=1)'
 
 
@@ -102,13 +102,13 @@ def plain_environment(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def start(program: str, rank: int, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_process(program: str, rank: int, environ: dict[str, str]) -> subprocess.Popen[bytes]:
     own = {name: value.format(rank=rank) for name, value in environ.items()}
     return subprocess.Popen([sys.executable, "-c", program, str(rank)], cwd=ROOT, env={**os.environ, **own})
 
 
-def launch(environ: dict[str, str], program: str = NAMED + ALONE, ranks: range = range(SIZE)) -> None:
-    processes = [start(program, rank, environ) for rank in ranks]
+def launch(environ: dict[str, str], program: str = NAMED + TRAIN_ONCE, ranks: range = range(PROCESSES)) -> None:
+    processes = [start_process(program, rank, environ) for rank in ranks]
     assert [process.wait(60) for process in processes] == [0] * len(processes)
 
 
@@ -120,7 +120,7 @@ def run_file(folder: Path, program: str) -> None:
     assert subprocess.run([sys.executable, str(path)], cwd=folder, env=environ, timeout=600).returncode == 0
 
 
-def visible_rows(run: Run) -> int:
+def count_visible_rows(run: Run) -> int:
     for dump in Dump.objects.filter(run=run, state=Dump.State.RECEIVED):
         index_dump(dump.pk)
     return Sample.objects.filter(step__run=run, step__superseded=False, visible=True).count()
@@ -130,23 +130,23 @@ def visible_rows(run: Run) -> int:
 def test_the_processes_of_a_launcher_are_one_run_with_all_rows(environ: dict[str, str]) -> None:
     launch(environ)
     run = Run.objects.get()
-    assert (run.name, run.attempts.count(), visible_rows(run)) == ("grpo", 1, 9)
+    assert (run.name, run.attempts.count(), count_visible_rows(run)) == ("grpo", 1, 9)
 
 
 def test_processes_that_give_their_rank_are_one_run_with_all_rows() -> None:
-    launch({}, NAMED + WITH_RANK)
+    launch({}, NAMED + TRAIN_WITH_RANK)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (1, 9)
+    assert (run.attempts.count(), count_visible_rows(run)) == (1, 9)
 
 
 @pytest.mark.parametrize("environ", [DEEPSPEED, ACCELERATE, OPEN_MPI], ids=["deepspeed", "accelerate", "open mpi"])
-def test_without_a_name_they_are_one_run_too(environ: dict[str, str]) -> None:
-    launch(environ, UNNAMED + ALONE)
-    assert visible_rows(Run.objects.get()) == 9
+def test_processes_of_a_run_without_a_name_are_one_run_too(environ: dict[str, str]) -> None:
+    launch(environ, UNNAMED + TRAIN_ONCE)
+    assert count_visible_rows(Run.objects.get()) == 9
 
 
 # The parent calls `init` before or after it starts its children.
-BEFORE, AFTER = {"before": OPEN + LOG, "end": CLOSE}, {"after": OPEN + LOG, "end": CLOSE}
+BEFORE, AFTER = {"before": INIT + LOG, "end": FINISH}, {"after": INIT + LOG, "end": FINISH}
 
 
 @pytest.mark.parametrize(
@@ -164,19 +164,19 @@ def test_children_of_multiprocessing_are_one_run(tmp_path: Path, mode: str, part
     )
     run_file(tmp_path, NAMED + program)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (1, 9 + ("end" in parts))
+    assert (run.attempts.count(), count_visible_rows(run)) == (1, 9 + ("end" in parts))
 
 
 def test_a_relaunch_is_a_new_attempt_that_supersedes_the_first() -> None:
-    program = ALLOWED + ALONE
+    program = ALLOWED + TRAIN_ONCE
     launch(DEEPSPEED, program)
     launch(DEEPSPEED, program)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (2, 9)
+    assert (run.attempts.count(), count_visible_rows(run)) == (2, 9)
     assert Sample.objects.filter(step__run=run, visible=True).count() == 18
 
 
-AGAIN = """
+TRAIN_TWICE = """
 train(sys.argv[1])
 train(sys.argv[1])
 """
@@ -194,9 +194,9 @@ train(sys.argv[1])
     ids=["plain", "slurm", "torchrun", "deepspeed", "accelerate"],
 )
 def test_a_run_that_is_opened_again_after_its_end_is_a_new_attempt(environ: dict[str, str], ranks: int) -> None:
-    launch(environ, ALLOWED + AGAIN, range(ranks))
+    launch(environ, ALLOWED + TRAIN_TWICE, range(ranks))
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (2, 3 * ranks)
+    assert (run.attempts.count(), count_visible_rows(run)) == (2, 3 * ranks)
     assert Sample.objects.filter(step__run=run, visible=True).count() == 6 * ranks
 
 
@@ -208,23 +208,23 @@ SLOW_END = ALLOWED.replace("    run.finish()\n", f"    {WAIT}\n    run.finish()\
 @pytest.mark.parametrize("program", [SLOW_START, SLOW_END], ids=["slow start", "slow end"])
 @pytest.mark.parametrize("environ", [DEEPSPEED, ACCELERATE], ids=["deepspeed", "accelerate"])
 def test_a_rank_that_is_slower_than_the_others_belongs_to_both_attempts(environ: dict[str, str], program: str) -> None:
-    launch(environ, program + AGAIN)
+    launch(environ, program + TRAIN_TWICE)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (2, 9)
+    assert (run.attempts.count(), count_visible_rows(run)) == (2, 9)
 
 
 def test_an_attempt_that_the_user_has_set_stays_the_same() -> None:
-    launch({"ROLLOUTDECK_ATTEMPT": "mine"}, ALLOWED + AGAIN, range(1))
+    launch({"ROLLOUTDECK_ATTEMPT": "mine"}, ALLOWED + TRAIN_TWICE, range(1))
     assert [attempt.key for attempt in Run.objects.get().attempts.all()] == ["mine"]
 
 
 @pytest.mark.parametrize("mode", ["fork", "spawn"])
 def test_children_share_the_attempt_of_the_run_that_was_opened_again(tmp_path: Path, mode: str) -> None:
-    program = CHILDREN.format(mode=mode, before=f"{OPEN}; {CLOSE}; {OPEN + LOG}", after="pass", end=CLOSE, options="")
+    program = CHILDREN.format(mode=mode, before=f"{INIT}; {FINISH}; {INIT + LOG}", after="pass", end=FINISH, options="")
     run_file(tmp_path, (ALLOWED + program).replace('name="grpo")', 'name="grpo", resume="allow")'))
     run = Run.objects.get()
     first, second = run.attempts.order_by("number")
-    assert visible_rows(run) == 10
+    assert count_visible_rows(run) == 10
     assert set(Sample.objects.values_list("step__attempt", flat=True)) == {second.pk}
 
 
@@ -237,7 +237,7 @@ def start_waiting(count: int) -> list[subprocess.Popen[str]]:
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
     }
-    command = [sys.executable, "-c", WAITING + ALONE]
+    command = [sys.executable, "-c", WAIT_AFTER_SENDING + TRAIN_ONCE]
     processes = [subprocess.Popen([*command, str(number)], **options) for number in range(count)]  # type: ignore[call-overload]
     for process in processes:
         assert process.stdout.readline() == "sent\n"
@@ -245,10 +245,10 @@ def start_waiting(count: int) -> list[subprocess.Popen[str]]:
 
 
 def test_processes_of_an_unknown_launch_show_all_rows_and_a_warning(client: Client, owner: User) -> None:
-    processes = start_waiting(SIZE)
+    processes = start_waiting(PROCESSES)
     messages = [process.communicate("\n", timeout=600)[1] for process in processes]
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run), run.outcome) == (3, 9, "finished")
+    assert (run.attempts.count(), count_visible_rows(run), run.outcome) == (3, 9, "finished")
     warnings = sorted(text.count("as a separate attempt") for text in messages)
     assert warnings[1:] == [1, 1]  # the first too, if another one opens the run before the server has answered it
     client.force_login(owner)
@@ -259,11 +259,11 @@ def test_a_restart_of_a_killed_process_supersedes_it_at_once() -> None:
     killed = start_waiting(1)[0]
     killed.kill()
     killed.communicate()
-    assert visible_rows(Run.objects.get()) == 3
+    assert count_visible_rows(Run.objects.get()) == 3
     [restarted] = start_waiting(1)
     _, message = restarted.communicate("\n", timeout=600)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (2, 3)
+    assert (run.attempts.count(), count_visible_rows(run)) == (2, 3)
     assert Sample.objects.filter(step__superseded=False).first().step.attempt.number == 2
     assert "separate attempt" not in message
 
@@ -273,28 +273,30 @@ def test_a_relaunch_without_resume_is_a_new_run() -> None:
     launch(DEEPSPEED)
     runs = Run.objects.order_by("pk")
     assert [run.name for run in runs] == ["grpo", "grpo-2"]
-    assert [visible_rows(run) for run in runs] == [9, 9]
+    assert [count_visible_rows(run) for run in runs] == [9, 9]
 
 
 def test_two_launches_at_the_same_time_are_two_runs() -> None:
     second = {**DEEPSPEED, "MASTER_PORT": "29501"}
-    processes = [start(NAMED + ALONE, rank, environ) for rank in range(SIZE) for environ in (DEEPSPEED, second)]
+    processes = [
+        start_process(NAMED + TRAIN_ONCE, rank, environ) for rank in range(PROCESSES) for environ in (DEEPSPEED, second)
+    ]
     assert [process.wait(60) for process in processes] == [0] * 6
     runs = Run.objects.order_by("pk")
     assert [run.name for run in runs] == ["grpo", "grpo-2"]
-    assert [visible_rows(run) for run in runs] == [9, 9]
+    assert [count_visible_rows(run) for run in runs] == [9, 9]
 
 
 def test_the_end_of_rank_0_ends_the_run_and_that_of_another_does_not() -> None:
-    program = NAMED.replace("    run.finish()\n", "    run.exit_timeout = 20\n") + ALONE
-    launch(OPEN_MPI, program, range(1, SIZE))
+    program = NAMED.replace("    run.finish()\n", "    run.exit_timeout = 20\n") + TRAIN_ONCE
+    launch(OPEN_MPI, program, range(1, PROCESSES))
     assert Run.objects.get().outcome == ""
     launch(OPEN_MPI, program, range(1))
     assert Run.objects.get().outcome == "finished"
     assert Attempt.objects.count() == 1
 
 
-def test_a_key_names_the_rank() -> None:
+def test_the_key_of_an_attempt_contains_the_rank() -> None:
     launch(DEEPSPEED, ranks=range(2, 3))
     match = LAUNCH_KEY_PATTERN.match(Attempt.objects.get().key)
     assert match and match["rank"] == "2"

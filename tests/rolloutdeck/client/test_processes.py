@@ -1,4 +1,4 @@
-"""Processes that fork and that end."""
+"""Recording in forked processes, and at the end of a process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 from rolloutdeck.client.upload.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.programs import Start, child
+from tests.rolloutdeck.support.programs import Start, start_program
 
 FORKING = """
 import os, rolloutdeck
 run = rolloutdeck.init(project="math", name="forked")
 run.log_samples([{"response": "parent"}], step=1)
 pids = []
-for at in range(2):
+for number in range(2):
     pid = os.fork()
     if pid == 0:
-        run.log_samples([{"response": f"child {at}"}], step=1)
+        run.log_samples([{"response": f"child {number}"}], step=1)
         run._close(20)
         os._exit(0)
     pids.append(pid)
@@ -33,9 +33,9 @@ WITH_PROCESSES = """
 import multiprocessing, rolloutdeck
 run = rolloutdeck.init(project="math", name="forked")
 run.log_samples([{"response": "parent"}], step=1)
-def work(at):
-    run.log_samples([{"response": f"child {at}"}], step=1)
-children = [multiprocessing.get_context("fork").Process(target=work, args=(at,)) for at in range(2)]
+def work(number):
+    run.log_samples([{"response": f"child {number}"}], step=1)
+children = [multiprocessing.get_context("fork").Process(target=work, args=(number,)) for number in range(2)]
 [process.start() for process in children]
 [process.join() for process in children]
 run.finish()
@@ -43,8 +43,8 @@ run.finish()
 
 
 @pytest.mark.parametrize("program", [FORKING, WITH_PROCESSES])
-def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, spool_root: Path, program: str) -> None:
-    assert child(program).wait(60) == 0
+def test_each_forked_child_records_into_its_own_spool(at_receiver: Receiver, spool_root: Path, program: str) -> None:
+    assert start_program(program).wait(60) == 0
     messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
     assert messages == ["child 0", "child 1", "parent"]
     assert len({(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps}) == 1
@@ -81,13 +81,13 @@ def test_equal_rows_of_a_rank_and_its_forked_children_have_different_producers(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert child(FORKING_RANK).wait(60) == 0
+    assert start_program(FORKING_RANK).wait(60) == 0
     first, second, third, fourth = sorted(query["producer"] for _, query, _ in at_receiver.dumps)
     assert (first, second) == ("rank1", "rank1-ForkProcess-1")
     assert third.startswith("rank1-ForkProcess-1-pid") and fourth.startswith("rank1-pid")
 
 
-FORKED_FOR_A_PLAN = """
+FORKED_CHILD_WITH_PLAN = """
 import os, time, rolloutdeck
 run = rolloutdeck.init(project="math", name="forked")
 run.log_samples([{"response": "parent"}], step=1)
@@ -109,7 +109,7 @@ run.finish()
 def test_a_forked_child_that_first_asks_for_a_plan_records_all_that_it_logs(
     at_receiver: Receiver, spool_root: Path
 ) -> None:
-    assert child(FORKED_FOR_A_PLAN).wait(60) == 0
+    assert start_program(FORKED_CHILD_WITH_PLAN).wait(60) == 0
     messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
     assert messages == ["child 1", "child 2", "parent"]
     assert list(spool_root.iterdir()) == []
@@ -127,9 +127,9 @@ def test_a_process_that_can_start_no_thread_writes_at_its_end(
         run.log_samples([{"response": "x"}], step=1)
         assert run._threads.writer.flush(5)
         run.log_samples([{"response": "y"}], step=2)
-        begun = time.monotonic()
+        started = time.monotonic()
         run._close(5)
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - started < 4
     assert [file.kind for file in run._threads.spool.list_files()] == ["run", "dump", "dump"]
     assert caplog.text.count("No thread can be started") == 1
     assert not run._threads.spool.dropped
@@ -150,13 +150,13 @@ def test_a_process_that_could_start_no_thread_for_a_time_starts_them_at_the_next
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1", "2"]
 
 
-LISTED_IMPORTS = """
+PRINTED_IMPORTS = """
 import importlib.abc, sys, threading
-class Listed(importlib.abc.MetaPathFinder):
+class ImportPrinter(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if threading.current_thread() is not threading.main_thread():
             print(name, flush=True)
-sys.meta_path.insert(0, Listed())
+sys.meta_path.insert(0, ImportPrinter())
 import rolloutdeck
 run = rolloutdeck.init(project="math", name="é")
 run.log({"loss": 1.0}, step=1)
@@ -167,13 +167,14 @@ run.finish()
 """
 
 
-def test_no_thread_of_ours_imports_anything_since_a_fork_in_that_moment_locks_the_module_for_the_child(
+def test_no_thread_of_the_client_imports_a_module(
     at_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A fork during an import would leave the module locked in the child."""
     (tmp_path / "1.jsonl").write_text("{}\n")
     monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
-    message, _ = child(LISTED_IMPORTS).communicate(timeout=600)
+    message, _ = start_program(PRINTED_IMPORTS).communicate(timeout=600)
     assert len(at_receiver.posted("/finish/")) == 1
     assert message.split() == []
 
@@ -189,13 +190,13 @@ for step in range(200):
 
 
 def test_a_trainer_that_ends_without_finish_loses_nothing(at_receiver: Receiver, spool_root: Path) -> None:
-    assert child(ENDING.format(seconds=30, end="")).wait(60) == 0
+    assert start_program(ENDING.format(seconds=30, end="")).wait(60) == 0
     assert len(at_receiver.dumps) == 200
     assert at_receiver.posted("/finish/")[0]["outcome"] == "finished"
 
 
 def test_a_trainer_that_dies_of_an_error_ends_as_failed(at_receiver: Receiver) -> None:
-    running = child("import rolloutdeck; rolloutdeck.init(project='math', exit_timeout=20); 1 / 0")
+    running = start_program("import rolloutdeck; rolloutdeck.init(project='math', exit_timeout=20); 1 / 0")
     running.wait(60)
     assert at_receiver.posted("/finish/")[0]["outcome"] == "failed"
 
@@ -204,7 +205,7 @@ def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to
     at_receiver: Receiver, spool_root: Path
 ) -> None:
     at_receiver.down()
-    running = child(ENDING.format(seconds=0.2, end=""))
+    running = start_program(ENDING.format(seconds=0.2, end=""))
     message, _ = running.communicate(timeout=600)
     assert f"202 files wait in {spool_root}" in message and f"rolloutdeck sync {spool_root}" in message
     at_receiver.up()

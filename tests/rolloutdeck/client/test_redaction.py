@@ -25,7 +25,7 @@ def hide_names(text: str) -> Any:
 
 
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> None:
+def redaction_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROLLOUTDECK_REDACT", f"{__name__}:hide_names")
 
 
@@ -33,12 +33,12 @@ def read_rows(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(line) for body in (body for *_, body in receiver.dumps) for line in body.splitlines()]
 
 
-def list_stored(folder: Path) -> bytes:
+def read_stored(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_every_text_of_a_row_is_redacted_before_the_spool(
-    hook: None, start: Start, at_receiver: Receiver, spool_root: Path
+    redaction_hook: None, start: Start, at_receiver: Receiver, spool_root: Path
 ) -> None:
     at_receiver.mode = "500"
     run = start()
@@ -46,7 +46,7 @@ def test_every_text_of_a_row_is_redacted_before_the_spool(
     row = {"prompt": "Who?", "response": "Ada", "messages": [turn], "score": 1.0, "response_ids": [5, 6]}
     run.log_samples([row], step=1)
     run._threads.writer.flush(10)
-    assert b"Ada" not in list_stored(spool_root)
+    assert b"Ada" not in read_stored(spool_root)
     at_receiver.mode = "ok"
     run.finish()
     turn["content"] = "I am [name]"
@@ -55,7 +55,7 @@ def test_every_text_of_a_row_is_redacted_before_the_spool(
 
 @pytest.mark.parametrize("word", ["fail", "exit", "nothing"])
 def test_a_text_whose_redaction_fails_is_removed_and_counted(
-    word: str, hook: None, start: Start, at_receiver: Receiver
+    word: str, redaction_hook: None, start: Start, at_receiver: Receiver
 ) -> None:
     run = start()
     run.log_samples([{"prompt": "Ada?", "response": f"{word} Ada"}, {"prompt": "Ada?", "response": "4"}], step=1)
@@ -79,7 +79,7 @@ def test_without_a_function_all_texts_are_removed(name: str) -> None:
 
 
 def test_files_are_redacted_line_by_line_or_not_stored(
-    hook: None, start: Start, at_receiver: Receiver, spool_root: Path, tmp_path: Path
+    redaction_hook: None, start: Start, at_receiver: Receiver, spool_root: Path, tmp_path: Path
 ) -> None:
     lines, other = tmp_path / "1.jsonl", tmp_path / "2.bin"
     lines.write_text('{"input": "Ada", "output": "I am Ada", "score": 1}\n' * 2)
@@ -95,7 +95,7 @@ def test_files_are_redacted_line_by_line_or_not_stored(
 
 
 def test_commands_that_send_files_as_they_are_refuse(
-    hook: None, at_receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    redaction_hook: None, at_receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (["watch", str(tmp_path)], ["import", str(tmp_path), "--project", "p", "--run", "r"]):
         assert entry.main(command) == 2

@@ -1,4 +1,4 @@
-"""The plan that a run follows, and what it says came of each step."""
+"""The replay plan of a run, and the outcomes of its steps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.support.patching import patch_everywhere
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
-    """The default plan replays step 7 of another run at `target`."""
+def create_plan(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:
+    """Creates a default plan that replays step 7 of another run at `target`. Returns the pin."""
     other = builders.run(Project.objects.get(), "source", uid="source")
     create_ready_artifact(other, V0, 7)
     pin, _ = pins.pin_step(other, 7, owner)
@@ -42,10 +42,10 @@ def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> 
 
 
 def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node: Path, owner: User) -> None:
-    pin = planned(training, owner, node)
+    pin = create_plan(training, owner, node)
     plan = training.replay_plan(facts={"role": "rollout", "rows": 32})
     assert (plan.name, plan.revision, plan.action) == ("default", 1, "repeat")
-    assert [plan.resolve(at) is not None for at in (1, 2, 3, 4)] == [False, False, True, True]
+    assert [plan.resolve(step) is not None for step in (1, 2, 3, 4)] == [False, False, True, True]
     entry = plan.resolve(3)
     assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.is_incompatible
     [source] = entry.artifacts
@@ -57,8 +57,8 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     assert training.replay_plan().revision == 1
 
 
-def test_a_plan_that_does_not_fit_says_why(training: TrainersRun, node: Path, owner: User) -> None:
-    planned(training, owner, node)
+def test_an_incompatible_plan_gives_the_reason(training: TrainersRun, node: Path, owner: User) -> None:
+    create_plan(training, owner, node)
     entry = training.replay_plan(facts={"role": "rollout_tq", "rows": 32}, bind=False).resolve(3)
     assert entry and entry.is_incompatible
     assert [
@@ -69,7 +69,7 @@ def test_a_plan_that_does_not_fit_says_why(training: TrainersRun, node: Path, ow
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:9", "http://name.invalid"])
-def test_without_a_server_the_plan_is_empty_and_soon_there(
+def test_without_a_server_an_empty_plan_is_returned_soon(
     training: TrainersRun, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_URL", url)
@@ -80,10 +80,10 @@ def test_without_a_server_the_plan_is_empty_and_soon_there(
 
 
 @pytest.mark.parametrize(("status", "is_from_server"), [(503, True), (429, True), (502, False)])
-def test_a_plan_of_a_server_that_restarts_can_be_asked_for_again(
+def test_a_plan_of_a_server_that_restarts_can_be_requested_again(
     training: TrainersRun, monkeypatch: pytest.MonkeyPatch, node: Path, owner: User, status: int, is_from_server: bool
 ) -> None:
-    planned(training, owner, node)
+    create_plan(training, owner, node)
     response = ServerResponse(status, {}, b"", is_from_server)
     with monkeypatch.context() as patched:
         patched.setattr(RunClient, "request", lambda *_, **__: response)
@@ -93,28 +93,28 @@ def test_a_plan_of_a_server_that_restarts_can_be_asked_for_again(
     assert second.targets == [3] and not second.failure
 
 
-@pytest.mark.parametrize(("name", "waited"), [("", 5.0), ("nightly", 30.0)])
-def test_a_plan_that_was_named_is_waited_for_longer(
-    training: TrainersRun, monkeypatch: pytest.MonkeyPatch, name: str, waited: float
+@pytest.mark.parametrize(("name", "seconds"), [("", 5.0), ("nightly", 30.0)])
+def test_a_named_plan_has_a_longer_timeout(
+    training: TrainersRun, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float
 ) -> None:
-    given: list[float] = []
+    timeouts: list[float] = []
 
     def request_plan(client: RunClient, *words: Any) -> PlanRevision:
-        given.append(client.timeout)
+        timeouts.append(client.timeout)
         return PlanRevision()
 
     monkeypatch.setattr(replay_plan, "request_plan", request_plan)
     training.replay_plan(name)
-    assert waited - 4 < given[0] <= waited
+    assert seconds - 4 < timeouts[0] <= seconds
 
 
-def test_a_plan_that_is_not_there_is_an_empty_one(training: TrainersRun) -> None:
+def test_a_missing_plan_is_an_empty_one(training: TrainersRun) -> None:
     for plan in (training.replay_plan(), training.replay_plan("nightly@4")):
         assert not plan and not plan.failure
 
 
-def test_what_came_of_a_step_stands_once(training: TrainersRun, node: Path, owner: User) -> None:
-    pin = planned(training, owner, node)
+def test_the_outcome_of_a_step_is_stored_once(training: TrainersRun, node: Path, owner: User) -> None:
+    pin = create_plan(training, owner, node)
     training.replay_plan()
     training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25)
     training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25)
@@ -128,10 +128,10 @@ def test_what_came_of_a_step_stands_once(training: TrainersRun, node: Path, owne
 # --- plan
 
 
-def test_the_plan_is_shown_with_its_verdict_for_a_run(
+def test_the_plan_is_shown_with_its_differences_from_a_run(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned(training, owner, node)
+    create_plan(training, owner, node)
     step(node, 1, V1)
     imported(node)
     capsys.readouterr()
@@ -146,11 +146,11 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     assert "will generate" in message and "role: rollout pinned, rollout_tq in grpo" in message
 
 
-def test_a_plan_fits_as_json_and_without_a_run(
+def test_a_plan_is_printed_as_json_and_without_a_run(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_RUN")
-    pin = planned(training, owner, node)
+    pin = create_plan(training, owner, node)
     assert cli.main(["plan", "--project", "math", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [(entry["target_step"], entry["pin"]) for entry in result["entries"]] == [(3, pin.pk)]
@@ -164,7 +164,7 @@ def test_a_plan_fits_as_json_and_without_a_run(
 def test_a_plan_is_shown_for_a_run_that_has_not_begun(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned(training, owner, node)
+    create_plan(training, owner, node)
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
     message = capsys.readouterr()
@@ -173,11 +173,11 @@ def test_a_plan_is_shown_for_a_run_that_has_not_begun(
     assert "There is no run tomorrow in project math" in message.err and "only after the run has started" in message.err
 
 
-def test_after_the_run_the_plan_says_what_came_of_each_step(
+def test_after_the_run_the_plan_shows_the_outcome_of_each_step(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """H4: the plan said `replayed` of a step that the run had refused."""
-    pin = planned(training, owner, node)
+    """A plan once showed `replayed` for a step that the run had refused."""
+    pin = create_plan(training, owner, node)
     training.replay_plan()
     with caplog.at_level("INFO", "rolloutdeck"):
         training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25, source="step 7 of source")
@@ -195,7 +195,7 @@ def test_after_the_run_the_plan_says_what_came_of_each_step(
 def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    planned(training, owner, node)
+    create_plan(training, owner, node)
     source = Run.objects.get(name="source")
     row = {"input": "1+1=", "output": "2", "score": 1.0, "step": 7}
     index_file(source, lines(row), 7, attempt=source.attempts.get().key)
@@ -215,7 +215,7 @@ def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
     for text in (b'{"step": 3, "prompts": "1+1="}\n', b'{"step": 3, "prompt": "\xff"}\n'):
         file.write_bytes(text)
         assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 2
-        assert "expected a JSON object" in (said := capsys.readouterr().err) or "not a text file in UTF-8" in said
+        assert "expected a JSON object" in (error := capsys.readouterr().err) or "not a text file in UTF-8" in error
     assert cli.main(["plan", "--project", "math", "--run", "typo", "--prompts", str(tmp_path / "missing")]) == 2
     assert "missing" in capsys.readouterr().err and not Run.objects.filter(name="typo").exists()
 
@@ -233,17 +233,17 @@ def test_an_unknown_plan_is_an_error_that_names_the_others(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_RUN")
-    planned(training, owner, node)
+    create_plan(training, owner, node)
     for name in ("typo", "typo@1"):
         assert cli.main(["plan", "--project", "math", "--plan", name]) == 2
         assert "There is no replay plan 'typo' in math. Available: default." in capsys.readouterr().err
 
 
-def test_a_target_far_away_is_shown_at_once(
+def test_a_plan_with_a_very_large_target_is_printed_quickly(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_RUN")
-    planned(training, owner, node, target=2**62)
+    create_plan(training, owner, node, target=2**62)
     assert cli.main(["plan", "--project", "math"]) == 0
     message = capsys.readouterr().out
     assert f"{2**62}  " in message and "steps 1-10000 generate" in message

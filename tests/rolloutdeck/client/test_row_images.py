@@ -1,4 +1,4 @@
-"""Images in rows of `log_samples`: encoded on the writer's thread, sent once per call, and lost alone if broken."""
+"""Images in rows of `log_samples`: encoded on the writer's thread and sent once per call. A broken one becomes text."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class Picture:
         file.write(PNG)
 
 
-def serialized(*images: Any) -> list[Any]:
+def serialize_images(*images: Any) -> list[Any]:
     serializer = RowSerializer()
     return [json.loads(serializer.serialize_row({"image": image}))["image"] for image in images]
 
 
-def test_an_image_is_sent_once_and_named_by_the_other_rows() -> None:
+def test_an_image_is_sent_once_and_referenced_by_the_other_rows() -> None:
     image = Picture()
-    assert serialized(image, image, Picture(), PNG) == [data_url(PNG), REFERENCE, REFERENCE, REFERENCE]
+    assert serialize_images(image, image, Picture(), PNG) == [data_url(PNG), REFERENCE, REFERENCE, REFERENCE]
     assert image.written == 1
-    assert serialized(PNG) == [data_url(PNG)]  # another call: its dump may be the only one that arrives
+    assert serialize_images(PNG) == [data_url(PNG)]  # another call: its dump may be the only one that arrives
 
 
 def test_a_mode_that_png_does_not_have_is_converted_and_a_broken_image_becomes_text() -> None:
-    (converted, broken) = serialized(Picture("CMYK"), broken_image := Picture(saves=()))
+    (converted, broken) = serialize_images(Picture("CMYK"), broken_image := Picture(saves=()))
     assert converted == data_url(PNG) and broken == str(broken_image)
 
 
 def test_other_bytes_stay_text() -> None:
-    assert serialized(b"abc", b"\xff", IMAGES["gif"]) == ["abc", "\\xff", data_url(IMAGES["gif"], "image/gif")]
+    assert serialize_images(b"abc", b"\xff", IMAGES["gif"]) == ["abc", "\\xff", data_url(IMAGES["gif"], "image/gif")]
     assert convert_for_json(PNG[:4]) == "\\x89PNG"
 
 
@@ -70,5 +70,5 @@ def test_the_image_of_a_row_that_is_not_used_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("row", [{(1, 2): "key"}, {"lone": "\ud800"}])
-def test_a_row_that_is_written_in_two_tries_has_its_image(row: dict[Any, Any]) -> None:
+def test_a_row_that_is_serialized_in_two_tries_has_its_image(row: dict[Any, Any]) -> None:
     assert data_url(PNG).encode() in RowSerializer().serialize_row({"image": Picture(), **row})

@@ -163,7 +163,7 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def store(rows_by_step: dict[int, Any], node: Path, log: Callable[..., None]) -> None:
+def log_and_import(rows_by_step: dict[int, Any], node: Path, log: Callable[..., None]) -> None:
     """Logs the rows of each step to the run `logged`, and imports them as JSON Lines into the run `imported`."""
     for step, rows in rows_by_step.items():
         log(rows, step=step)
@@ -171,11 +171,11 @@ def store(rows_by_step: dict[int, Any], node: Path, log: Callable[..., None]) ->
         (node / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged: Any) -> None:
+def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged_run: Any) -> None:
     assert len(ROWS) >= 40
     names = list(ROWS)
-    store({number: ROWS[name] for number, name in enumerate(names)}, node, logged.log_samples)
-    status = end_run(logged)
+    log_and_import({number: ROWS[name] for number, name in enumerate(names)}, node, logged_run.log_samples)
+    status = end_run(logged_run)
     assert imported(node, "--run", "imported", "--format", "table") == 0
     index_all()
     by_log, by_import = load_steps("logged"), load_steps("imported")
@@ -187,8 +187,8 @@ def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged: Any) 
 
 
 @pytest.mark.parametrize("good", [GOOD, NATIVE], ids=["mapped", "documented"])
-def test_every_broken_row_costs_only_itself_and_is_reported_everywhere(
-    node: Path, logged: Any, client: Client, owner: User,
+def test_a_broken_row_loses_no_other_row_and_is_reported_everywhere(
+    node: Path, logged_run: Any, client: Client, owner: User,
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], good: dict[str, Any],
 ) -> None:  # fmt: skip
     assert len(BROKEN) >= 40 and len(set(map(repr, BROKEN.values()))) == len(BROKEN)
@@ -196,9 +196,11 @@ def test_every_broken_row_costs_only_itself_and_is_reported_everywhere(
     # The server stores each row's reason of at most 20 rows of a step.
     steps = {step: cases[start : start + 15] for step, start in enumerate(range(0, len(cases), 15))}
     with caplog.at_level(logging.WARNING):
-        store({step: [good, *(row for _, row in part)] for step, part in steps.items()}, node, logged.log_samples)
-        status = end_run(logged)
-        logged.finish()
+        log_and_import(
+            {step: [good, *(row for _, row in part)] for step, part in steps.items()}, node, logged_run.log_samples
+        )
+        status = end_run(logged_run)
+        logged_run.finish()
     assert imported(node, "--run", "imported", "--format", "table") == 0
     index_all()
     capsys.readouterr()
@@ -210,7 +212,7 @@ def test_every_broken_row_costs_only_itself_and_is_reported_everywhere(
     by_log, by_import = load_steps("logged"), load_steps("imported")
     by_path = {name: load_problems(name) for name in ("logged", "imported")}
     client.force_login(owner)
-    page = unescape(client.get(f"/runs/{logged.uid}/").content.decode())
+    page = unescape(client.get(f"/runs/{logged_run.uid}/").content.decode())
     for step, part in steps.items():
         assert by_log[step] == by_import[step] and len(by_log[step]) == 1
         for line, (name, _) in enumerate(part, 2):
@@ -236,9 +238,11 @@ def load_problems(name: str) -> dict[int, dict[int, str]]:
     return {step: dict(problems) for step, problems in dumps}
 
 
-def test_each_reason_of_a_call_is_reported_once_with_an_example(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
-    logged.log_samples([GOOD, {"prompt": "a"}, {**GOOD, "prompt": 5}, {"prompt": "b"}, None], step=3)
-    status = end_run(logged)
+def test_each_reason_of_a_call_is_reported_once_with_an_example(
+    logged_run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    logged_run.log_samples([GOOD, {"prompt": "a"}, {**GOOD, "prompt": 5}, {"prompt": "b"}, None], step=3)
+    status = end_run(logged_run)
     reports = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
     assert reports == [
         "2 of 5 rows of log_samples(step=3) cannot be used; the first, row 2, has no response; its keys are `prompt`. "
@@ -262,10 +266,10 @@ class PydanticMessage:
         return ANSWER
 
 
-def test_rows_of_one_call_may_name_a_part_differently(logged: Any) -> None:
-    logged.log_samples(ROWS["reward or score"], step=1)
-    logged.log_samples([{**NATIVE, "reward": 0.5}, {"prompt": "q", "response": "3", "reward": 0.75}], step=2)
-    end_run(logged)
+def test_rows_of_one_call_may_name_a_part_differently(logged_run: Any) -> None:
+    logged_run.log_samples(ROWS["reward or score"], step=1)
+    logged_run.log_samples([{**NATIVE, "reward": 0.5}, {"prompt": "q", "response": "3", "reward": 0.75}], step=2)
+    end_run(logged_run)
     steps = load_steps("logged")
     assert [(sample["response"], sample["score"]) for sample in steps[1]] == [("2", 0.25), ("3", 0.75)]
     # A row that has both names means two things.
@@ -274,11 +278,11 @@ def test_rows_of_one_call_may_name_a_part_differently(logged: Any) -> None:
 
 @pytest.mark.parametrize("good", [GOOD, NATIVE], ids=["mapped", "documented"])
 def test_an_object_without_a_json_form_is_no_text(
-    logged: Any, caplog: pytest.LogCaptureFixture, good: dict[str, Any]
+    logged_run: Any, caplog: pytest.LogCaptureFixture, good: dict[str, Any]
 ) -> None:
     rows = [good, {**good, [*good][1]: Completion()}, {**good, "prompt": Completion()}, Completion()]
-    logged.log_samples([*rows, {**good, [*good][1]: [PydanticMessage()]}], step=1)
-    assert str(end_run(logged)) == "5 rows sent, 2 indexed, 3 rejected"
+    logged_run.log_samples([*rows, {**good, [*good][1]: [PydanticMessage()]}], step=1)
+    assert str(end_run(logged_run)) == "5 rows sent, 2 indexed, 3 rejected"
     assert "its response is an object" in caplog.text and "its prompt is an object" in caplog.text
     assert "at 0x" not in caplog.text
     assert {sample["response"] for sample in load_steps("logged")[1]} == {"2"}
@@ -307,21 +311,21 @@ TABLES: dict[str, Any] = {
 }
 
 
-def test_tables_and_objects_become_two_samples(logged: Any) -> None:
+def test_tables_and_objects_become_two_samples(logged_run: Any) -> None:
     for step, rows in enumerate(TABLES.values()):
-        logged.log_samples(rows, step=step)
-    logged.log_samples({"prompt": "p", "completion": "2", "reward": 1.0}, step=100)
-    logged.log_samples({"prompt": [USER], "response": [ANSWER]}, step=101)
-    end_run(logged)
+        logged_run.log_samples(rows, step=step)
+    logged_run.log_samples({"prompt": "p", "completion": "2", "reward": 1.0}, step=100)
+    logged_run.log_samples({"prompt": [USER], "response": [ANSWER]}, step=101)
+    end_run(logged_run)
     counts = {step: len(samples) for step, samples in load_steps("logged").items()}
     assert counts == {**dict.fromkeys(range(len(TABLES)), 2), 100: 1, 101: 1}
 
 
-def test_explicit_columns_are_those_of_import(node: Path, logged: Any) -> None:
+def test_explicit_columns_are_those_of_import(node: Path, logged_run: Any) -> None:
     rows = [{"frage": "1+1?", "antwort": "2", "punkte": 1.0, "label": "x"}]
-    logged.log_samples(rows, step=1, columns="prompt=frage,response=antwort,score=punkte")
-    logged.log_samples([{**NATIVE, "label": "x"}], step=2, columns="native")
-    end_run(logged)
+    logged_run.log_samples(rows, step=1, columns="prompt=frage,response=antwort,score=punkte")
+    logged_run.log_samples([{**NATIVE, "label": "x"}], step=2, columns="native")
+    end_run(logged_run)
     steps = load_steps("logged")
     assert (steps[1][0]["prompt"], steps[1][0]["score"], steps[1][0]["ground_truth"]) == ("1+1?", 1.0, "x")
     assert (steps[2][0]["ground_truth"], steps[2][0]["extras"]) == (None, {"label": "x"})

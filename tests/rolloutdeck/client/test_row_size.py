@@ -1,4 +1,4 @@
-"""What rows take in memory until they are written: `queue_bytes` limits the sum."""
+"""The size of rows in memory until they are written; `queue_bytes` limits the sum."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ MEGABYTE = "x" * 1_000_000
         ({}, 0, 100),
     ],
 )
-def test_the_size_of_a_row_is_about_what_it_takes(value: Any, least: int, most: int) -> None:
+def test_the_size_of_a_row_is_about_its_size_in_memory(value: Any, least: int, most: int) -> None:
     assert least <= RowBatch([{"prompt": "p", "response": "r", "extra": value}]).size <= most

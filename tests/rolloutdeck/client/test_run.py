@@ -1,3 +1,5 @@
+"""A run of the client: what it logs arrives at the server, and nothing that it does raises an error."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,7 @@ Start = Callable[..., Run]
 ROWS = [{"prompt": "1+1=", "response": "2", "score": 1.0}, {"prompt": "1+2=", "response": "vier", "score": 0.0}]
 
 
-def sent_rows(receiver: Receiver) -> list[dict[str, Any]]:
+def read_sent_rows(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(line) for body in receiver.bodies() for line in body.splitlines()]
 
 
@@ -64,7 +66,7 @@ def test_nothing_stays_on_disk_when_all_is_sent(start: Start, spool_root: Path) 
     assert list(spool_root.iterdir()) == []
 
 
-def test_finishing_twice_is_finishing_once(start: Start, at_receiver: Receiver) -> None:
+def test_finishing_twice_sends_one_finish(start: Start, at_receiver: Receiver) -> None:
     run = start()
     run.finish("failed")
     run.finish()
@@ -77,7 +79,7 @@ def test_finish_takes_any_limit_and_loses_nothing(start: Start, at_receiver: Rec
     run.log_samples(ROWS * 500, step=1)
     assert run.status(timeout=timeout).logged == 1000
     run.finish(timeout=timeout)
-    assert len(sent_rows(at_receiver)) == 1000
+    assert len(read_sent_rows(at_receiver)) == 1000
     assert len(at_receiver.posted("/finish/")) == 1
 
 
@@ -103,7 +105,7 @@ def test_an_error_of_a_notebook_before_the_run_is_no_error_of_the_run(
     assert process_identity.has_failed(run._earlier_error)
 
 
-def test_odd_values_cost_only_themselves(start: Start, at_receiver: Receiver) -> None:
+def test_invalid_values_do_not_lose_the_others(start: Start, at_receiver: Receiver) -> None:
     run = start(tags="baseline")
     run.log({"loss": 0.5, "huge": 10**5000}, step=1)
     run.report_replay(step=3, outcome="hit", rows=numpy.int64(256))
@@ -113,7 +115,7 @@ def test_odd_values_cost_only_themselves(start: Start, at_receiver: Receiver) ->
     assert [note["rows"] for note in at_receiver.posted("/replays/")] == [256]
 
 
-def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) -> None:
+def test_metrics_that_wait_are_sent_together(start: Start, at_receiver: Receiver) -> None:
     at_receiver.mode = "500"
     run = start()
     for step in range(50):
@@ -146,7 +148,7 @@ def test_a_sample_keeps_nan_surrogates_unknown_keys_and_what_has_no_json_form(
     }
     run.log_samples(strange, step=1)
     run.finish()
-    [row] = sent_rows(at_receiver)
+    [row] = read_sent_rows(at_receiver)
     assert row.pop("score") != row.get("score")
     assert row == {"prompt": "\ud800\u2028", "7": {"path": "/x"}, "tags": ["only"], "raw": "\\xff"}
 
@@ -158,7 +160,7 @@ def test_a_row_that_contains_itself_is_counted_and_the_others_arrive(start: Star
     run.log_samples([ROWS[0], endless, ROWS[1]], step=1)
     run.log_samples([endless], step=2)
     run.finish()
-    assert sent_rows(at_receiver) == ROWS
+    assert read_sent_rows(at_receiver) == ROWS
     assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._threads.spool.name: {"samples: no JSON form": 2}}
 
 
@@ -167,11 +169,11 @@ class BrokenTensor:
         raise RuntimeError("a library's own mistake")
 
 
-def test_a_row_with_an_object_that_raises_costs_only_itself(start: Start, at_receiver: Receiver) -> None:
+def test_a_row_with_an_object_that_raises_loses_no_other_row(start: Start, at_receiver: Receiver) -> None:
     run = start()
     run.log_samples([ROWS[0], {**ROWS[0], "extra": BrokenTensor()}, ROWS[1]], step=1)
     run.finish()
-    assert sent_rows(at_receiver) == ROWS
+    assert read_sent_rows(at_receiver) == ROWS
     assert run._threads.spool.dropped == {"samples: no JSON form": 1}
 
 
@@ -195,20 +197,20 @@ def test_dataclasses_with_slots_keep_inherited_and_nested_fields(start: Start, a
     run = start()
     run.log_samples([SlotsRow("1+1=", "2", Verdict(correct=True))], step=1)
     run.finish()
-    assert sent_rows(at_receiver) == [{"prompt": "1+1=", "response": "2", "verdict": {"correct": True}}]
+    assert read_sent_rows(at_receiver) == [{"prompt": "1+1=", "response": "2", "verdict": {"correct": True}}]
 
 
 def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> None:
     run = start()
     run.log({"x": numpy.float32(0.5), "y": numpy.array([[3]]), "long": numpy.arange(3)}, step=numpy.int64(1))
     run.log_samples([{"response_ids": numpy.arange(3), "score": numpy.float32(0.5)}], step=1)
-    run.log_samples(pyarrow.table({"prompt": [str(at) for at in range(150)]}), step=2)
+    run.log_samples(pyarrow.table({"prompt": [str(n) for n in range(150)]}), step=2)
     run.log_samples(polars.DataFrame({"prompt": ["p"], "score": [1.5]}), step=3.0)
     run.finish()
     assert at_receiver.points()[0]["values"] == {"x": 0.5, "y": 3}
-    rows = sent_rows(at_receiver)
+    rows = read_sent_rows(at_receiver)
     assert rows[0] == {"response_ids": [0, 1, 2], "score": 0.5}
-    assert rows[1:151] == [{"prompt": str(at)} for at in range(150)]
+    assert rows[1:151] == [{"prompt": str(n)} for n in range(150)]
     assert rows[151] == {"prompt": "p", "score": 1.5}
 
 
@@ -216,7 +218,7 @@ def test_a_pandas_table_becomes_rows(start: Start, at_receiver: Receiver) -> Non
     run = start()
     run.log_samples(pandas.DataFrame({"prompt": ["a", "b"], "score": [1, 2]}), step=1)
     run.finish()
-    assert sent_rows(at_receiver) == [{"prompt": "a", "score": 1}, {"prompt": "b", "score": 2}]
+    assert read_sent_rows(at_receiver) == [{"prompt": "a", "score": 1}, {"prompt": "b", "score": 2}]
 
 
 def test_rows_changed_after_the_call_arrive_as_they_were(start: Start, at_receiver: Receiver) -> None:
@@ -226,10 +228,10 @@ def test_rows_changed_after_the_call_arrive_as_they_were(start: Start, at_receiv
     for row in rows:
         row["prompt"] = "changed"
     run.finish()
-    assert sent_rows(at_receiver) == ROWS
+    assert read_sent_rows(at_receiver) == ROWS
 
 
-def test_a_call_that_makes_no_sense_costs_one_warning(
+def test_each_invalid_call_logs_one_warning(
     start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     run: Any = start()
@@ -268,17 +270,17 @@ def test_files_that_the_server_refuses_are_named_with_the_reason_once(
     assert len(problems) == 1 and problems[0].startswith("- 1.jsonl: ")
 
 
-def test_one_file_that_waits_is_one(
+def test_one_waiting_file_is_counted_as_one(
     start: Start, at_receiver: Receiver, spool_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     at_receiver.mode = "500"
     run = start(rank=1, world_size=2, exit_timeout=0.1)  # its end sends nothing more than its start
     run.at_exit()
     assert f"1 file waits in {spool_root}" in caplog.text and "Send it with: rolloutdeck sync" in caplog.text
-    run.finished = True  # the fixture would wait for the writer that has ended
+    run.finished = True  # else the fixture waits for the writer, which has ended
 
 
-def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Receiver) -> None:
+def test_names_that_a_server_would_refuse_are_corrected(start: Start, at_receiver: Receiver) -> None:
     run = start(project="My Maths!", name="a\nb" * 100, resume="must", framework="x" * 99, tags=["t" * 99] * 60)
     run.log({"n" * 400: 1, "new\nline": 2}, step=1)
     run.log_samples(ROWS, step=1, producer="p" * 99)
@@ -290,7 +292,7 @@ def test_names_that_a_server_refuses_are_made_fit(start: Start, at_receiver: Rec
     assert len(at_receiver.dumps[0][1]["producer"]) == 80
 
 
-def test_a_value_that_raises_costs_its_own_point_alone(start: Start, at_receiver: Receiver) -> None:
+def test_a_value_that_raises_loses_only_its_own_point(start: Start, at_receiver: Receiver) -> None:
     class Broken:
         def item(self) -> float:
             raise KeyError("a library's own mistake")
@@ -307,8 +309,8 @@ def test_a_value_that_raises_costs_its_own_point_alone(start: Start, at_receiver
 def test_init_never_raises(at_receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    strange: Any = start.init
-    run = strange(project="math", nothing="of the kind")
+    init: Any = start.init
+    run = init(project="math", nothing="of the kind")
     run.log({"a": 1}, step=1)
     run.finish()
     run = start.init(project="math", config={"a": endless})
@@ -333,7 +335,7 @@ def test_without_a_server_data_is_kept_until_there_is_one(
     wait_until(lambda: at_receiver.dumps)
 
 
-def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_seen(
+def test_a_process_without_logging_prints_the_url_of_its_run_on_stderr(
     start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(log.logger, "propagate", False)  # to the handlers of pytest
@@ -366,7 +368,7 @@ def test_the_url_and_the_last_line_are_shown_once_whatever_the_log_level(configu
     assert ended.stderr.count(": 1 row sent") == 1
 
 
-def test_who_silences_our_logger_reads_nothing(
+def test_nothing_is_printed_if_the_logger_is_silenced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(log.logger, "level", logging.WARNING)
@@ -374,14 +376,14 @@ def test_who_silences_our_logger_reads_nothing(
     assert capsys.readouterr().err == ""
 
 
-def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_message_to_a_closed_stderr_is_lost_without_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(log.logger, "propagate", False)
     with (tmp_path / "closed").open("w") as closed:
         monkeypatch.setattr(sys, "stderr", closed)
     log.log_or_print("Run %s", "grpo")
 
 
-def test_importing_loads_the_standard_library_alone() -> None:
+def test_importing_the_client_loads_only_the_standard_library() -> None:
     program = (
         "import sys, rolloutdeck; rolloutdeck.init; rolloutdeck.Run\n"
         "import rolloutdeck.client.upload.sync\n"

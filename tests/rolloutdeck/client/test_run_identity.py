@@ -12,7 +12,7 @@ import pytest
 from rolloutdeck.client import launch, process_identity, spool
 from rolloutdeck.client.run import Run
 from tests.rolloutdeck.support.fake_server import Receiver, wait_until
-from tests.rolloutdeck.support.programs import child
+from tests.rolloutdeck.support.programs import start_program
 
 Start = Callable[..., Run]
 
@@ -25,11 +25,11 @@ Start = Callable[..., Run]
         ({"OMPI_COMM_WORLD_RANK": "0"}, True), ({"OMPI_COMM_WORLD_RANK": "1"}, False), ({"PMI_RANK": "2"}, False),
     ],
 )  # fmt: skip
-def test_of_many_processes_one_speaks_for_the_launch(environ: dict[str, str], expected: bool) -> None:
+def test_one_process_of_a_launch_is_its_lead(environ: dict[str, str], expected: bool) -> None:
     assert process_identity.is_lead_process(environ) is expected
 
 
-def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) -> None:
+def test_two_calls_of_init_return_one_run_and_a_call_after_finish_another(start: Start) -> None:
     first = start()
     assert start() is first
     first.finish()
@@ -37,7 +37,7 @@ def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) ->
     assert second.uid != first.uid and second.attempt == first.attempt
 
 
-def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_one_launch_find_the_same_run_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun = {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2", "SLURM_JOB_ID": "9"}
     launched = process_identity.detect_attempt(dict(torchrun))
     assert launched.attempt == "torchrun-abc-2"
@@ -56,7 +56,7 @@ def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: p
         ({"RAY_JOB_ID": "01000000"}, "ray-01000000"),
     ],
 )
-def test_the_attempt_is_what_the_launcher_calls_it(environ: dict[str, str], attempt: str) -> None:
+def test_the_attempt_has_the_name_that_the_launcher_gives(environ: dict[str, str], attempt: str) -> None:
     assert process_identity.detect_attempt(environ).attempt == attempt
 
 
@@ -68,19 +68,19 @@ def test_two_ray_clusters_that_both_count_from_one_are_two_attempts(monkeypatch:
     assert len(attempts) == 2
 
 
-def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_next_start_has_not(
+def test_ranks_of_torchrun_without_an_id_share_an_attempt_and_its_next_start_has_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torchrun = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_WORLD_SIZE": "1"}
     ranks = [dict(torchrun), dict(torchrun)]
     first, second = (process_identity.detect_attempt(environ) for environ in ranks)
     assert first == second and ranks[0]["ROLLOUTDECK_ATTEMPT"] == first.attempt
-    again = process_identity.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
+    restarted = process_identity.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
     two = {**torchrun, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
     machines = [process_identity.detect_attempt({**two, "RANK": rank}) for rank in "01"]
     monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
-    right = process_identity.detect_attempt(dict(torchrun))
-    assert len({result.attempt for result in (first, again, right, *machines)}) == 5
+    other_parent = process_identity.detect_attempt(dict(torchrun))
+    assert len({result.attempt for result in (first, restarted, other_parent, *machines)}) == 5
 
 
 def test_a_child_that_inherits_the_rank_of_its_parent_is_named_after_both(
@@ -96,14 +96,14 @@ def test_a_child_that_inherits_the_rank_of_its_parent_is_named_after_both(
     assert [query["producer"] for _, query, _ in at_receiver.dumps] == ["rank3-Process-1"]
 
 
-def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
+def test_without_a_launcher_an_attempt_is_created_and_inherited_by_children() -> None:
     environ: dict[str, str] = {}
     launched = process_identity.detect_attempt(environ)
     assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == process_identity.detect_attempt(environ).attempt
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/checkpoints", "hdfs://name/checkpoints"])
-def test_checkpoints_on_no_local_disk_do_not_become_a_folder(
+def test_a_remote_url_of_checkpoints_does_not_become_a_folder(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -125,11 +125,11 @@ assert os.environ["ROLLOUTDECK_ATTEMPT"] == "mine"
 """
 
 
-def test_the_attempt_of_a_finished_run_is_not_left_to_later_programs(
+def test_the_attempt_of_a_finished_run_is_not_inherited_by_later_programs(
     at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_ATTEMPT", raising=False)
-    assert child(DRIVER).wait(60) == 0
+    assert start_program(DRIVER).wait(60) == 0
 
 
 def test_a_restart_from_the_same_checkpoints_is_the_same_run(
@@ -143,11 +143,13 @@ def test_a_restart_from_the_same_checkpoints_is_the_same_run(
     assert copied.uid != first.uid
 
 
-def test_of_two_first_processes_at_one_checkpoint_folder_one_names_the_run(tmp_path: Path) -> None:
-    left, right = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
+def test_two_first_processes_with_one_checkpoint_folder_have_one_run(tmp_path: Path) -> None:
+    first, second = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
     (tmp_path / "temporary").write_text(json.dumps({"uid": "other", "project": "p", "name": "n"}))
-    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", left) == left
-    assert process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, right) == left
+    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", first) == first
+    assert (
+        process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, second) == first
+    )
 
 
 def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkey
     assert not (tmp_path / process_identity.RUN_FILE).exists()
 
 
-def test_the_spool_lies_beside_the_checkpoints_unless_told(
+def test_the_spool_is_in_the_checkpoint_folder_by_default(
     start: Start, tmp_path: Path, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_SPOOL")

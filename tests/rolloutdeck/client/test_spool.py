@@ -1,4 +1,4 @@
-"""The spool of one process: whole files only, bounded by its room and by its disk, what is left out is counted."""
+"""The spool of one process: it has complete files only, and counts what its limit or a full disk drops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rolloutdeck.client import spool, writer, writer_items
 from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, wait_until
-from tests.rolloutdeck.support.programs import HEADER, Start, is_complete, killed_child
+from tests.rolloutdeck.support.programs import HEADER, Start, create_abandoned_spool, is_complete
 from tests.support.patching import patch_everywhere
 
 
@@ -33,10 +33,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_no_kill_leaves_a_torn_file_under_a_whole_name(at_receiver: Receiver, spool_root: Path, tmp_path: Path) -> None:
+def test_a_kill_leaves_no_truncated_file_with_a_final_name(
+    at_receiver: Receiver, spool_root: Path, tmp_path: Path
+) -> None:
     at_receiver.mode = "500"
     for after in (1, 4, 9):
-        folder = killed_child(spool_root, after=after)
+        folder = create_abandoned_spool(spool_root, after=after)
         for file in spool.list_spool_files(folder):
             header, start = spool.read_spool_header(file.path)
             body = file.path.read_bytes()[start:]
@@ -64,7 +66,7 @@ def test_a_full_spool_drops_the_newest_counts_it_and_takes_more_when_there_is_ro
     assert len([record for record in caplog.records if "the spool is full" in record.getMessage()]) == 1
 
 
-def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
+def test_a_full_disk_loses_only_what_does_not_fit(
     start: Start, at_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(small_disk / "spool"))
@@ -84,7 +86,7 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     assert dropped == {"samples: the spool's disk is full": 10 - stored}
 
 
-def test_what_a_full_disk_cost_and_the_end_of_the_run_are_reported_by_a_later_sync(
+def test_losses_on_a_full_disk_and_the_end_of_the_run_are_reported_by_a_later_sync(
     start: Start, at_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(small_disk / "spool"))
@@ -107,7 +109,7 @@ def test_what_a_full_disk_cost_and_the_end_of_the_run_are_reported_by_a_later_sy
     assert dropped == {"samples: the spool's disk is full": 2}
 
 
-def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
+def test_a_spool_that_cannot_be_created_is_counted_and_training_continues(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
@@ -118,9 +120,7 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
     assert sum(run._threads.spool.dropped.values()) == 2
 
 
-def test_lost_items_are_counted_whatever_objects_describe_them_and_recording_goes_on(
-    start: Start, at_receiver: Receiver
-) -> None:
+def test_lost_items_are_counted_whatever_objects_describe_them(start: Start, at_receiver: Receiver) -> None:
     torch = pytest.importorskip("torch")
     run, mask = start(), torch.tensor([True, False, True])
     run.lose("no reward", mask.sum())
@@ -142,46 +142,46 @@ def test_lost_items_are_counted_whatever_objects_describe_them_and_recording_goe
     }
 
 
-def test_of_very_many_reasons_the_first_are_counted_by_name(spool_root: Path) -> None:
-    own = spool.Spool(spool_root, "run-1", "a")
+def test_only_the_first_of_many_reasons_are_counted_by_name(spool_root: Path) -> None:
+    own_spool = spool.Spool(spool_root, "run-1", "a")
     for number in range(spool.MAX_REASONS + 20):
-        own.count_dropped(f"reason {number}", 2)
-    own.count_dropped("reason 3")
-    own.count_dropped("samples: the spool is full", 4)
-    assert len(own.dropped) == spool.MAX_REASONS + 2
-    assert (own.dropped["reason 3"], own.dropped["other reasons"]) == (3, 40)
-    assert own.dropped["samples: other reasons"] == 4
+        own_spool.count_dropped(f"reason {number}", 2)
+    own_spool.count_dropped("reason 3")
+    own_spool.count_dropped("samples: the spool is full", 4)
+    assert len(own_spool.dropped) == spool.MAX_REASONS + 2
+    assert (own_spool.dropped["reason 3"], own_spool.dropped["other reasons"]) == (3, 40)
+    assert own_spool.dropped["samples: other reasons"] == 4
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_backlog_of_metrics_is_written_in_files_that_a_request_can_have(spool_root: Path, nested: bool) -> None:
+def test_a_backlog_of_metrics_is_written_in_files_that_fit_into_a_request(spool_root: Path, nested: bool) -> None:
     from rolloutdeck.lib.log import OnceLogger
 
-    own = spool.Spool(spool_root, "run-1", "a")
-    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
     values = {f"actor/layer-{number:04}/gradient/norm": 0.123456789 + number for number in range(1000)}
     for step in range(500):
         point = {"values": {"train": values} if nested else values, "step": step}
-        slow.enqueue(writer_items.MetricsItem("a", [point]))
-    slow.flush(60)
-    sizes = [file.size for file in own.list_files()]
+        spool_writer.enqueue(writer_items.MetricsItem("a", [point]))
+    spool_writer.flush(60)
+    sizes = [file.size for file in own_spool.list_files()]
     assert sum(sizes) > wire.MAX_JSON_BYTES and max(sizes) < 4 << 20 and len(sizes) < 50
-    bodies = [file.path.read_bytes().partition(b"\n")[2] for file in own.list_files()]
+    bodies = [file.path.read_bytes().partition(b"\n")[2] for file in own_spool.list_files()]
     assert [point["step"] for body in bodies for point in json.loads(body)["points"]] == list(range(500))
 
 
 def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path) -> None:
     from rolloutdeck.lib.log import OnceLogger
 
-    own = spool.Spool(spool_root, "run-1", "a")
-    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
     for step, count in enumerate((1, 1, 100_000, 1, 1)):
         values = {f"metric-{number}": 1.5 for number in range(count)}
-        slow.enqueue(writer_items.MetricsItem("a", [{"values": values, "step": step}]))
-    slow.flush(60)
-    bodies = [json.loads(file.path.read_bytes().partition(b"\n")[2]) for file in own.list_files()]
+        spool_writer.enqueue(writer_items.MetricsItem("a", [{"values": values, "step": step}]))
+    spool_writer.flush(60)
+    bodies = [json.loads(file.path.read_bytes().partition(b"\n")[2]) for file in own_spool.list_files()]
     assert [[point["step"] for point in body["points"]] for body in bodies] == [[0, 1], [2], [3, 4]]
-    assert not own.dropped
+    assert not own_spool.dropped
 
 
 def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: Path) -> None:
@@ -196,27 +196,27 @@ def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: P
                 raise RuntimeError("dictionary changed size during iteration")
             return super().values()
 
-    own = spool.Spool(spool_root, "run-1", "a")
-    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
     for step in (1, 2):
-        slow.enqueue(writer_items.MetricsItem("a", [{"values": {"train": Changing(loss=1.0)}, "step": step}]))
-    assert slow.flush(5) and slow._waiting_bytes == 0
-    [file] = own.list_files()
+        spool_writer.enqueue(writer_items.MetricsItem("a", [{"values": {"train": Changing(loss=1.0)}, "step": step}]))
+    assert spool_writer.flush(5) and spool_writer._waiting_bytes == 0
+    [file] = own_spool.list_files()
     points = json.loads(file.path.read_bytes().partition(b"\n")[2])["points"]
-    assert [point["values"] for point in points] == [{"train/loss": 1.0}] * 2 and not own.dropped
+    assert [point["values"] for point in points] == [{"train/loss": 1.0}] * 2 and not own_spool.dropped
 
 
-def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
+def test_rows_that_exceed_the_queue_of_the_writer_are_dropped_and_counted(spool_root: Path) -> None:
     from rolloutdeck.client.rows import RowBatch
     from rolloutdeck.lib.log import OnceLogger
 
-    own = spool.Spool(spool_root, "run-1", "a")
-    slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None, limit=1000)
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
-        slow.enqueue(writer_items.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
-    assert own.dropped == {"samples: more than the writer could keep up with": 2}
-    slow.flush(5)
-    assert len(own.list_files()) == 1
+        spool_writer.enqueue(writer_items.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
+    assert own_spool.dropped == {"samples: more than the writer could keep up with": 2}
+    spool_writer.flush(5)
+    assert len(own_spool.list_files()) == 1
 
 
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
     item = writer_items.FileItem(path, {})
     body, first = item.body, True
 
-    def changing() -> Iterator[bytes]:
+    def change_after_first_piece() -> Iterator[bytes]:
         nonlocal first
         for piece in body():
             yield piece
@@ -235,16 +235,16 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
                 path.write_bytes(b"b" * 20)
                 first = False
 
-    item.body = changing  # type: ignore[method-assign]
-    own = spool.Spool(spool_root, "run-1", "a")
-    filling = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
-    filling.enqueue(item)
-    filling.flush(5)
-    [file] = own.list_files()
+    item.body = change_after_first_piece  # type: ignore[method-assign]
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
+    spool_writer.enqueue(item)
+    spool_writer.flush(5)
+    [file] = own_spool.list_files()
     assert file.path.read_bytes().endswith(b"\n" + b"b" * 20)
 
 
-def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
+def test_the_heartbeat_contains_the_last_step_and_what_was_dropped(
     start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.1)
@@ -259,12 +259,12 @@ def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
 def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
     from rolloutdeck.lib.log import OnceLogger
 
-    voice = OnceLogger()
+    once_logger = OnceLogger()
     with caplog.at_level(logging.WARNING):
-        voice.log_once("a", "said")
-        voice.log_once("a", "said")
-        assert voice.reset("a") and not voice.reset("a")
-        voice.log_once("a", "said")
+        once_logger.log_once("a", "said")
+        once_logger.log_once("a", "said")
+        assert once_logger.reset("a") and not once_logger.reset("a")
+        once_logger.log_once("a", "said")
     assert caplog.messages == ["said", "said"]
 
 

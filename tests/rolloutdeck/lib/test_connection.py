@@ -17,33 +17,33 @@ from tests.rolloutdeck.support.fake_server import Receiver
 
 
 @pytest.fixture
-def resolver_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def hanging_resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The resolver does not answer until the test ends."""
     end = threading.Event()
-    asked: list[threading.Thread] = []
+    waiting_threads: list[threading.Thread] = []
 
     def wait(*_args: Any, **_options: Any) -> Any:
-        asked.append(threading.current_thread())
+        waiting_threads.append(threading.current_thread())
         end.wait(30)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", wait)
     yield
     end.set()
-    for thread in asked:
+    for thread in waiting_threads:
         if thread is not threading.current_thread():
             thread.join(30)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_lookup_without_an_answer_ends_after_the_timeout(resolver_waits: None, scheme: str) -> None:
+def test_a_lookup_without_an_answer_ends_after_the_timeout(hanging_resolver: None, scheme: str) -> None:
     started = time.monotonic()
     with pytest.raises(ServerUnreachableError, match=r"looking up the name deck\.example takes too long"):
         ServerClient(f"{scheme}://deck.example").request("GET", "runs/", timeout=0.2)
     assert time.monotonic() - started < 15
 
 
-def test_a_download_does_not_wait_longer_for_the_lookup(resolver_waits: None) -> None:
+def test_a_download_does_not_wait_longer_for_the_lookup(hanging_resolver: None) -> None:
     with (
         pytest.raises(ServerUnreachableError, match="takes too long"),
         ServerClient("http://deck.example").stream("runs/", timeout=0.2),
@@ -62,7 +62,7 @@ def test_the_next_address_of_a_name_is_tried(at_receiver: Receiver, monkeypatch:
     assert ServerClient(f"http://deck.example:{url.port}{url.path}").send_json("POST", "runs/", {}).is_success
 
 
-def test_a_name_is_looked_up_where_no_thread_can_start(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_looked_up_if_no_thread_can_start(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
@@ -74,7 +74,7 @@ def test_a_name_is_looked_up_where_no_thread_can_start(at_receiver: Receiver, mo
     assert ServerClient(f"http://localhost:{url.port}{url.path}").send_json("POST", "runs/", {}).is_success
 
 
-def test_an_invalid_name_is_one_clear_sentence() -> None:
+def test_the_error_for_an_invalid_name_is_one_sentence() -> None:
     with pytest.raises(ServerUnreachableError) as failure:
         ServerClient("http://" + "a" * 70 + ".example").request("GET", "runs/")
     assert "\n" not in str(failure.value)

@@ -41,7 +41,7 @@ def ports() -> Iterator[list[int]]:
         server.close()
 
 
-def start(port: int, pid: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+def record_server(port: int, pid: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     monkeypatch.setattr(os, "getpid", lambda: pid)
     return record_local_server(f"http://127.0.0.1:{port}", f"token-{port}", Path(f"/data/{port}"))
 
@@ -50,10 +50,10 @@ def test_the_default_is_the_server_started_last_until_it_stops(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (f"http://127.0.0.1:{port}" for port in ports)
-    assert start(ports[0], 101, monkeypatch) == []
+    assert record_server(ports[0], 101, monkeypatch) == []
     connect(Namespace(url="", token=""))
     assert capsys.readouterr().err == ""
-    assert [server["url"] for server in start(ports[1], 102, monkeypatch)] == [first]
+    assert [server["url"] for server in record_server(ports[1], 102, monkeypatch)] == [first]
     settings, server = connect(Namespace(url="", token=""))
     assert (server.url, settings.token) == (second, f"token-{ports[1]}")
     expected = f"Server: {second} (data in /data/{ports[1]}). You also have {first}; use --url for another one.\n"
@@ -68,8 +68,8 @@ def test_each_of_the_servers_gets_its_own_token_and_no_other_server_does(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (f"http://127.0.0.1:{port}" for port in ports)
-    start(ports[0], 101, monkeypatch)
-    start(ports[1], 102, monkeypatch)
+    record_server(ports[0], 101, monkeypatch)
+    record_server(ports[1], 102, monkeypatch)
     assert connect(Namespace(url=first, token=""))[0].token == f"token-{ports[0]}"
     assert connect(Namespace(url="https://deck.example.org", token=""))[0].token == ""
     monkeypatch.setenv("ROLLOUTDECK_URL", first + "/")
@@ -85,7 +85,7 @@ def test_a_stopped_server_without_another_stays_the_default(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trainers that start meanwhile spool for it."""
-    start(ports[0], 101, monkeypatch)
+    record_server(ports[0], 101, monkeypatch)
     assert remove_local_server(f"http://127.0.0.1:{ports[0]}") == {}
     assert load_local_server()["token"] == f"token-{ports[0]}" and list_running_servers() == []
 
@@ -94,8 +94,8 @@ def test_a_server_stops_although_the_other_one_can_t_become_the_default(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full, for example."""
-    start(ports[0], 101, monkeypatch)
-    start(ports[1], 102, monkeypatch)
+    record_server(ports[0], 101, monkeypatch)
+    record_server(ports[1], 102, monkeypatch)
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -110,14 +110,14 @@ def test_the_token_of_a_server_of_another_machine_with_the_same_home_is_not_used
 ) -> None:
     """Another user may listen at this address of this machine."""
     url = f"http://127.0.0.1:{ports[0]}"
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(local_servers, "_get_host_name", lambda: "login1")
-        start(ports[0], 101, monkeypatch)
+    with monkeypatch.context() as other_machine:
+        other_machine.setattr(local_servers, "_get_host_name", lambda: "login1")
+        record_server(ports[0], 101, monkeypatch)
     assert load_local_server()["url"] == url, "a machine may change its name"
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(local_servers, "_get_host_name", lambda: "login1")
-        elsewhere.setattr(local_servers, "_read_boot_id", lambda: "another")
-        start(ports[0], 101, monkeypatch)
+    with monkeypatch.context() as other_machine:
+        other_machine.setattr(local_servers, "_get_host_name", lambda: "login1")
+        other_machine.setattr(local_servers, "_read_boot_id", lambda: "another")
+        record_server(ports[0], 101, monkeypatch)
     assert load_local_server() == {} and Settings.from_environment().url == ""
     assert connect(Namespace(url=url, token=""))[0].token == ""
     own = home / ".rolloutdeck" / "servers" / f"{local_servers._get_host_name()}-7.json"
@@ -135,7 +135,7 @@ def test_the_token_of_a_server_of_another_machine_with_the_same_home_is_not_used
 def test_a_killed_server_and_one_of_another_machine_are_not_listed(
     home: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(ports[0], 101, monkeypatch)
+    record_server(ports[0], 101, monkeypatch)
     servers = home / ".rolloutdeck" / "servers"
     assert stat.S_IMODE(servers.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in servers.iterdir()} == {0o600}
@@ -143,5 +143,5 @@ def test_a_killed_server_and_one_of_another_machine_are_not_listed(
     (servers / "elsewhere-7.json").write_text(body)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    start(port, 103, monkeypatch)
+    record_server(port, 103, monkeypatch)
     assert [server["url"] for server in list_running_servers()] == [f"http://127.0.0.1:{ports[0]}"]

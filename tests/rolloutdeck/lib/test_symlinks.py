@@ -1,4 +1,4 @@
-"""A watch reads what its user may; a link of somebody else's does not make it read that for them."""
+"""`watch` does not follow a link of another user, who could make it read files that they may not read."""
 
 from __future__ import annotations
 
@@ -16,30 +16,35 @@ from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
 from rolloutdeck.watch.types import ScanOptions
 
 DATA = Path(__file__).parents[2] / "data"
-SOMEBODY = 54_321  # an account that owns no file here
+OTHER_USER = 54_321  # an account that owns no file here
 ROW = '{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n'
 
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link in another's name")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link in another's name")
 
 
-def link(path: Path, target: Path) -> Path:
-    """A link that is somebody's, who does not own what it leads to."""
+def create_unsafe_link(path: Path, target: Path) -> Path:
+    """Creates a link of another user, who does not own its target."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(target, target_is_directory=target.is_dir())
     if not os.getuid():
-        os.lchown(path, SOMEBODY, SOMEBODY)
+        os.lchown(path, OTHER_USER, OTHER_USER)
     return path
 
 
-def test_a_link_counts_where_its_maker_owns_what_it_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = tmp_path / "mine"
-    mine.write_text("x")
-    own, theirs = tmp_path / "own", link(tmp_path / "theirs", Path("/etc/passwd"))
-    own.symlink_to(mine)
+def test_a_link_is_followed_if_its_owner_owns_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_file = tmp_path / "mine"
+    own_file.write_text("x")
+    own_link, unsafe_link = tmp_path / "own", create_unsafe_link(tmp_path / "theirs", Path("/etc/passwd"))
+    own_link.symlink_to(own_file)
     if os.getuid():
-        monkeypatch.setattr(os, "getuid", lambda: SOMEBODY)
-    assert [is_safe_to_follow(path) for path in (mine, own, theirs, tmp_path / "gone")] == [True, True, False, False]
-    assert not is_safe_to_follow(link(tmp_path / "nowhere", tmp_path / "gone"))
+        monkeypatch.setattr(os, "getuid", lambda: OTHER_USER)
+    assert [is_safe_to_follow(path) for path in (own_file, own_link, unsafe_link, tmp_path / "gone")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not is_safe_to_follow(create_unsafe_link(tmp_path / "nowhere", tmp_path / "gone"))
 
 
 def test_a_file_that_becomes_a_link_during_its_check_is_not_followed(
@@ -60,13 +65,13 @@ def test_a_file_that_becomes_a_link_during_its_check_is_not_followed(
     assert read_safe_stat(path) is None
 
 
-@as_root
-def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
+@needs_root
+def test_watch_skips_an_unsafe_link_and_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "private.jsonl").write_text(ROW)
     (tmp_path / "run/rollout").mkdir(parents=True)
     (tmp_path / "run/rollout/2.jsonl").write_text(ROW)
     (tmp_path / "run/rollout/3.jsonl").symlink_to(tmp_path / "run/rollout/2.jsonl")  # root's
-    theirs = link(tmp_path / "run/rollout/1.jsonl", tmp_path / "private.jsonl")
+    unsafe_link = create_unsafe_link(tmp_path / "run/rollout/1.jsonl", tmp_path / "private.jsonl")
     messages: list[str] = []
     follower = Follower(
         [WatchedFolder(tmp_path / "run")],
@@ -78,23 +83,23 @@ def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
     for _ in range(2):
         assert [result.source for result in follower.find_complete_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
     assert [text for text in messages if "skipped" in text] == [
-        f"{theirs} is skipped: it is a link to a file of another user."
+        f"{unsafe_link} is skipped: it is a link to a file of another user."
     ]
 
 
-@as_root
-def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None:
+@needs_root
+def test_a_folder_behind_an_unsafe_link_is_no_run_of_a_tree(tmp_path: Path) -> None:
     for user in ("ana", "bo"):
         (tmp_path / user / "math/grpo/rollout").mkdir(parents=True)
-    link(tmp_path / "bo/math/stolen", tmp_path / "ana/math/grpo")
-    link(tmp_path / "bo/math/grpo/val", tmp_path / "ana/math/grpo/rollout")
+    create_unsafe_link(tmp_path / "bo/math/stolen", tmp_path / "ana/math/grpo")
+    create_unsafe_link(tmp_path / "bo/math/grpo/val", tmp_path / "ana/math/grpo/rollout")
     runs = TreePattern.parse(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").find_runs()
     assert set(runs) == {TreeRun("math", "grpo", "ana"), TreeRun("math", "grpo", "bo")}
     assert [root.path.name for root in runs[TreeRun("math", "grpo", "bo")]] == ["grpo", "rollout"]
 
 
-@as_root
-def test_a_step_behind_such_a_link_is_not_told_of(tmp_path: Path) -> None:
-    link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
-    (spot,) = find_steps(tmp_path)
-    assert artifact_collector._read_stamps(spot) == {}
+@needs_root
+def test_a_step_behind_an_unsafe_link_is_not_registered(tmp_path: Path) -> None:
+    create_unsafe_link(tmp_path / "train/step_000001.pkl", DATA / "roll/mock/train/step_000001.pkl")
+    (location,) = find_steps(tmp_path)
+    assert artifact_collector._read_stamps(location) == {}

@@ -1,4 +1,4 @@
-"""Does a pinned artifact fit the run that asks?"""
+"""Whether a pinned artifact is compatible with the run that requests it."""
 
 import pytest
 
@@ -13,7 +13,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def test_every_fact_is_known_here():
+def test_the_example_has_every_fact():
     assert set(KNOWN) == set(compatibility.COMPATIBILITY_FACTS)
 
 
@@ -22,7 +22,7 @@ def test_the_same_facts_have_no_differences():
 
 
 @pytest.mark.parametrize("fact", compatibility.REFUSE_FACTS)
-def test_a_batch_that_cannot_be_loaded_or_would_train_on_something_else_is_refused(fact):
+def test_a_difference_that_prevents_loading_or_changes_the_training_data_is_refused(fact):
     request_data = {**KNOWN, fact: "another"}
     assert compare_facts(KNOWN, request_data) == [FactDifference(fact, KNOWN[fact], "another", "refuse")]
     assert compatibility.is_incompatible(compare_facts(KNOWN, request_data))
@@ -40,7 +40,7 @@ def test_rollout_correction_that_is_on_in_the_asking_run_is_a_warning_even_when_
 
 
 @pytest.mark.parametrize("fact", compatibility.COMPATIBILITY_FACTS)
-def test_what_is_unknown_on_either_side_is_a_warning_and_always_listed(fact):
+def test_a_fact_that_is_unknown_on_either_side_is_a_warning(fact):
     unknown = {name: value for name, value in KNOWN.items() if name != fact}
     assert compare_facts(unknown, KNOWN) == [FactDifference(fact, None, KNOWN[fact], "warn")]
     assert compare_facts(KNOWN, {**KNOWN, fact: None}) == [FactDifference(fact, KNOWN[fact], None, "warn")]
@@ -55,6 +55,6 @@ def test_a_loosened_refusal_is_a_warning_that_says_so():
     ]
 
 
-def test_nothing_known_at_all_warns_of_every_fact():
+def test_without_any_facts_there_is_a_warning_for_each():
     assert [item.fact for item in compare_facts({}, {})] == list(compatibility.COMPATIBILITY_FACTS)
     assert not compatibility.is_incompatible(compare_facts({}, {}))

@@ -1,4 +1,4 @@
-"""The type and the size of an image come from its bytes, and anything else is no image."""
+"""The type and the size of an image come from its bytes; other bytes are no image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_truncated_image_is_an_image_only_if_its_size_is_known(name: str, end:
     assert info is None or (info.width, info.height) == (3, 2)
 
 
-def test_a_frame_that_is_larger_than_its_gif_counts() -> None:
+def test_the_size_of_a_gif_includes_a_larger_frame() -> None:
     frame = IMAGES["gif"].index(b"\x2c\0\0\0\0\x03\0\x02\0")
     grown = bytearray(IMAGES["gif"])
     struct.pack_into("<HH", grown, frame + 5, 60_000, 50_000)

@@ -1,4 +1,4 @@
-"""The name of an artifact."""
+"""The manifest of an artifact, and the key that is computed from it."""
 
 import hashlib
 import time
@@ -12,13 +12,13 @@ SHA = "ab" * 32
 
 def test_the_key_is_the_sha256_of_sorted_compact_json_in_utf8():
     files = {"meta.json": {"sha256": SHA, "bytes": 20}, "é/gen_batch.dp": {"bytes": 3, "sha256": "cd" * 32}}
-    plain = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{"cd" * 32}"}}}}'
-    assert manifest.serialize_manifest(files) == plain.encode()
-    assert manifest.compute_artifact_key(files) == hashlib.sha256(plain.encode()).hexdigest()
+    expected = f'{{"meta.json":{{"bytes":20,"sha256":"{SHA}"}},"é/gen_batch.dp":{{"bytes":3,"sha256":"{"cd" * 32}"}}}}'
+    assert manifest.serialize_manifest(files) == expected.encode()
+    assert manifest.compute_artifact_key(files) == hashlib.sha256(expected.encode()).hexdigest()
     assert manifest.count_manifest_bytes(files) == 23
 
 
-def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_does():
+def test_the_key_depends_on_names_hashes_and_sizes_but_not_on_the_order_of_files():
     first, second = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": "ef" * 32, "bytes": 2})
     key = manifest.compute_artifact_key(dict([first, second]))
     assert manifest.compute_artifact_key(dict([second, first])) == key
@@ -28,7 +28,7 @@ def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_do
             {
                 key,
                 manifest.compute_artifact_key(dict([first, ("c", second[1])])),
-                *(manifest.compute_artifact_key({"b": o}) for o in others),
+                *(manifest.compute_artifact_key({"b": file}) for file in others),
             }
         )
         == 4
@@ -68,19 +68,19 @@ def test_a_name_cannot_be_a_file_and_a_folder():
         manifest.compute_artifact_key({"0": file, "0/tq_batch.pt": file})
 
 
-def test_a_folder_is_found_whatever_sorts_between_it_and_its_files():
+def test_a_file_that_is_also_a_folder_is_found_whatever_sorts_between():
     file = {"sha256": SHA, "bytes": 1}
     manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file})
     with pytest.raises(ValueError, match="'a/b/c' is below 'a'"):
         manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file, "a/b/c": file})
 
 
-def test_the_same_bytes_have_one_size():
+def test_two_sizes_for_one_hash_are_refused():
     with pytest.raises(ValueError, match="two sizes"):
         manifest.check_manifest({"a": {"sha256": SHA, "bytes": 1}, "b": {"sha256": SHA, "bytes": 2}})
 
 
-def test_the_longest_manifest_is_checked_at_once():
+def test_the_longest_manifest_is_checked_quickly():
     deep = "a/" * 190
     files = {f"{deep}{n}": {"sha256": f"{n:064x}", "bytes": 1} for n in range(manifest.MAX_MANIFEST_FILES)}
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""The table of design section 4, what verl's RolloutSkip V2 did, and what it did wrong."""
+"""Which pin a step replays for each action of a plan, compared with what verl's RolloutSkip V2 did."""
 
 import time
 
@@ -21,8 +21,8 @@ def test_past_the_last_target_cache_generates_repeat_goes_round_and_repeat_last_
     assert [target for _, target in resolve_targets("repeat_last", TARGETS, past)] == [6] * 7
 
 
-def ran(action: str, targets: tuple[int, ...], calls: int, pinned: dict[int, str]) -> tuple[list[str], int]:
-    """What each step of a run trained on, and how many it generated; `pinned` takes what is generated at a target."""
+def simulate_run(action: str, targets: tuple[int, ...], calls: int, pinned: dict[int, str]) -> tuple[list[str], int]:
+    """Returns what each step trained on and the number of generated steps. Adds what targets generate to `pinned`."""
     batches, generated = [], 0
     for step in range(1, calls + 1):
         batch = pinned.get(resolve_target(action, targets, step) or 0)
@@ -43,11 +43,11 @@ def ran(action: str, targets: tuple[int, ...], calls: int, pinned: dict[int, str
         ("repeat_last", 5, ("12222", 2), ("12222", 0)),
     ],
 )
-def test_with_targets_one_and_two_both_runs_go_as_with_rollout_skip_v2(action, calls, first, second):
+def test_two_runs_with_targets_one_and_two_train_on_the_same_as_with_rollout_skip_v2(action, calls, first, second):
     """V2 with two steps, seen in its own code: what each call returned, and how many of them generated."""
     pinned: dict[int, str] = {}
     for batches, generated in (first, second):
-        assert ran(action, (1, 2), calls, pinned) == (list(batches), generated)
+        assert simulate_run(action, (1, 2), calls, pinned) == (list(batches), generated)
 
 
 @pytest.mark.parametrize("action", ["cache", "repeat", "repeat_last"])
@@ -55,12 +55,12 @@ def test_an_empty_plan_resolves_to_none_at_every_step(action):
     assert [resolve_target(action, (), step) for step in (0, 1, 7, 10**12)] == [None] * 4
 
 
-def test_a_run_that_resumes_at_a_step_gets_what_it_would_have_got_without_the_break():
-    unbroken = resolve_targets("repeat", (2, 4), range(1, 20))
-    assert [(step, resolve_target("repeat", (2, 4), step)) for step in range(11, 20)] == unbroken[10:]
+def test_a_resumed_run_gets_the_same_targets_as_an_uninterrupted_one():
+    uninterrupted = resolve_targets("repeat", (2, 4), range(1, 20))
+    assert [(step, resolve_target("repeat", (2, 4), step)) for step in range(11, 20)] == uninterrupted[10:]
 
 
-def test_asking_for_a_step_again_changes_nothing_for_the_next():
+def test_resolving_a_step_again_does_not_change_the_next_one():
     """V2 counted calls, so a validation batch in between used up a step."""
     requests = [resolve_target("repeat", (1, 2), step) for step in (1, 1, 1, 2, 2, 3)]
     assert requests == [1, 1, 1, 2, 2, 1]
@@ -70,7 +70,7 @@ def test_the_order_in_which_targets_are_given_does_not_matter():
     assert resolve_targets("repeat", (6, 3, 5), range(12)) == resolve_targets("repeat", TARGETS, range(12))
 
 
-def test_one_target_far_out_is_found_at_once():
+def test_a_very_large_target_is_found_quickly():
     assert resolve_target("repeat", (10**12,), 2 * 10**12) == 10**12
     assert resolve_target("repeat_last", (10**12,), 10**12 - 1) is None
 
@@ -80,7 +80,7 @@ def test_an_action_that_does_not_exist_is_refused():
         resolve_target("nearest", (1,), 1)
 
 
-def test_a_long_strip_of_a_long_plan_is_made_at_once():
+def test_many_steps_of_a_long_plan_are_resolved_quickly():
     started = time.process_time()
     assert resolve_targets("repeat", range(1, 10_001), range(1, 20_001))[-1] == (20_000, 10_000)
     assert time.process_time() - started < 1

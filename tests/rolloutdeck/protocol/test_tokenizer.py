@@ -1,3 +1,5 @@
+"""The vocabulary of a tokenizer file, and its fingerprint."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,18 +13,18 @@ from rolloutdeck.protocol import tokenizer
 REAL = Path(__file__).parents[2] / "data" / "tokenizer" / "tokenizer.json"
 
 
-def unigram() -> Tokenizer:
+def create_unigram() -> Tokenizer:
     return Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("中", -2.0)], unk_id=0))
 
 
-def word_level() -> Tokenizer:
+def create_word_level() -> Tokenizer:
     return Tokenizer(models.WordLevel({"[UNK]": 0, "b": 2, "a": 1}, unk_token="[UNK]"))
 
 
-@pytest.mark.parametrize("made", [lambda: Tokenizer.from_file(str(REAL)), unigram, word_level])
+@pytest.mark.parametrize("create", [lambda: Tokenizer.from_file(str(REAL)), create_unigram, create_word_level])
 @pytest.mark.parametrize("added", [[], [AddedToken("<|end|>", special=True), AddedToken("a")]])
-def test_the_vocabulary_is_the_one_that_the_library_reads(made: Any, added: list[Any], tmp_path: Path) -> None:
-    real = made()
+def test_the_vocabulary_is_the_one_that_the_library_reads(create: Any, added: list[Any], tmp_path: Path) -> None:
+    real = create()
     real.add_tokens(added)
     real.save(str(tmp_path / "tokenizer.json"))
     result = tokenizer.load_vocabulary(tokenizer.find_tokenizer_file(tmp_path))
@@ -31,11 +33,11 @@ def test_the_vocabulary_is_the_one_that_the_library_reads(made: Any, added: list
 
 
 def test_the_fingerprint_depends_on_tokens_and_ids_and_not_on_their_order() -> None:
-    prints = [
+    fingerprints = [
         tokenizer.compute_tokenizer_fingerprint(vocab)
         for vocab in ({"a": 0, "b": 1}, {"b": 1, "a": 0}, {"a": 1, "b": 0}, {"a": 0})
     ]
-    assert prints[0] == prints[1] and len(set(prints)) == 3
+    assert fingerprints[0] == fingerprints[1] and len(set(fingerprints)) == 3
 
 
 def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
@@ -47,13 +49,13 @@ def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
     ["", "[]", "{}", '{"model": {}}', '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": null}}}',
      '{"model": {"vocab": {"a": 1e999}}}', '{"model": {"vocab": [[]]}}'],
 )  # fmt: skip
-def test_another_file_of_that_name_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_tokenizer_file_is_refused_with_a_clear_message(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match="is not a tokenizer of the tokenizers library"):
         tokenizer.load_vocabulary(tmp_path / "tokenizer.json")
 
 
-def test_a_folder_without_one_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_refused_with_a_clear_message(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no tokenizer.json at"):
         tokenizer.find_tokenizer_file(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Commands as a shell sees them."""
+"""The type of the fixtures that run a command."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""The receiver with the few questions that `import` and `watch` ask, and what a page would show of it all."""
+"""A fake server that answers the requests of `import` and `watch`, and lists the dumps as a page shows them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
 class Deck(Receiver):
-    """`may_read`: whether the token has the scope read. `failed`: source -> message of dumps that did not index.
-    `new_projects`: those that the server creates with their first token."""
+    """`may_read`: whether the token has the scope read. `failed`: the message of each source that could not be indexed.
+    `new_projects`: projects that do not exist until their first token is created."""
 
     def __init__(self) -> None:
         self.may_read = True
@@ -34,7 +34,7 @@ class Deck(Receiver):
         values = [query for _, query, _ in self.dumps if "step" in query and query["split"] == split]
         return [(query["attempt"], int(query["step"])) for query in values]
 
-    def current(self) -> dict[tuple[str, str, str], bytes]:
+    def latest_files(self) -> dict[tuple[str, str, str], bytes]:
         """The last version of each whole file, by attempt, split and source."""
         return {
             (query["attempt"], query["split"], query["source"]): body
@@ -42,17 +42,17 @@ class Deck(Receiver):
             if "step" in query
         }
 
-    def shown(self, split: str) -> dict[int, bytes]:
-        """What counts: an attempt supersedes the steps of earlier ones from its own first step on."""
-        rendered: dict[int, bytes] = {}
+    def visible_steps(self, split: str) -> dict[int, bytes]:
+        """The steps that are not superseded: an attempt supersedes those of earlier ones from its first step on."""
+        steps: dict[int, bytes] = {}
         for attempt in self.attempts():
-            own = {
+            own_steps = {
                 int(query["step"]): body
                 for _, query, body in self.dumps
                 if query["attempt"] == attempt and query["split"] == split and "step" in query
             }
-            rendered = {step: body for step, body in rendered.items() if step < min(own, default=step + 1)} | own
-        return rendered
+            steps = {step: body for step, body in steps.items() if step < min(own_steps, default=step + 1)} | own_steps
+        return steps
 
     def metrics(self) -> list[tuple[str, int, int, bytes]]:
         """(attempt, generation, offset, bytes) of each chunk."""
@@ -74,25 +74,25 @@ class DeckHandler(Handler):
         known = any(
             query == result and hashlib.sha256(body).hexdigest() == sha256 for _, result, body in self.receiver.dumps
         )
-        self.raw(200 if known else 404, b"", ours=True)
+        self.send_raw(200 if known else 404, b"", is_ours=True)
 
     def do_GET(self) -> None:
         self.body()
-        if self.spoiled(b""):
+        if self.answer_with_failure(b""):
             return
         path = urlsplit(self.path).path.partition("/api/v1/")[2]
         if path in self.receiver.answers:
             return self.answer(200, self.receiver.answers[path])
         if not self.receiver.may_read:
-            return self.raw(403, b'{"error":{"code":"x","message":"This token may not read."}}', ours=True)
+            return self.send_raw(403, b'{"error":{"code":"x","message":"This token may not read."}}', is_ours=True)
         if path.endswith("/dumps/"):
-            return self.answer(200, {"results": self.listed(), "next": None, "count": 0})
+            return self.answer(200, {"results": self.list_dumps(), "next": None, "count": 0})
         if path.count("/") == 2 and path.startswith("runs/"):
             keys = [{"key": key, "number": number} for number, key in enumerate(self.receiver.attempts(), 1)]
             return self.answer(200, {"attempts": keys, "dumps": {"indexed": len(self.receiver.dumps)}})
-        self.raw(404, b'{"error":{"code":"x","message":"There is no such thing."}}', ours=True)
+        self.send_raw(404, b'{"error":{"code":"x","message":"There is no such thing."}}', is_ours=True)
 
-    def listed(self) -> list[dict[str, Any]]:
+    def list_dumps(self) -> list[dict[str, Any]]:
         return [
             {
                 "id": number,
@@ -113,7 +113,7 @@ class DeckHandler(Handler):
 
     def do_POST(self) -> None:
         body = self.body()
-        if self.spoiled(body):
+        if self.answer_with_failure(body):
             return
         result = json.loads(body)
         self.receiver.posts.append((self.path, result))

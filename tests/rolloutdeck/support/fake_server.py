@@ -1,4 +1,4 @@
-"""A small real HTTP server that keeps what a trainer sends and can answer as badly as servers in between do."""
+"""A small HTTP server that stores what a trainer sends, and can answer with the errors of servers and proxies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Receiver:
     def __init__(self) -> None:
         self.mode = "ok"
         self.version = "0.1.0"  # of the server, in each answer
-        self.only = ""  # the mode holds for bodies with these bytes, "" for all
+        self.only = ""  # the mode applies to bodies that contain this text
         self.dumps: list[tuple[str, dict[str, str], bytes]] = []
         self.parts: dict[str, bytes] = {}
         self.spans: list[str] = []
@@ -31,7 +31,7 @@ class Receiver:
         self.up()
 
     def handler(self) -> type[Handler]:
-        """What answers a request."""
+        """Returns the class that answers requests."""
         return Handler
 
     def up(self) -> None:
@@ -67,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body = self.body()
-        if self.spoiled(body):
+        if self.answer_with_failure(body):
             return
         if self.path.endswith("/artifacts/"):
             self.receiver.posts.append((self.path, json.loads(body)))
@@ -76,12 +76,12 @@ class Handler(BaseHTTPRequestHandler):
         uid, sha256 = parts.path.split("/")[-4], parts.path.split("/")[-2]
         if span := self.headers["Content-Range"]:
             self.receiver.spans.append(span)
-            have = self.receiver.parts.get(sha256, b"")
+            received = self.receiver.parts.get(sha256, b"")
             first, total = span.removeprefix("bytes ").split("/")
-            if first != "*" and int(first.split("-")[0]) == len(have):
-                have = self.receiver.parts[sha256] = have + body
-            if len(have) < int(total):
-                return self.answer(202, {"received": len(have)})
+            if first != "*" and int(first.split("-")[0]) == len(received):
+                received = self.receiver.parts[sha256] = received + body
+            if len(received) < int(total):
+                return self.answer(202, {"received": len(received)})
             body = self.receiver.parts.pop(sha256)
         if hashlib.sha256(body).hexdigest() != sha256:
             return self.answer(409, {"error": {"code": "hash", "message": "The hash differs."}})
@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.body()
-        if not self.spoiled(body):
+        if not self.answer_with_failure(body):
             self.receiver.posts.append((self.path, json.loads(body)))
             self.answer(200, {"id": "x", "name": "x", "url": "http://deck/runs/x/"})
 
@@ -106,7 +106,8 @@ class Handler(BaseHTTPRequestHandler):
         self.receiver.abouts.append((project, run, resume))
         return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
-    def spoiled(self, body: bytes) -> bool:
+    def answer_with_failure(self, body: bytes) -> bool:
+        """Answers as the mode says. Returns False if the request is to be answered as usual."""
         mode = self.receiver.mode
         if mode in ("ok", "wrong receipt") or self.receiver.only.encode() not in body:
             return False
@@ -114,28 +115,28 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(0.3)
             return False
         if mode == "login":
-            self.raw(200, LOGIN, ours=False)
+            self.send_raw(200, LOGIN, is_ours=False)
         else:
-            status, _, who = mode.partition(" ")
-            self.raw(int(status), b'{"error":{"code":"x","message":"No, because of a test."}}', ours=not who)
+            status, _, sender = mode.partition(" ")
+            self.send_raw(int(status), b'{"error":{"code":"x","message":"No, because of a test."}}', is_ours=not sender)
         return True
 
     def answer(self, status: int, data: Any) -> None:
-        self.raw(status, json.dumps(data).encode(), ours=True)
+        self.send_raw(status, json.dumps(data).encode(), is_ours=True)
 
-    def raw(self, status: int, body: bytes, *, ours: bool) -> None:
+    def send_raw(self, status: int, body: bytes, *, is_ours: bool) -> None:
         self.send_response(status)
-        if ours:
+        if is_ours:
             self.send_header("X-Rolloutdeck", self.receiver.version)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 200.0) -> Any:
-    """Waits for something that another thread or process brings about."""
+def wait_until(condition: Callable[[], Any], seconds: float = 200.0) -> Any:
+    """Waits until another thread or process has made the condition true. Returns its value."""
     end = time.monotonic() + seconds
-    while not (result := true()):
-        assert time.monotonic() < end, "it did not come about in time"
+    while not (result := condition()):
+        assert time.monotonic() < end, "the condition is not true in time"
         time.sleep(0.01)
     return result

@@ -1,5 +1,5 @@
-"""slime's samples where slime is not: as its own dumps hold them, with the methods of its `Sample` (slime 624b824a,
-`utils/types.py`). Inside slime's own code our functions are tried by `tests/trainers/test_slime*.py`."""
+"""A fake of slime, which is not installed: samples as in its dumps, with the methods of its `Sample` (slime 624b824a,
+`utils/types.py`). `tests/trainers/slime` tests our functions inside the real slime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULTS = {
 
 
 class Sample:
-    """Attributes only, as a dataclass of slime's has them; a generate function may add others."""
+    """Has the attributes of slime's dataclass. A generate function may add others."""
 
     def __init__(self, **options: Any) -> None:
         vars(self).update({**DEFAULTS, **options})
@@ -43,7 +43,7 @@ class RolloutFnTrainOutput:
 
 
 def dumped(name: str) -> list[dict[str, Any]]:
-    """The samples of one of slime's own files, as `Sample.to_dict` made them."""
+    """Returns the samples of a file of slime as dicts of `Sample.to_dict`."""
     rows = RowConverter()
     with open_torch_dict(DATA / name) as saved:
         return [rows.plain(sample) for sample in saved["samples"]]
@@ -54,14 +54,14 @@ def read_samples(name: str) -> list[Sample]:
 
 
 def arguments(**options: Any) -> SimpleNamespace:
-    """slime's, as far as they are asked for."""
+    """The arguments of slime that our functions read."""
     return SimpleNamespace(
         **{"rollout_batch_size": 8, "n_samples_per_prompt": 4, "reward_key": None, "hf_checkpoint": None, **options}
     )
 
 
 def modules() -> dict[str, ModuleType]:
-    """What our functions import of slime, by name, for `sys.modules`."""
+    """The modules that our functions import of slime, by name, for `sys.modules`."""
     names = ("slime", "slime.utils", "slime.utils.types", "slime.rollout", "slime.rollout.base_types")
     created = {name: ModuleType(name) for name in names}
     vars(created["slime.utils.types"])["Sample"] = Sample
@@ -70,7 +70,7 @@ def modules() -> dict[str, ModuleType]:
 
 
 class Prompts:
-    """A data source: groups of samples without answers, counted on."""
+    """A data source of numbered groups of samples without responses."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -81,7 +81,7 @@ class Prompts:
 
 
 def generate(args: Any, rollout_id: int, data_source: Prompts, evaluation: bool = False) -> Any:
-    """What a run of these tests generates where it replays nothing."""
+    """The rollout function: what a run of these tests generates if it replays nothing."""
     if evaluation:
         return "an eval"
     for group in (created := data_source.get_samples(args.rollout_batch_size)):

@@ -1,5 +1,5 @@
-"""A trainer of TRL's where TRL is not: the methods that are wrapped or called and the attributes that are read, of TRL
-1.16.0, `trainer/grpo_trainer.py`. The real one is in `tests/trainers/test_trl*.py`."""
+"""A fake of TRL's trainer, as TRL is not installed. It has the methods that we wrap or call and the attributes that we
+read, of TRL 1.16.0, `trainer/grpo_trainer.py`. `tests/trainers/trl` tests the real one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ARGS = {
     "num_generations": 2, "generation_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1,
     "max_completion_length": 3, "run_name": "tiny", "output_dir": "out", "save_strategy": "no",
 }  # fmt: skip
-# Completions that the stand-in does not generate, row by row.
+# Completions by row, which the fake trainer does not generate.
 PINNED = [[9, position, 2] for position in range(4)]
 
 
 class Trainer:
-    """One of `world` processes. Each generation answers `PROMPTS`; rewards are gathered of all processes. What a
-    `rollout_func` gave is the completion ids; `callbacks` are called as transformers calls them."""
+    """One of `world` processes. Each generation responds to `PROMPTS`. The rewards are those of all processes. A
+    `rollout_func` returns the completion ids. Callbacks are called as in transformers."""
 
     def __init__(self, rank: int = 0, world: int = 1, **options: Any) -> None:
         self.accelerator = SimpleNamespace(process_index=rank, num_processes=world)
@@ -54,7 +54,7 @@ class Trainer:
         if self.fails:
             return {"advantages": torch.zeros(1)}  # nothing was scored
         ids = [list(row) for row in (self.asked() if self.rollout_func else IDS)]
-        texts, ids, mask = self._said(ids)
+        texts, ids, mask = self._build_completions(ids)
         self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
         self._pending_extra_logs = {}
         return {
@@ -65,8 +65,8 @@ class Trainer:
             "tool_mask": mask,
         }
 
-    def _said(self, ids: list[list[int]]) -> Any:
-        """The completions as its reward functions get them, their ids, and which of these it said itself."""
+    def _build_completions(self, ids: list[list[int]]) -> Any:
+        """Returns the completions as reward functions get them, their ids, and a mask of what the model wrote."""
         return ["abc", "a", "ab", ""], ids, torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]])
 
     def step(self, *, training: bool = True, at: int | None = None) -> None:
@@ -78,7 +78,7 @@ class Trainer:
         )
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> None:
-        """As transformers does it with a dict of data sets."""
+        """Evaluates a dict of data sets as transformers does."""
         for name in eval_dataset or ():
             self.evaluate(eval_dataset=None, ignore_keys=ignore_keys, metric_key_prefix=f"{metric_key_prefix}_{name}")
         if not eval_dataset:
@@ -97,7 +97,7 @@ class Trainer:
         return IDS, None
 
     def train(self, work: Callable[[], None]) -> None:
-        """Calls back as transformers does: not at the end of a training that raises."""
+        """Calls the callbacks as transformers does: `on_train_end` is not called if the training raises."""
         for callback in self.callback_handler.callbacks:
             callback.on_train_begin(self.args, self.state, None)
         work()
@@ -105,7 +105,7 @@ class Trainer:
             callback.on_train_end(self.args, self.state, None)
 
     def add_callback(self, callback: Any) -> None:
-        """transformers calls back from a method of its handler, whose frame lies between."""
+        """Adds a callback, whose `on_init_end` finds the trainer in a calling frame, as in transformers."""
         self.callback_handler.callbacks.append(callback)
         callback.on_init_end(self.args, self.state, None)
 
@@ -116,7 +116,7 @@ class Trainer:
 
 
 class Making(Trainer):
-    """One that makes its completions in a method of their own, as TRL's do."""
+    """A trainer that generates its completions in a separate method, as those of TRL do."""
 
     def _generate(self, prompts: Any) -> None:
         time.sleep(0.001)
@@ -132,7 +132,7 @@ def add(left: int, right: int) -> int:
 
 
 class Calling(Trainer):
-    """One with a tool, which it calls behind the first turn, whoever made that: `gives` is what comes of it."""
+    """A trainer with a tool, which it calls after the first turn, also after a replayed one."""
 
     gives: Any = "3"
 
@@ -150,7 +150,7 @@ class Calling(Trainer):
         masks = [[1] * len(ids) + [0, 1] for ids in completion_ids]
         return masks, completions, [[*ids, 3, 9] for ids in completion_ids], logprobs, 4, 1, [[] for _ in prompts]
 
-    def _said(self, ids: list[list[int]]) -> Any:
+    def _build_completions(self, ids: list[list[int]]) -> Any:
         messages = [[{"role": "assistant", "content": "?"}] for _ in ids]
         masks, messages, ids, _, calls, failures, _ = self._tool_call_loop(PROMPTS, None, ids, messages, None, None, {})
         values = {
@@ -176,12 +176,12 @@ def joined(trl: SimpleNamespace, trainer: Trainer, **options: Any) -> Any:
 
 
 def ended(callback: Any) -> None:
-    """All that was told has arrived."""
+    """Ends the training, and waits until all data has been sent."""
     callback.on_train_end(None, None, None)
     callback.run.finish(timeout=60)
 
 
 def completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
-    """(step, the ids of each row) of each delivery."""
+    """Returns the step and the ids of each row of each dump."""
     matches = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
     return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in matches]

@@ -1,4 +1,4 @@
-"""The receiver with guidance rules."""
+"""A fake server with guidance rules."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def build_rules(
         "baseline": baseline,
         "rules": [{**defaults, **rule} for rule in rules],
         "prompts": {get_prompt_key(text): own for text, own in prompts},
-        "responses": {f"{get_prompt_key(text)}/{get_response_key(said)}": own for text, said, own in responses},
+        "responses": {f"{get_prompt_key(text)}/{get_response_key(response)}": own for text, response, own in responses},
     }
 
 
 class Guiding(Receiver):
-    """`rules` are what the server selects now; `delay` is how slow it answers, in seconds. `has_project`: else the
-    status is 404. `is_ours`: else a proxy answers."""
+    """`rules` is the selection that the server sends, after `delay` seconds. Without `has_project` the status is 404.
+    Without `is_ours` a proxy answers."""
 
     def __init__(self, rules: dict[str, Any]) -> None:
         self.rules, self.delay, self.has_project, self.is_ours = rules, 0.0, True, True

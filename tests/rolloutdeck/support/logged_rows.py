@@ -1,4 +1,4 @@
-"""Rows that a test logs to a run, and the samples that the server has of them."""
+"""Rows that tests log to a run, and the samples that the server creates from them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def index_all() -> None:
 
 
 def load_steps(name: str) -> dict[int, list[dict[str, Any]]]:
-    """Returns the samples of each step, without what differs between two runs."""
-    own = {"id", "run", "attempt", "dump", "source", "version", "url", "flags", "viewed", "created_at"}
+    """Returns the samples of each step without the fields that differ between two runs."""
+    run_fields = {"id", "run", "attempt", "dump", "source", "version", "url", "flags", "viewed", "created_at"}
     steps: dict[int, list[dict[str, Any]]] = {}
     rows = Sample.objects.filter(step__run__name=name).order_by("step__step", "ordinal")
     for sample in map(json.loads, b"".join(export_jsonl(rows)).splitlines()):
-        steps.setdefault(sample["step"], []).append({key: sample[key] for key in sample if key not in own})
+        steps.setdefault(sample["step"], []).append({key: sample[key] for key in sample if key not in run_fields})
     return steps
 
 

@@ -1,4 +1,4 @@
-"""The receiver with a replay plan: one pin of one file, replayed at one step."""
+"""A fake server with a replay plan: one pin of one file, replayed at one step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
 class Planning(Receiver):
-    """`content` is the bytes of the pin's file `name`, replayed at step `target`; of its samples so many are
-    `flagged`, and the plan leaves them out. The first `failures` requests for the plan get an error."""
+    """`content` is the bytes of the pinned file `name`, which is replayed at step `target`. `flagged` is the number of
+    its samples that the plan excludes. The first `failures` requests for the plan get an error."""
 
     failures = 0
 
@@ -35,7 +35,7 @@ class PlanningHandler(Handler):
 
     def do_GET(self) -> None:
         self.body()
-        self.raw(200, self.receiver.content, ours=True)
+        self.send_raw(200, self.receiver.content, is_ours=True)
 
     def do_POST(self) -> None:
         if not self.path.endswith("/replay-plan/"):
@@ -43,5 +43,5 @@ class PlanningHandler(Handler):
         self.receiver.posts.append((self.path, json.loads(self.body())))
         if self.receiver.failures:
             self.receiver.failures -= 1
-            return self.raw(502, b"Bad Gateway", ours=False)
+            return self.send_raw(502, b"Bad Gateway", is_ours=False)
         self.answer(200, self.receiver.plan())

@@ -1,4 +1,4 @@
-"""Trainers of a few lines, run as processes of their own."""
+"""Short programs of trainers, which tests run as processes of their own."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ HEADER: wire.SpoolHeader = {
     "attempt": "a",
     "run": {},
 }
-ENDLESS = """
+ENDLESS_PROGRAM = """
 import rolloutdeck, time
 run = rolloutdeck.init(project="math", name="killed", queue_bytes=8 << 20)
 step = 0
 while True:
     step += 1
-    run.log_samples([{"response": str(at) * 500, "last": at == 99} for at in range(100)], step=step)
+    run.log_samples([{"response": str(n) * 500, "last": n == 99} for n in range(100)], step=step)
     time.sleep(0.01)
 """
 
 
-def child(program: str) -> subprocess.Popen[str]:
+def start_program(program: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, text=True, stdout=subprocess.PIPE)
 
 
-def killed_child(spool_root: Path, *, after: int = 3) -> Path:
-    """The spool folder of a trainer that was killed while it wrote."""
-    running = child(ENDLESS)
+def create_abandoned_spool(spool_root: Path, *, after: int = 3) -> Path:
+    """Kills a trainer while it writes. Returns its spool folder."""
+    running = start_program(ENDLESS_PROGRAM)
     try:
         wait_until(
             lambda: any(len(spool.list_spool_files(folder)) > after for folder in spool.find_spool_folders(spool_root))

@@ -1,4 +1,4 @@
-"""A trainer's disk with kept steps, and what the server has of it."""
+"""Steps that a trainer stores on its disk, and their files on the server."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
     return folder
 
 
-def checked() -> list[str]:
-    """A worker checks what has arrived; the states of all artifacts afterwards."""
+def check_artifacts() -> list[str]:
+    """Checks all artifacts as a worker does. Returns their states."""
     for row in Artifact.objects.order_by("pk"):
         artifact_check.check_artifact(row.pk)
     return list(Artifact.objects.order_by("pk").values_list("state", flat=True))
 
 
 def bytes_of(row: Artifact) -> dict[str, bytes]:
-    """What a trainer would be given."""
+    """Returns the files that a trainer would get."""
     result = {}
     for name, file in row.files.items():
         with blobs.open_blob(row.run.project_id, file["sha256"]) as stored:

@@ -27,7 +27,7 @@ MAX_PAGE_LINES, MAX_MODULE_LINES = 80, 60
 
 @pytest.fixture
 def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The example, registered as the page says."""
+    """The trainer of the example, registered as the page describes."""
     module = ModuleType("rolloutdeck.trainers.acme")
     exec(FILES_EXAMPLE, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -54,7 +54,7 @@ def test_watch_and_import_find_the_files_of_the_example(acme: ModuleType, tmp_pa
     assert file.kind in acme.FILES.kinds
 
 
-def test_the_plug_in_of_the_example_records(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plug_in_of_the_example_records_a_step(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("acme_plugin")
     exec(PLUGIN_EXAMPLE, vars(module))
     module.record_step(3, [{"prompt": "1+1=", "response": "2"}], {"reward": 0.5})

@@ -1,4 +1,4 @@
-"""In which forms a trainer's settings are understood: flags, Python, YAML that names other files."""
+"""Settings of a trainer are read from flags, Python files, and YAML that includes other files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rolloutdeck.trainer_config import load
 from rolloutdeck.trainer_config.load import resolve_references
 
 
-def read(folder: Path, name: str, text: str) -> dict[str, Any]:
+def read_config(folder: Path, name: str, text: str) -> dict[str, Any]:
     (folder / name).write_text(text)
     return load.read_config_file(folder / name)[0]
 
 
 def test_a_file_of_flags_and_overrides_is_read_as_words(tmp_path: Path) -> None:
     text = "--num-rollout 3000 \\\n  --colocate  # on one node\n  data.train_files=/d/t.parquet "
-    result = read(tmp_path, "flags", text + "'trainer.logger=[console,file]'\n")
+    result = read_config(tmp_path, "flags", text + "'trainer.logger=[console,file]'\n")
     assert (result["num_rollout"], result["colocate"], result["data.train_files"]) == (3000, True, "/d/t.parquet")
     assert result["trainer.logger"] == ["console", "file"]
 
@@ -28,7 +28,7 @@ def test_a_file_of_flags_and_overrides_is_read_as_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text"), [("run.sh", "python3 train.py --a 1\n"), ("run", "#!/bin/sh\ntrain a=1\n")])
 def test_a_shell_script_is_refused_with_what_to_give_instead(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is a shell script.*key=value or --flag value"):
-        read(tmp_path, name, text)
+        read_config(tmp_path, name, text)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_shell_script_is_refused_with_what_to_give_instead(tmp_path: Path, nam
         ),
     ],
 )
-def test_flags_are_settings_as_they_stand(words: list[str], found: dict[str, Any]) -> None:
+def test_flags_and_overrides_are_parsed_as_settings(words: list[str], found: dict[str, Any]) -> None:
     assert load.parse_overrides(words) == found
 
 
@@ -65,25 +65,25 @@ raise SystemExit("never run")
 """
 
 
-def test_a_python_file_tells_its_constants_and_what_it_hands_over_and_is_not_run(tmp_path: Path) -> None:
-    result = read(tmp_path, "train.py", PYTHON)
+def test_constants_and_arguments_are_read_from_a_python_file_without_running_it(tmp_path: Path) -> None:
+    result = read_config(tmp_path, "train.py", PYTHON)
     assert (result["total_steps"], result["scales"], result["half"]) == (120, [(4, 4), (16, 16)], "total_steps // 2")
     assert (result["output_dir"], result["log_completions"], result["learning_rate"]) == ("out", True, "rate()")
     assert result["trainer"] == "GRPOTrainer" and result["callbacks"] == "[Other()] RolloutdeckCallback(keep='kept')"
     assert "hidden" not in result
 
 
-def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) -> None:
+def test_yaml_includes_its_default_files_and_its_own_values_win(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "traj.yaml").write_text("manager: a.Traj\nsteps: 5\nenv:\n  cls: ${manager}\n")
     text = "defaults:\n  - ../envs/traj@_here_\n  - ../gone@_here_\n  - _self_\nsteps: 7\n"
     (tmp_path / "runs").mkdir()
-    result = read(tmp_path / "runs", "run.yaml", text)
+    result = read_config(tmp_path / "runs", "run.yaml", text)
     assert (result["manager"], result["env.cls"], result["steps"]) == ("a.Traj", "a.Traj", 7)
 
 
 def test_yaml_dates_are_texts(tmp_path: Path) -> None:
-    result = read(tmp_path, "run.yaml", "day: 2026-11-29\nend: 2026-02-30 10:00:00\n2026-11-30: a\n")
+    result = read_config(tmp_path, "run.yaml", "day: 2026-11-29\nend: 2026-02-30 10:00:00\n2026-11-30: a\n")
     assert result == {"day": "2026-11-29", "end": "2026-02-30 10:00:00", "2026-11-30": "a"}
 
 
@@ -103,31 +103,31 @@ def test_yaml_dates_are_texts(tmp_path: Path) -> None:
         ("int.yaml", "a: !!int\n", "int.yaml is not valid YAML"),
     ],
 )
-def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path, name: str, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        read(tmp_path, name, text)
+        read_config(tmp_path, name, text)
 
 
-def test_a_deep_python_file_is_refused_too(tmp_path: Path) -> None:
+def test_a_deeply_nested_python_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a Python file"):
-        read(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
+        read_config(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
 
 
-def test_any_number_of_brackets_is_read_at_once(tmp_path: Path) -> None:
-    assert read(tmp_path, "words", f"a={'[' * 3000}{']' * 3000} b=[1,[2]]")["b"] == [1, "[2]"]
-    assert read(tmp_path, "far.yaml", f"defaults:\n  - {'x' * 5000}\nsteps: 7\n")["steps"] == 7
+def test_many_brackets_and_long_names_are_read_quickly(tmp_path: Path) -> None:
+    assert read_config(tmp_path, "words", f"a={'[' * 3000}{']' * 3000} b=[1,[2]]")["b"] == [1, "[2]"]
+    assert read_config(tmp_path, "far.yaml", f"defaults:\n  - {'x' * 5000}\nsteps: 7\n")["steps"] == 7
 
 
-def test_a_checkpoints_state_is_settings(tmp_path: Path) -> None:
+def test_the_state_of_a_checkpoint_is_read_as_settings(tmp_path: Path) -> None:
     state = {"logging_steps": 10, "log_history": [{"loss": 1.0, "step": 10}]}
-    assert read(tmp_path, "trainer_state.json", json.dumps(state))["log_history"] == state["log_history"]
+    assert read_config(tmp_path, "trainer_state.json", json.dumps(state))["log_history"] == state["log_history"]
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "values", [{"a": "${a} " * 20}, {"a": "${b} " * 20, "b": "${a} " * 20}, {"a": "x" * 60_000, "b": "${a} ${a}"}]
 )
-def test_a_reference_that_grows_without_end_stays(values: dict[str, str]) -> None:
+def test_a_reference_that_grows_without_end_is_not_replaced(values: dict[str, str]) -> None:
     assert resolve_references(values) == values
 
 

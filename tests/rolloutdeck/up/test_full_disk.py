@@ -25,15 +25,15 @@ class FullStream:
     write = flush = close = tell = fail
 
 
-def test_a_log_loses_lines_while_the_disk_is_full_and_then_goes_on(tmp_path: Path) -> None:
+def test_a_log_loses_lines_while_the_disk_is_full_and_then_continues(tmp_path: Path) -> None:
     handler = supervisord.LossyFileHandler(str(tmp_path / "a.log"), maxBytes=1000, backupCount=1)
     handler.setFormat("%(message)s\n")
     logger = Logger(LevelsByName.INFO, [handler])
     logger.info("first")
-    healthy, handler.stream = handler.stream, FullStream()
+    log_stream, handler.stream = handler.stream, FullStream()
     logger.info("lost")
     assert (tmp_path / "a.log").read_text() == "first\n"
-    healthy.close()
+    log_stream.close()
     for _ in range(300):
         logger.info("later")
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
@@ -73,6 +73,6 @@ def test_a_failed_write_leaves_no_empty_pid_file(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "supervisor.pid").read_text() == f"{os.getpid()}\n"
 
 
-def test_a_log_that_cannot_be_opened_ends_nothing(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_opened_is_ignored(tmp_path: Path) -> None:
     with open_log(tmp_path / "missing" / "a.log") as log:
         assert log.write(b"x") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from rolloutdeck.up.paths import create_data_folders, is_open_to_others
 
 
-def test_what_exists_is_closed_and_the_folder_keeps_its_mode(tmp_path: Path) -> None:
+def test_existing_files_become_private_and_the_data_folder_keeps_its_mode(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
@@ -33,7 +33,7 @@ def test_the_servers_settings_make_new_files_private() -> None:
     assert mask == 0o077
 
 
-def test_processes_that_start_at_once_do_not_refuse_each_other(tmp_path: Path) -> None:
+def test_processes_that_start_at_the_same_time_do_not_refuse_each_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         started = list(pool.map(create_data_folders, [tmp_path / "data"] * 200))
     assert len(started) == 200

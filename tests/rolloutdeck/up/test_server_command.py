@@ -14,7 +14,7 @@ from tests.rolloutdeck.support.programs import ROOT
 from tests.support.server import free_port
 
 
-def start(*words: object, **variables: str) -> subprocess.Popen[str]:
+def start_command(*words: object, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "rolloutdeck", *map(str, words)]
     environ = {**os.environ, **variables}
     return subprocess.Popen(
@@ -31,7 +31,7 @@ def test_a_restore_without_a_backup_says_so_and_creates_nothing(tmp_path: Path, 
     (tmp_path / "backups/20261124T231500Z.partial").mkdir(parents=True)
     (tmp_path / "backups/20261124T231500Z.partial/manifest.json").touch()
     words = ["--backup", name] if name else []
-    process = start("restore", backups, "--data", tmp_path / "new", *words)
+    process = start_command("restore", backups, "--data", tmp_path / "new", *words)
     _, error = process.communicate(timeout=600)
     says = f"no backup nope in {backups}. It has: 20261123T231500Z." if name else f"no finished backup in {backups}."
     assert process.returncode == 2 and f"There is {says}" in error
@@ -39,7 +39,7 @@ def test_a_restore_without_a_backup_says_so_and_creates_nothing(tmp_path: Path, 
 
 
 def test_a_restore_from_no_folder_creates_nothing(tmp_path: Path) -> None:
-    process = start("restore", tmp_path / "missing", "--data", tmp_path / "new")
+    process = start_command("restore", tmp_path / "missing", "--data", tmp_path / "new")
     _, error = process.communicate(timeout=600)
     assert process.returncode == 2 and "no finished backup" in error
     assert not any(tmp_path.iterdir())
@@ -49,7 +49,7 @@ def test_a_restore_from_no_folder_creates_nothing(tmp_path: Path) -> None:
 def test_ctrl_c_while_django_starts_ends_without_a_traceback(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "slow_settings.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
     variables = {"DJANGO_SETTINGS_MODULE": "slow_settings", "PYTHONPATH": str(tmp_path)}
-    process = start(*words, "--data", tmp_path, **variables)
+    process = start_command(*words, "--data", tmp_path, **variables)
     assert process.stdout and process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=600)
@@ -58,7 +58,7 @@ def test_ctrl_c_while_django_starts_ends_without_a_traceback(tmp_path: Path, wor
 
 def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
-    process = start("fsck", "--data", tmp_path, PYTHONPATH=str(tmp_path))
+    process = start_command("fsck", "--data", tmp_path, PYTHONPATH=str(tmp_path))
     assert process.stdout and process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=600)
@@ -78,7 +78,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(tmp_path:
 )
 def test_up_refuses_a_wrong_setting_in_one_sentence(tmp_path: Path, name: str, value: str, says: str) -> None:
     variables = {"REDIS_URL": "", name: value}
-    process = start("up", "--data", tmp_path / "data", "--port", str(free_port()), **variables)
+    process = start_command("up", "--data", tmp_path / "data", "--port", str(free_port()), **variables)
     output, error = process.communicate(timeout=600)
     assert process.returncode == 2 and says in output + error and "Traceback" not in output + error
 
@@ -86,7 +86,7 @@ def test_up_refuses_a_wrong_setting_in_one_sentence(tmp_path: Path, name: str, v
 def test_a_command_for_an_account_names_the_folder_without_data(tmp_path: Path) -> None:
     data = tmp_path / "new"
     data.mkdir()
-    process = start("reset-second-factor", "admin", "--data", data)
+    process = start_command("reset-second-factor", "admin", "--data", data)
     output, error = process.communicate(timeout=600)
     assert process.returncode == 1
     assert f"There is no data in {data}. Name the server's data folder with --data" in output + error

@@ -26,7 +26,7 @@ def test_the_journal_gets_the_command_and_others_the_link(
 def test_the_journal_names_the_variables_that_the_command_needs_without_their_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without them the command makes another database, and a link that the server takes for forged."""
+    """Without them the command creates another database, and a link that the server rejects."""
     monkeypatch.setenv("DATABASE_URL", "postgres://db/hidden")
     monkeypatch.setenv("ROLLOUTDECK_SECRET_KEY", "hidden")
     text = describe(tmp_path, monkeypatch, to_journal=True)

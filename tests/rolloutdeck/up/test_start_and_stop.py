@@ -68,13 +68,13 @@ def test_ctrl_c_while_the_database_is_prepared_is_no_failure(
         ("[fd00::1]", "https://deck.example.org/a", "http://[fd00::1]:8460", "https://deck.example.org/a"),
     ],
 )
-def test_the_web_process_is_asked_at_its_own_address(host: str, public: str, direct: str, local: str) -> None:
+def test_the_web_process_gets_requests_at_its_own_address(host: str, public: str, direct: str, local: str) -> None:
     """A proxy in front of it may not run yet, and speaks TLS."""
     address = ServerAddress(host, 8460, public)
     assert (address.direct, address.local, address.public) == (direct, local, public or direct)
 
 
-def test_an_account_without_a_home_learns_what_commands_need(
+def test_without_a_home_folder_the_variables_that_commands_need_are_printed(
     paths: ServerPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = paths.data / "missing"
@@ -88,7 +88,7 @@ def test_an_account_without_a_home_learns_what_commands_need(
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EWOULDBLOCK, errno.EACCES])
-def test_only_another_process_refuses_the_data_folder(
+def test_only_the_lock_of_another_process_refuses_the_data_folder(
     paths: ServerPaths, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """Some network file systems have no locks."""

@@ -1,4 +1,4 @@
-"""What `rolloutdeck up PATH` says of the folders that it watches."""
+"""What `rolloutdeck up PATH` prints about the folders that it watches."""
 
 from __future__ import annotations
 

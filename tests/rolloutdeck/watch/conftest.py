@@ -1,4 +1,4 @@
-"""A server that keeps what is sent, a folder that is written, and a new process that watches it."""
+"""Fixtures: a fake server, a trainer that writes files, and a function that starts a `watch` of its folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.types import ScanOptions
 from rolloutdeck.watch.upload import UploadTarget
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.watch.trainer import Trainer, Watching
+from tests.rolloutdeck.watch.trainer import StartWatch, Trainer
 
 
 @pytest.fixture
@@ -25,17 +25,17 @@ def deck() -> Iterator[Deck]:
 
 
 @pytest.fixture
-def watching(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watching:
-    """A new process's view of the folder `run`, whose state file lies in a home of its own. Still means still at two
-    looks, so that no test waits."""
+def start_watch(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartWatch:
+    """Starts a `watch` of the folder `run` as a new process does, with its state file in a folder of its own. A file is
+    complete if two scans find it unchanged, so that no test waits."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
 
-    def start(folder: Path = tmp_path / "run", choice: ScanOptions | None = None) -> RunFollower:
+    def create_follower(folder: Path = tmp_path / "run", options: ScanOptions | None = None) -> RunFollower:
         target = UploadTarget(ServerClient(deck.url, "secret"), "math", "grpo", "files")
-        return RunFollower(target, [WatchedFolder(folder)], folder, choice or ScanOptions())
+        return RunFollower(target, [WatchedFolder(folder)], folder, options or ScanOptions())
 
-    return start
+    return create_follower
 
 
 @pytest.fixture

@@ -10,27 +10,27 @@ import pytest
 import zstandard
 
 from rolloutdeck.watch import file_endings
-from rolloutdeck.watch import follower as watch
+from rolloutdeck.watch import follower as follower_module
 from rolloutdeck.watch.compression import read_plain_size
 from rolloutdeck.watch.file_parts import FilePart
 from rolloutdeck.watch.follower import Follower, WatchedFolder
 from rolloutdeck.watch.state import WatchState
 from rolloutdeck.watch.types import ScanOptions
-from tests.rolloutdeck.watch.trainer import metric
+from tests.rolloutdeck.watch.trainer import build_metric_line
 
 DUMPS = Path(__file__).parents[2] / "data"
 
 
 @pytest.fixture
 def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
-    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(follower_module, "QUIET_SECONDS", 0.0)
     (tmp_path / "run").mkdir()
     state = WatchState.load(tmp_path / "home", ("a",), "files")
     return Follower([WatchedFolder(tmp_path / "run")], tmp_path / "run", state, ScanOptions(), lambda message: None)
 
 
-def sent(follower: Follower) -> list[FilePart]:
-    """All that is ready after two looks: the first sees the files, the second that they are still."""
+def send_ready_parts(follower: Follower) -> list[FilePart]:
+    """Sends all that is ready after two scans: the first finds the files, the second that they are unchanged."""
     follower.find_changed()
     pieces = []
     for candidate in follower.find_changed():
@@ -45,10 +45,10 @@ def test_episodes_are_sent_line_by_line_with_the_step_of_their_folder(follower: 
     path = tmp_path / "run/rollouts/step_3/train/all/traces.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(lines[0] + lines[1][:100])
-    (first,) = sent(follower)
+    (first,) = send_ready_parts(follower)
     with path.open("ab") as file:
         file.write(lines[1][100:] + lines[2])
-    (second,) = sent(follower)
+    (second,) = send_ready_parts(follower)
     assert (first.body, second.body) == (lines[0], lines[1] + lines[2])
     assert (first.offset, second.offset) == (0, len(lines[0]))
     query = second.query()
@@ -65,21 +65,21 @@ def test_a_growing_file_that_is_compressed_loses_no_lines(
     path.parent.mkdir(parents=True)
     path.write_bytes(lines[0])
     os.utime(path, (1000, 1000))
-    assert len(sent(follower)) == 1
+    assert len(send_ready_parts(follower)) == 1
     compress = gzip.compress if ending == ".gz" else zstandard.compress
     compressed, body = path.with_name(f"traces.jsonl{ending}"), compress(b"".join(lines[: 1 + has_new_lines]))
     compressed.write_bytes(body)
-    assert sent(follower) == []  # the file itself is still there
+    assert send_ready_parts(follower) == []  # the file itself is still there
     path.unlink()
-    pieces = [(piece.body, piece.offset, piece.file.step, piece.attempt) for piece in sent(follower)]
+    pieces = [(piece.body, piece.offset, piece.file.step, piece.attempt) for piece in send_ready_parts(follower)]
     assert pieces == ([(body, None, 3, "files")] if has_new_lines else [])
-    assert sent(follower) == []
+    assert send_ready_parts(follower) == []
     compressed.write_bytes(compress(b"".join(lines)))
-    assert len(sent(follower)) == 1  # the copy itself has changed
+    assert len(send_ready_parts(follower)) == 1  # the copy itself has changed
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 300, 70_000])
-def test_a_compressed_file_says_its_size(tmp_path: Path, size: int) -> None:
+def test_the_plain_size_of_a_compressed_file_is_read_from_it(tmp_path: Path, size: int) -> None:
     plain = os.urandom(size)
     for name, body in (("a.gz", gzip.compress(plain)), ("a.zst", zstandard.compress(plain))):
         (tmp_path / name).write_bytes(body)
@@ -91,8 +91,8 @@ def test_a_compressed_file_says_its_size(tmp_path: Path, size: int) -> None:
 
 def test_a_growing_file_that_becomes_a_link_after_its_check_is_not_read(follower: Follower, tmp_path: Path) -> None:
     path, secret = tmp_path / "run/metrics.jsonl", tmp_path / "secret.jsonl"
-    path.write_text(metric(1))
-    secret.write_text(metric(2))
+    path.write_text(build_metric_line(1))
+    secret.write_text(build_metric_line(2))
     (candidate,) = follower.find_changed()
     path.unlink()
     path.symlink_to(secret)
@@ -101,27 +101,27 @@ def test_a_growing_file_that_becomes_a_link_after_its_check_is_not_read(follower
 
 def test_lines_that_were_sent_are_recorded_even_if_their_file_is_gone(follower: Follower, tmp_path: Path) -> None:
     path = tmp_path / "run/metrics.jsonl"
-    path.write_text(metric(1))
+    path.write_text(build_metric_line(1))
     (candidate,) = follower.find_changed()
     piece = next(follower.read_parts(candidate))
     path.unlink()
     follower.mark_sent(piece)
-    assert follower.state.files["metrics.jsonl"].offset == len(metric(1))
+    assert follower.state.files["metrics.jsonl"].offset == len(build_metric_line(1))
 
 
-def test_a_list_that_is_still_written_waits_for_its_end(follower: Follower, tmp_path: Path) -> None:
+def test_a_list_that_is_still_being_written_is_sent_when_it_is_complete(follower: Follower, tmp_path: Path) -> None:
     body = (DUMPS / "cure/step0/temp_data/rl_code_data.json").read_bytes()
     path = tmp_path / "run/temp_data/rl_code_data.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(body[: body.rindex(b"},") + 1])
-    assert sent(follower) == []
+    assert send_ready_parts(follower) == []
     path.write_bytes(body)
     os.utime(path, (2000, 2000))
-    (piece,) = sent(follower)
+    (piece,) = send_ready_parts(follower)
     assert (piece.size, piece.file.step, piece.attempt) == (len(body), 0, "files")
 
 
-def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follower, tmp_path: Path) -> None:
+def test_a_file_that_is_rewritten_at_each_step_is_the_next_step(follower: Follower, tmp_path: Path) -> None:
     results, data = tmp_path / "run/results/results-rl-m-d.txt", tmp_path / "run/temp_data/rl_code_data.json"
     results.parent.mkdir(parents=True)
     data.parent.mkdir()
@@ -129,20 +129,20 @@ def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follow
     for step, reward in enumerate(("0.5", "-0.5", "1.0")):
         results.write_text("code response length: 1, case response length: 2\ncode acc: 1\n" * (step + 1))
         data.write_text(f'[{{"prompt": "q", "response": "a", "reward": {reward}}}]')
-        steps += [(piece.file.kind.content, piece.file.step, piece.attempt) for piece in sent(follower)]
+        steps += [(piece.file.kind.content, piece.file.step, piece.attempt) for piece in send_ready_parts(follower)]
     assert [result for result in steps if result[0] == "samples"] == [("samples", step, "files") for step in range(3)]
     assert [result for result in steps if result[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
 
 
-def test_figures_that_come_late_begin_no_new_attempt(follower: Follower, tmp_path: Path) -> None:
+def test_late_results_start_no_new_attempt(follower: Follower, tmp_path: Path) -> None:
     base, tuned = (tmp_path / f"run/results/results-rl-{model}-d.txt" for model in ("m", "ckpt.optimized"))
     base.parent.mkdir(parents=True)
-    messages = []
+    parts = []
     for path in (base, tuned, base):
         with path.open("a") as file:
             file.write("code response length: 1, case response length: 2\n")
-        messages += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in sent(follower)]
-    assert messages == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]
+        parts += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in send_ready_parts(follower)]
+    assert parts == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]
 
 
 def test_a_line_that_is_too_long_is_skipped_and_named_once(
@@ -156,11 +156,11 @@ def test_a_line_that_is_too_long_is_skipped_and_named_once(
     path = tmp_path / "run/rollouts/step_3/train/all/traces.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(lines[0] + b"x" * 300_000)
-    assert [part.body for part in sent(follower)] == [lines[0]]
+    assert [part.body for part in send_ready_parts(follower)] == [lines[0]]
     with path.open("ab") as file:
         file.write(b"x" * 50_000 + b"\n")
-    assert sent(follower) == []
+    assert send_ready_parts(follower) == []
     with path.open("ab") as file:
         file.write(lines[1] + lines[2])
-    assert [part.body for part in sent(follower)] == [lines[1] + lines[2]]
+    assert [part.body for part in send_ready_parts(follower)] == [lines[1] + lines[2]]
     assert len(messages) == 1 and "a line of 0 MB is skipped" in messages[0]

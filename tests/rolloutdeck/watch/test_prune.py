@@ -25,12 +25,14 @@ from tests.rolloutdeck.watch.trainer import Trainer
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
-Start = Callable[..., RunFollower]
+StartWatch = Callable[..., RunFollower]
 
 
 @pytest.fixture
-def start(site: Site, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """A watch whose token may only upload."""
+def start_watch(
+    site: Site, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StartWatch:
+    """Starts a watch whose token may only upload."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr("rolloutdeck.watch.prune.PRUNE_SECONDS", 0.0)
@@ -44,9 +46,9 @@ def start(site: Site, owner: User, project: Project, tmp_path: Path, monkeypatch
     return build
 
 
-def turn(watching: RunFollower, count: int = 3) -> None:
+def run_turns(watch: RunFollower, count: int = 3) -> None:
     for _ in range(count):
-        watching.send_ready()
+        watch.send_ready()
 
 
 def index_all() -> None:
@@ -54,110 +56,112 @@ def index_all() -> None:
         index_dump(dump.pk)
 
 
-def files(trainer: Trainer) -> set[str]:
+def list_file_names(trainer: Trainer) -> set[str]:
     return {path.name for path in trainer.folder.rglob("*.jsonl")}
 
 
 def test_a_round_that_failed_is_repeated_in_the_next_turn(
-    start: Start, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+    start_watch: StartWatch, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in (1, 2):
-        trainer.step(step)
-    watching = start()
-    turn(watching)
+        trainer.write_step(step)
+    watch = start_watch()
+    run_turns(watch)
     index_all()
     monkeypatch.setattr("rolloutdeck.watch.prune.PRUNE_SECONDS", 1000.0)
-    summarize = watching.target.summarize_source
+    summarize = watch.target.summarize_source
 
     def fail(*_: object) -> None:
         raise RetryLaterError("the server responded with 503")
 
-    watching.target.summarize_source = fail  # type: ignore[assignment, method-assign]
+    watch.target.summarize_source = fail  # type: ignore[assignment, method-assign]
     with pytest.raises(RetryLaterError):
-        watching.send_ready()
-    watching.target.summarize_source = summarize  # type: ignore[method-assign]
-    turn(watching, 1)
-    assert files(trainer) == {"2.jsonl"}
+        watch.send_ready()
+    watch.target.summarize_source = summarize  # type: ignore[method-assign]
+    run_turns(watch, 1)
+    assert list_file_names(trainer) == {"2.jsonl"}
 
 
-def test_files_go_after_they_are_indexed_but_not_the_newest(
-    start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+def test_files_are_deleted_after_they_are_indexed_except_the_newest(
+    start_watch: StartWatch, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for step in (1, 2, 3):
-        trainer.step(step)
-    trainer.metrics(1, 2, 3)
-    watching = start()
-    turn(watching)
-    assert Dump.objects.count() == 4 and files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl", "metrics.jsonl"}
-    assert watching.pruner and watching.pruner.pending_count == 2
+        trainer.write_step(step)
+    trainer.write_metrics(1, 2, 3)
+    watch = start_watch()
+    run_turns(watch)
+    assert Dump.objects.count() == 4 and list_file_names(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl", "metrics.jsonl"}
+    assert watch.pruner and watch.pruner.pending_count == 2
     index_all()
-    turn(watching)
-    assert files(trainer) == {"3.jsonl", "metrics.jsonl"}
+    run_turns(watch)
+    assert list_file_names(trainer) == {"3.jsonl", "metrics.jsonl"}
     assert "deleted 2 files" in capsys.readouterr().err
-    trainer.step(4)
-    turn(watching)
-    assert files(trainer) == {"4.jsonl", "metrics.jsonl"}, "3 is not the newest any more"
+    trainer.write_step(4)
+    run_turns(watch)
+    assert list_file_names(trainer) == {"4.jsonl", "metrics.jsonl"}, "3 is not the newest any more"
 
 
-def test_it_is_off_by_default_and_a_dry_run_deletes_nothing(
-    start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+def test_pruning_is_off_by_default_and_a_dry_run_deletes_nothing(
+    start_watch: StartWatch, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for step in (1, 2, 3):
-        trainer.step(step)
+        trainer.write_step(step)
     for mode in ("never", "dry-run"):
-        watching = start(mode)
-        turn(watching)
+        watch = start_watch(mode)
+        run_turns(watch)
         index_all()
-        turn(watching)
-    assert files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
+        run_turns(watch)
+    assert list_file_names(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
     assert capsys.readouterr().err.count("would be deleted") == 2
 
 
-def test_a_file_with_a_bad_line_stays(start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]) -> None:
-    path = trainer.step(1)
+def test_a_file_with_a_bad_line_is_kept(
+    start_watch: StartWatch, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trainer.write_step(1)
     trainer.write("rollout/1.jsonl", path.read_text() + '{"input": "1", "output": \n')
-    trainer.step(2)
-    trainer.step(3)
-    watching = start()
-    turn(watching)
+    trainer.write_step(2)
+    trainer.write_step(3)
+    watch = start_watch()
+    run_turns(watch)
     index_all()
-    turn(watching)
-    assert files(trainer) == {"1.jsonl", "3.jsonl"}
+    run_turns(watch)
+    assert list_file_names(trainer) == {"1.jsonl", "3.jsonl"}
     assert "1.jsonl stays: the server could not index all of its rows." in capsys.readouterr().err
 
 
-def test_a_file_that_changed_after_it_was_sent_stays(start: Start, trainer: Trainer) -> None:
-    paths = [trainer.step(step) for step in (1, 2, 3)]
-    watching = start()
-    turn(watching)
+def test_a_file_that_changed_after_it_was_sent_is_kept(start_watch: StartWatch, trainer: Trainer) -> None:
+    paths = [trainer.write_step(step) for step in (1, 2, 3)]
+    watch = start_watch()
+    run_turns(watch)
     index_all()
     stamp = paths[0].stat()
     paths[0].write_text(paths[0].read_text().replace("launch 1", "launch 9"))
     os.utime(paths[0], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same size, time and inode
-    turn(watching, 1)
-    assert files(trainer) == {"1.jsonl", "3.jsonl"}
+    run_turns(watch, 1)
+    assert list_file_names(trainer) == {"1.jsonl", "3.jsonl"}
 
 
-def test_young_files_stay(start: Start, trainer: Trainer) -> None:
+def test_recently_changed_files_are_kept(start_watch: StartWatch, trainer: Trainer) -> None:
     for step in (1, 2, 3):
-        os.utime(trainer.step(step))
-    watching = start()
-    turn(watching)
+        os.utime(trainer.write_step(step))
+    watch = start_watch()
+    run_turns(watch)
     index_all()
-    turn(watching)
-    assert files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
+    run_turns(watch)
+    assert list_file_names(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
 
 
-def test_files_of_replayable_steps_stay(start: Start, trainer: Trainer) -> None:
-    needed = trainer.step(1)
-    trainer.step(2)
-    watching = start()
-    turn(watching)
+def test_files_of_replayable_steps_are_kept(start_watch: StartWatch, trainer: Trainer) -> None:
+    needed = trainer.write_step(1)
+    trainer.write_step(2)
+    watch = start_watch()
+    run_turns(watch)
     index_all()
-    assert watching.pruner
-    watching.pruner.find_needed_files = lambda: {needed}  # type: ignore[method-assign]
-    turn(watching)
-    assert files(trainer) == {"1.jsonl", "2.jsonl"}
+    assert watch.pruner
+    watch.pruner.find_needed_files = lambda: {needed}  # type: ignore[method-assign]
+    run_turns(watch)
+    assert list_file_names(trainer) == {"1.jsonl", "2.jsonl"}
 
 
 def build_part(path: Path) -> FilePart:

@@ -1,3 +1,5 @@
+"""A scan of folders: which dump files it finds, with their split and step, and what it skips."""
+
 from __future__ import annotations
 
 import errno
@@ -16,18 +18,18 @@ from rolloutdeck.watch.types import ScanOptions
 DUMPS = Path(__file__).parents[2] / "data" / "verl_jsonl"
 
 
-def write(path: Path, *rows: object) -> Path:
+def write_rows(path: Path, *rows: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
 
 
-def sample(step: int, **more: object) -> dict[str, object]:
+def sample_row(step: int, **more: object) -> dict[str, object]:
     return {"input": "1+1", "output": "2", "gts": "2", "score": 1.0, "step": step, **more}
 
 
-def scan_path(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
-    files = scan.scan_folders([path], choice or ScanOptions()).files
+def scan_path(path: Path, options: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
+    files = scan.scan_folders([path], options or ScanOptions()).files
     return [(file.source, file.split, file.step, file.kind.format) for file in files]
 
 
@@ -41,8 +43,8 @@ def test_a_real_run_is_found_with_split_step_and_format_in_the_order_of_steps() 
 
 
 def test_links_to_folders_are_named_and_not_followed(tmp_path: Path) -> None:
-    write(tmp_path / "other/2.jsonl", sample(2))
-    write(tmp_path / "run/1.jsonl", sample(1))
+    write_rows(tmp_path / "other/2.jsonl", sample_row(2))
+    write_rows(tmp_path / "run/1.jsonl", sample_row(1))
     (tmp_path / "run/linked").symlink_to(tmp_path / "other")
     (tmp_path / "run/.hidden").symlink_to(tmp_path / "other")
     result = scan.scan_folders([tmp_path / "run", tmp_path / "run/1.jsonl"], ScanOptions())
@@ -50,7 +52,7 @@ def test_links_to_folders_are_named_and_not_followed(tmp_path: Path) -> None:
     assert scan_path(tmp_path / "run/linked") == [("2.jsonl", "train", 2, "verl-jsonl")]
 
 
-def test_a_folder_that_may_not_be_read_is_named_once_and_what_is_gone_or_a_pipe_is_not(
+def test_an_unreadable_folder_is_named_once_and_a_missing_one_or_a_pipe_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Permissions do not stop root, who may run the tests."""
@@ -64,7 +66,7 @@ def test_a_folder_that_may_not_be_read_is_named_once_and_what_is_gone_or_a_pipe_
 
     for folder in codes:
         folder.mkdir(parents=True)
-    write(run / "1.jsonl", sample(1))
+    write_rows(run / "1.jsonl", sample_row(1))
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr(os, "scandir", fail_for_some)
     errors: list[OSError] = []
@@ -73,18 +75,20 @@ def test_a_folder_that_may_not_be_read_is_named_once_and_what_is_gone_or_a_pipe_
     assert {error.errno for error in errors} == {errno.EACCES}
 
 
-def test_a_metrics_file_is_told_by_its_rows_even_when_its_name_is_a_number(tmp_path: Path) -> None:
-    write(tmp_path / "7.jsonl", {"step": 1, "data": {"loss": 0.5}})
+def test_a_metrics_file_is_recognized_by_its_rows_even_if_its_name_is_a_number(tmp_path: Path) -> None:
+    write_rows(tmp_path / "7.jsonl", {"step": 1, "data": {"loss": 0.5}})
     assert scan_path(tmp_path) == [("7.jsonl", "train", None, "verl-metrics")]
 
 
-def test_a_file_whose_first_line_is_torn_is_still_recognised(tmp_path: Path) -> None:
-    write(tmp_path / "3.jsonl", sample(3)).write_bytes(b'{"input": "1+\n' + json.dumps(sample(3)).encode() + b"\n")
+def test_a_file_whose_first_line_is_truncated_is_still_recognized(tmp_path: Path) -> None:
+    write_rows(tmp_path / "3.jsonl", sample_row(3)).write_bytes(
+        b'{"input": "1+\n' + json.dumps(sample_row(3)).encode() + b"\n"
+    )
     assert [step for _, _, step, _ in scan_path(tmp_path)] == [3]
 
 
-def test_a_first_line_of_many_megabytes_is_recognised_by_its_first_key(tmp_path: Path) -> None:
-    write(tmp_path / "1.jsonl", sample(1) | {"output": "x" * (5 << 20)})
+def test_a_first_line_of_many_megabytes_is_recognized_by_its_first_key(tmp_path: Path) -> None:
+    write_rows(tmp_path / "1.jsonl", sample_row(1) | {"output": "x" * (5 << 20)})
     assert [step for _, _, step, _ in scan_path(tmp_path)] == [1]
 
 
@@ -96,71 +100,71 @@ def test_a_first_line_of_many_megabytes_is_recognised_by_its_first_key(tmp_path:
         ("test/rollout", "train"),
     ],
 )  # fmt: skip
-def test_the_innermost_folder_that_says_it_decides_the_split(tmp_path: Path, folder: str, split: str) -> None:
-    write(tmp_path / folder / "4.jsonl", sample(4))
+def test_the_innermost_folder_that_names_a_split_decides_it(tmp_path: Path, folder: str, split: str) -> None:
+    write_rows(tmp_path / folder / "4.jsonl", sample_row(4))
     assert [item[1] for item in scan_path(tmp_path)] == [split]
 
 
 def test_the_given_folder_counts_only_when_its_name_is_nothing_but_a_split(tmp_path: Path) -> None:
-    write(tmp_path / "test-lr3" / "4.jsonl", sample(4))
-    write(tmp_path / "val_data" / "4.jsonl", sample(4))
+    write_rows(tmp_path / "test-lr3" / "4.jsonl", sample_row(4))
+    write_rows(tmp_path / "val_data" / "4.jsonl", sample_row(4))
     assert [item[1] for item in scan_path(tmp_path / "test-lr3")] == ["train"]
     assert [item[1] for item in scan_path(tmp_path / "val_data")] == ["eval"]
 
 
-def test_without_a_telling_name_step_zero_means_eval_and_the_person_is_told(tmp_path: Path) -> None:
+def test_without_a_split_in_the_names_step_zero_means_eval_and_a_note_says_so(tmp_path: Path) -> None:
     for step in (0, 5):
-        write(tmp_path / "a" / f"{step}.jsonl", sample(step, reward=1.0))
-    survey = scan.scan_folders([tmp_path], ScanOptions())
-    assert {file.split for file in survey.files} == {"eval"}
-    assert "step 0" in survey.notes[0] and "--split" in survey.notes[0]
+        write_rows(tmp_path / "a" / f"{step}.jsonl", sample_row(step, reward=1.0))
+    result = scan.scan_folders([tmp_path], ScanOptions())
+    assert {file.split for file in result.files} == {"eval"}
+    assert "step 0" in result.notes[0] and "--split" in result.notes[0]
 
 
-def test_the_key_reward_alone_makes_nothing_eval(tmp_path: Path) -> None:
+def test_the_key_reward_alone_does_not_mean_eval(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        write(tmp_path / "a" / f"{step}.jsonl", sample(step, reward=1.0))
+        write_rows(tmp_path / "a" / f"{step}.jsonl", sample_row(step, reward=1.0))
     assert {item[1] for item in scan_path(tmp_path)} == {"train"}
 
 
-def test_what_the_person_says_wins_over_names(tmp_path: Path) -> None:
-    write(tmp_path / "val" / "4.jsonl", sample(4))
+def test_the_option_split_wins_over_names(tmp_path: Path) -> None:
+    write_rows(tmp_path / "val" / "4.jsonl", sample_row(4))
     assert scan_path(tmp_path, ScanOptions(split="train"))[0][1] == "train"
 
 
-def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp_path: Path) -> None:
+def test_two_folders_with_the_same_steps_of_one_split_give_a_note_about_the_overlap(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write(tmp_path / folder / "1.jsonl", sample(1))
+        write_rows(tmp_path / folder / "1.jsonl", sample_row(1))
     assert any("overlap: " in note for note in scan.scan_folders([tmp_path], ScanOptions()).notes)
 
 
-def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> None:
+def test_a_note_about_many_folders_is_one_sentence(tmp_path: Path) -> None:
     for position, folder in enumerate("abcdefg"):
         for step in (position, position + 1):  # each shares a step with the next
-            write(tmp_path / folder / f"{step + 1}.jsonl", sample(step + 1))
-    write(tmp_path / "z" / "99.jsonl", sample(99))
-    taken, alike = scan.scan_folders([tmp_path], ScanOptions()).notes
-    assert taken.startswith(
+            write_rows(tmp_path / folder / f"{step + 1}.jsonl", sample_row(step + 1))
+    write_rows(tmp_path / "z" / "99.jsonl", sample_row(99))
+    split_note, overlap_note = scan.scan_folders([tmp_path], ScanOptions()).notes
+    assert split_note.startswith(
         f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 4 more were treated as train: "
     )
-    assert alike.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more overlap: ")
-    assert "more than one of them has train step 2," in alike
+    assert overlap_note.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more overlap: ")
+    assert "more than one of them has train step 2," in overlap_note
 
 
-def test_steps_may_count_other_things_per_split(tmp_path: Path) -> None:
-    write(tmp_path / "val" / "513.jsonl", sample(513))
-    write(tmp_path / "rollout" / "2.jsonl", sample(2))
+def test_each_split_may_have_its_own_step_kind(tmp_path: Path) -> None:
+    write_rows(tmp_path / "val" / "513.jsonl", sample_row(513))
+    write_rows(tmp_path / "rollout" / "2.jsonl", sample_row(2))
     files = scan.scan_folders([tmp_path], ScanOptions(step_kinds={"eval": "feed_index"})).files
     assert {file.split: file.step_kind for file in files} == {"train": "global_step", "eval": "feed_index"}
 
 
-def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
-    write(tmp_path / "1.jsonl", sample(1))
-    write(tmp_path / "log.jsonl", {"message": "hello"})
+def test_other_files_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    write_rows(tmp_path / "1.jsonl", sample_row(1))
+    write_rows(tmp_path / "log.jsonl", {"message": "hello"})
     for name in ("2.jsonl", "notes.txt", "gen_batch.dp", "LICENSE", ".hidden"):
         (tmp_path / name).touch()
-    left = scan.scan_folders([tmp_path], ScanOptions()).skipped
-    assert left.pop(next(reason for reason in left if "rollout-skip" in reason)) == ["gen_batch.dp"]
-    assert left == {
+    skipped = scan.scan_folders([tmp_path], ScanOptions()).skipped
+    assert skipped.pop(next(reason for reason in skipped if "rollout-skip" in reason)) == ["gen_batch.dp"]
+    assert skipped == {
         scan.UNKNOWN_FORMAT_FILES: ["log.jsonl"],
         "empty files": ["2.jsonl"],
         ".txt files": ["notes.txt"],
@@ -170,9 +174,9 @@ def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
 
 def test_several_folders_have_sources_below_the_folder_they_share(tmp_path: Path) -> None:
     for folder in ("rollout", "val"):
-        write(tmp_path / folder / "1.jsonl", sample(1))
-    both = scan.scan_folders([tmp_path / "rollout", tmp_path / "val"], ScanOptions()).files
-    assert sorted(item.source for item in both) == ["rollout/1.jsonl", "val/1.jsonl"]
+        write_rows(tmp_path / folder / "1.jsonl", sample_row(1))
+    files = scan.scan_folders([tmp_path / "rollout", tmp_path / "val"], ScanOptions()).files
+    assert sorted(item.source for item in files) == ["rollout/1.jsonl", "val/1.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_a_deeply_nested_line_is_no_dump_and_no_crash() -> None:
     assert FileHead.from_bytes(b"[" * 100_000 + b"\n").rows == ()
 
 
-def test_the_numbered_folder_of_an_incomplete_step_can_be_given(tmp_path: Path) -> None:
-    write(tmp_path / "step" / "0" / "tq_batch.pt")
+def test_the_numbered_folder_of_an_incomplete_step_can_be_scanned(tmp_path: Path) -> None:
+    write_rows(tmp_path / "step" / "0" / "tq_batch.pt")
     result = scan.scan_folders([tmp_path / "step" / "0"], ScanOptions())
     assert [source for sources in result.skipped.values() for source in sources] == ["meta.json"]

@@ -21,12 +21,12 @@ DUMPS = Path(__file__).parents[2] / "data"
 CURE = "outputs-rl-{}-CodeContests.json"
 
 
-def survey(path: Path, choice: ScanOptions | None = None) -> ScanResult:
-    return scan.scan_folders([path], choice or ScanOptions())
+def scan_folder(path: Path, options: ScanOptions | None = None) -> ScanResult:
+    return scan.scan_folders([path], options or ScanOptions())
 
 
-def scan_path(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str, str]]:
-    files = survey(path, choice).files
+def scan_path(path: Path, options: ScanOptions | None = None) -> list[tuple[str, str, int | None, str, str]]:
+    files = scan_folder(path, options).files
     return [
         (file.source, file.split, file.step, file.step_kind, file.kind.format)
         for file in files
@@ -34,30 +34,30 @@ def scan_path(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, 
     ]
 
 
-def test_copies_of_cures_steps_are_told_by_their_folders() -> None:
+def test_copies_of_the_steps_of_cure_are_recognized_by_their_folders() -> None:
     files = [item for item in scan_path(DUMPS / "cure") if item[4] != "cure-results"]
     assert {(step, form) for _, _, step, _, form in files} == {
         (0, "cure-outputs"), (0, "cure-data"), (1, "cure-outputs"), (1, "cure-data"),
     }  # fmt: skip
     assert {(split, kind) for _, split, _, kind, _ in files} == {("train", "iteration")}
-    assert not [note for note in survey(DUMPS / "cure").notes if "results" in note]  # copies of figures are figures
+    assert not [note for note in scan_folder(DUMPS / "cure").notes if "results" in note]  # results need no note
 
 
-def test_cures_steps_are_counted_by_its_results(tmp_path: Path) -> None:
-    """As they lie after two steps, where CURE left them: no name says a step."""
+def test_the_steps_of_cure_are_counted_by_its_results(tmp_path: Path) -> None:
+    """The files that CURE leaves after two steps: no name contains a step."""
     shutil.copytree(DUMPS / "cure/step1", tmp_path / "optimization")
     shutil.copy(
         DUMPS / "cure/step0/temp_data" / CURE.format("Qwen.Qwen2.5-7B-Instruct"), tmp_path / "optimization/temp_data"
     )
     names = sorted((tmp_path / "optimization/results").glob("*.txt"), key=lambda path: "ckpt" in path.name)
-    for at, path in enumerate(names):
-        os.utime(path, (1000 + at, 1000 + at))
+    for position, path in enumerate(names):
+        os.utime(path, (1000 + position, 1000 + position))
     steps = {Path(source).name: step for source, _, step, _, _ in scan_path(tmp_path)}
     assert steps[CURE.format("Qwen.Qwen2.5-7B-Instruct")] == steps[names[0].name] == 0
     assert steps[CURE.format("ckpt.optimized")] == steps["rl_code_data.json"] == steps[names[1].name] == 1
 
 
-def test_cures_data_of_the_step_before_stays_its_own_while_the_next_is_sampled(tmp_path: Path) -> None:
+def test_data_of_a_step_of_cure_keeps_its_step_while_the_next_is_sampled(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "cure/step1", tmp_path / "optimization")
     for path in (tmp_path / "optimization/temp_data").iterdir():
         os.utime(path, (1000, 1000))
@@ -65,22 +65,22 @@ def test_cures_data_of_the_step_before_stays_its_own_while_the_next_is_sampled(t
     assert steps["rl_code_data.json"] == 0
 
 
-def test_nemo_rl_names_its_steps_and_splits() -> None:
+def test_steps_and_splits_of_nemo_rl_are_in_its_file_names() -> None:
     files = [(split, step, form) for _, split, step, _, form in scan_path(DUMPS / "nemo_rl")]
     assert files == [("eval", 2, "nemo-rl"), ("train", 3, "nemo-rl")]
 
 
-def test_episodes_lie_in_folders_of_steps_or_say_their_step() -> None:
+def test_the_step_of_episodes_is_in_the_name_of_their_folder_or_in_the_rows() -> None:
     assert scan_path(DUMPS / "verifiers") == [
         ("eval/traces.jsonl", "eval", None, "global_step", "verifiers"),
         ("prime/rollouts/step_3/train/all/traces.jsonl", "train", 3, "global_step", "verifiers"),
         ("prime/rollouts/step_3/train/effective/traces.jsonl", "train", 3, "global_step", "verifiers"),
     ]
-    assert survey(DUMPS / "verifiers").notes == []
+    assert scan_folder(DUMPS / "verifiers").notes == []
 
 
-def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Path) -> None:
-    """Whatever its first episodes are: evaluations stand between those of the training."""
+def test_the_chunks_of_a_stream_of_prime_rl_are_episodes_of_a_training(tmp_path: Path) -> None:
+    """Also if the first ones are evaluations, which are between those of the training."""
     (tmp_path / "traces").mkdir()
     episode = '{"id": "e", "run": {"work": {"type": "eval", "step": 0}}, "traces": []}\n'
     (tmp_path / "traces/00001.jsonl").write_text(episode)
@@ -90,18 +90,18 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
     assert scan_path(tmp_path) == [
         (f"traces/{name}", "train", None, "global_step", "verifiers") for name in ("00000.jsonl.zst", "00001.jsonl")
     ]
-    assert [file.kind.grows for file in survey(tmp_path).files] == [False, True]
-    assert {file.split for file in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
-    assert survey(tmp_path).skipped[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
+    assert [file.kind.grows for file in scan_folder(tmp_path).files] == [False, True]
+    assert {file.split for file in scan_folder(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
+    assert scan_folder(tmp_path).skipped[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
 
 
-def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
+def test_an_evaluation_is_recognized_by_its_episodes(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "verifiers/eval", tmp_path / "gsm8k--policy")
     assert [split for _, split, _, _, _ in scan_path(tmp_path)] == ["eval"]
 
 
-def test_rllms_episodes_lie_in_folders_of_their_step(tmp_path: Path) -> None:
-    """Those of `rllm eval` have none."""
+def test_the_step_of_rllm_episodes_is_in_the_name_of_their_folder(tmp_path: Path) -> None:
+    """Episodes of `rllm eval` have no step."""
     assert {(split, step, form) for _, split, step, _, form in scan_path(DUMPS / "rllm")} == {
         ("train", 5, "rllm-episode"), ("eval", None, "rllm-episode"),
     }  # fmt: skip
@@ -109,9 +109,9 @@ def test_rllms_episodes_lie_in_folders_of_their_step(tmp_path: Path) -> None:
     assert {(split, step) for _, split, step, _, _ in scan_path(tmp_path)} == {("eval", 10)}
 
 
-def test_tables_are_known_by_their_columns() -> None:
-    every = [item for part in (DUMPS / "table").iterdir() for item in scan_path(part)]
-    assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in every} == {
+def test_tables_are_recognized_by_their_columns() -> None:
+    files = [item for part in (DUMPS / "table").iterdir() for item in scan_path(part)]
+    assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in files} == {
         ("generations.csv", None, "global_step", "table"),
         ("generated_samples.table.json", None, "global_step", "table"),
         ("step_4.parquet", 4, "global_step", "table"),
@@ -129,25 +129,25 @@ def test_a_data_set_is_no_table_of_generations(tmp_path: Path, body: str) -> Non
     assert scan_path(tmp_path) == []
 
 
-def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_for_it(tmp_path: Path) -> None:
-    """A reward function's own log tells of the same samples once more, and counts its steps in another way."""
+def test_a_table_next_to_the_files_of_a_trainer_is_skipped_unless_its_format_is_given(tmp_path: Path) -> None:
+    """The log of a reward function has the same samples again, and counts steps in another way."""
     shutil.copytree(DUMPS / "trl/plain", tmp_path / "run", ignore=shutil.ignore_patterns("*.json"))
     (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
-    left = survey(tmp_path)
-    assert {file.kind.format for file in left.files} == {"trl-completions"}
-    assert left.skipped[scan.EXTRA_TABLES] == ["tap.jsonl"]
-    assert "tap.jsonl" in {file.source for file in survey(tmp_path, ScanOptions(format="table")).files}
+    result = scan_folder(tmp_path)
+    assert {file.kind.format for file in result.files} == {"trl-completions"}
+    assert result.skipped[scan.EXTRA_TABLES] == ["tap.jsonl"]
+    assert "tap.jsonl" in {file.source for file in scan_folder(tmp_path, ScanOptions(format="table")).files}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
-def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) -> None:
-    spelled = ["Prompt", "Model Output", "Is-Correct", "Global Step"]
+def test_columns_are_recognized_in_different_spellings(tmp_path: Path, name: str) -> None:
+    names = ["Prompt", "Model Output", "Is-Correct", "Global Step"]
     if name.endswith(".parquet"):
-        pq.write_table(pa.table({item: ["1"] for item in spelled}), tmp_path / name)
+        pq.write_table(pa.table({item: ["1"] for item in names}), tmp_path / name)
     else:
-        (tmp_path / name).write_text("\t,"[name == "a.csv"].join(spelled) + "\n")
-    assert [file.kind.format for file in survey(tmp_path / name).files] == ["table"]
-    result = columns.guess_columns(spelled, {})
+        (tmp_path / name).write_text("\t,"[name == "a.csv"].join(names) + "\n")
+    assert [file.kind.format for file in scan_folder(tmp_path / name).files] == ["table"]
+    result = columns.guess_columns(names, {})
     assert result == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
 
 
@@ -159,23 +159,23 @@ ODD_TABLES = [
 
 
 @pytest.mark.parametrize("body", ODD_TABLES, ids=["line-ends", "utf-16", "long-name"])
-def test_an_odd_table_does_not_stop_the_scan_of_the_others(tmp_path: Path, body: bytes) -> None:
+def test_an_unreadable_table_does_not_stop_the_scan_of_the_others(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "odd.csv").write_bytes(body)
     (tmp_path / "step_4.csv").write_text("prompt,response\n1+1?,2\n")
-    result = survey(tmp_path)
+    result = scan_folder(tmp_path)
     assert [file.source for file in result.files] == ["step_4.csv"]
     assert "odd.csv" in {name for names in result.skipped.values() for name in names}
 
 
-def test_a_table_with_old_line_ends_is_known_by_its_columns(tmp_path: Path) -> None:
+def test_a_table_with_old_line_ends_is_recognized_by_its_columns(tmp_path: Path) -> None:
     (tmp_path / "step_4.csv").write_bytes(b"prompt,response\r1+1?,2\r")
-    assert [file.step for file in survey(tmp_path).files] == [4]
+    assert [file.step for file in scan_folder(tmp_path).files] == [4]
 
 
-def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
+def test_mapped_columns_make_any_table_one_of_generations(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("frage,antwort\n1+1?,2\n")
     form, columns = resolve_table_format("prompt=frage,response=antwort", "")
-    (only,) = survey(tmp_path, ScanOptions(format=form, columns=columns)).files
+    (only,) = scan_folder(tmp_path, ScanOptions(format=form, columns=columns)).files
     assert (only.kind.format, only.columns) == ("table", "prompt=frage,response=antwort")
 
 
@@ -186,11 +186,13 @@ def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: 
         ("", ("", "")), ("response=a", ("table", "response=a")),
     ],
 )  # fmt: skip
-def test_a_trainers_name_stands_for_its_columns(mapped: str, expected: tuple[str, str]) -> None:
+def test_the_name_of_a_trainer_can_be_given_as_its_column_mapping(mapped: str, expected: tuple[str, str]) -> None:
     assert resolve_table_format(mapped, "") == expected
 
 
-def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mapping_of_an_unknown_part_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.csv").write_text("frage,antwort\n1+1?,2\n")
     server = ["--url", "http://127.0.0.1:1", "--token", "rd_none"]
     assert entry.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
@@ -198,7 +200,7 @@ def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys:
     assert "`promt=frage` is not a column mapping" in message and message.count("\n") == 1
 
 
-def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp_path: Path) -> None:
+def test_files_of_other_tools_are_found_with_the_step_and_split_in_their_names(tmp_path: Path) -> None:
     """Evaluations of checkpoints, completions of ms-swift, and tables in JSON files among those of settings."""
     others = DUMPS / "others"
     for name, into in (
@@ -220,7 +222,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("completions.jsonl", "train", None, "swift"),
         ("batch_68a1_output.jsonl", "train", 12, "openai-batch"),
     }
-    assert survey(tmp_path / "run").skipped[".json files"] == ["swift/args.json"]
+    assert scan_folder(tmp_path / "run").skipped[".json files"] == ["swift/args.json"]
     shutil.copytree(
         others / "folded", tmp_path / "tables", ignore=shutil.ignore_patterns("completions*", "*.expected.*")
     )
@@ -241,14 +243,14 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("completions.jsonl", {"gen_step": 7, "prompt": "q", "completion": "a", "reward": 1.0}),
     ],
 )
-def test_a_first_line_of_many_megabytes_is_known_by_the_keys_it_begins_with(
+def test_a_first_line_of_many_megabytes_is_recognized_by_its_first_keys(
     tmp_path: Path, name: str, row: dict[str, object]
 ) -> None:
     (tmp_path / name).write_text(json.dumps(row) + "\n")
     assert [item[4] for item in scan_path(tmp_path)] == ["swift" if name.startswith("completions") else "table"]
 
 
-def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(tmp_path: Path) -> None:
+def test_rows_after_a_row_of_settings_are_found_and_other_tables_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"config": {}}\n{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "20260101.jsonl").write_text('{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
@@ -256,22 +258,22 @@ def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(t
         ("20260101.jsonl", "train", None),
         ("rows.jsonl", "train", None),
     ]
-    assert survey(tmp_path).skipped == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
+    assert scan_folder(tmp_path).skipped == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
 
 
 @pytest.mark.parametrize("part", [b'"\\', b'"\\"', b'"', b"\\", b"{", b'{"response":[', b'"a" '])
-def test_a_beginning_that_never_ends_is_gone_through_once(part: bytes) -> None:
-    """Else, squared, its million bytes take hours."""
+def test_a_long_unfinished_line_is_parsed_only_once(part: bytes) -> None:
+    """In quadratic time, a million bytes would take hours."""
     start = b'{"' + part * ((1 << 20) // len(part))
     assert not any(map(columns.has_generation_columns, columns.find_row_keys(start)))
 
 
-def test_cures_results_without_the_lines_of_sample_py_are_known_and_counted(tmp_path: Path) -> None:
+def test_results_of_cure_without_the_lines_of_sample_py_are_recognized_and_counted(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "cure/step1/results", tmp_path / "optimization/results")
     results = sorted((tmp_path / "optimization/results").glob("*.txt"), key=lambda path: "ckpt" in path.name)
-    for at, path in enumerate(results):
+    for position, path in enumerate(results):
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if not line.startswith("code response length")))
-        os.utime(path, (1000 + at, 1000 + at))
+        os.utime(path, (1000 + position, 1000 + position))
     found = {Path(source).name: (step, form) for source, _, step, _, form in scan_path(tmp_path)}
     assert found == {results[0].name: (0, "cure-results"), results[1].name: (1, "cure-results")}

@@ -1,3 +1,5 @@
+"""`watch --tree`: the runs that a pattern of folders finds, with their project, name and split."""
+
 from __future__ import annotations
 
 import errno
@@ -36,25 +38,25 @@ def command(deck: Deck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
     return lambda *words: main([*words])
 
 
-def sample(folder: Path, step: int = 1) -> None:
+def write_sample(folder: Path, step: int = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     row = {"input": str(folder), "output": "2", "score": 1.0, "step": step}
     (folder / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
 
 
-def follow(command: Command, pattern: str, *more: str) -> int:
+def watch_tree(command: Command, pattern: str, *more: str) -> int:
     return command("watch", "--tree", pattern, "--once", "--poll", "0.01", *more)
 
 
-def opened(deck: Deck) -> dict[str, tuple[str, str]]:
+def list_opened_runs(deck: Deck) -> dict[str, tuple[str, str]]:
     return {run["uid"]: (run["project"], run["name"]) for run in deck.posted("/runs/")}
 
 
 def test_all_runs_of_a_tree_are_followed_each_with_its_split(deck: Deck, tmp_path: Path, command: Command) -> None:
     for project, run, split in (("math", "a", "rollout"), ("math", "a", "val"), ("code", "b", "rollout")):
-        sample(tmp_path / project / run / split)
-    assert follow(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}") == 0
-    runs = opened(deck)
+        write_sample(tmp_path / project / run / split)
+    assert watch_tree(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}") == 0
+    runs = list_opened_runs(deck)
     assert sorted((*runs[uid], query["split"], query["source"]) for uid, query, _ in deck.dumps) == [
         ("code", "b", "train", "rollout/1.jsonl"),
         ("math", "a", "eval", "val/1.jsonl"),
@@ -62,54 +64,56 @@ def test_all_runs_of_a_tree_are_followed_each_with_its_split(deck: Deck, tmp_pat
     ]
 
 
-def test_metrics_in_the_runs_folder_and_beside_it_are_the_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
-    sample(tmp_path / "math" / "a" / "rollout")
+def test_metrics_in_the_folder_of_a_run_and_next_to_it_belong_to_the_run(
+    deck: Deck, tmp_path: Path, command: Command
+) -> None:
+    write_sample(tmp_path / "math" / "a" / "rollout")
     for file in ("math/a.jsonl", "math/a/metrics.jsonl"):
         (tmp_path / file).write_text('{"step": 1, "data": {}}\n')
-    follow(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
+    watch_tree(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
     assert sorted(query["source"] for _, query, _ in deck.dumps if "offset" in query) == ["a.jsonl", "metrics.jsonl"]
 
 
 @pytest.mark.parametrize("pattern", ["{project}/{run}", "{project}/{run}/{split}", "{project}/{run}/dumps"])
-def test_a_file_of_samples_beside_the_run_s_folder_is_the_run_s(
+def test_a_file_of_samples_next_to_the_folder_of_a_run_belongs_to_the_run(
     deck: Deck, tmp_path: Path, command: Command, pattern: str
 ) -> None:
     run = tmp_path / "math" / "7"
     run.mkdir(parents=True)
-    sample(tmp_path / "math", 7)  # 7.jsonl
-    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    write_sample(tmp_path / "math", 7)  # 7.jsonl
+    assert watch_tree(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
     assert [(query["source"], query["split"]) for _, query, _ in deck.dumps] == [("7.jsonl", "train")]
-    sample(run / "dumps" / "val")
-    sample(run / "val")
-    before = opened(deck)
-    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
-    assert opened(deck) == before and len(deck.dumps) > 1
+    write_sample(run / "dumps" / "val")
+    write_sample(run / "val")
+    before = list_opened_runs(deck)
+    assert watch_tree(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    assert list_opened_runs(deck) == before and len(deck.dumps) > 1
 
 
-def test_two_people_s_runs_of_one_name_are_two_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
+def test_runs_of_two_users_with_the_same_name_are_two_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
     for user in ("ana", "bo"):
-        sample(tmp_path / user / "math" / "grpo" / "rollout")
-    follow(command, f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}")
-    assert sorted(opened(deck).values()) == [("math", "ana-grpo"), ("math", "bo-grpo")]
+        write_sample(tmp_path / user / "math" / "grpo" / "rollout")
+    watch_tree(command, f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}")
+    assert sorted(list_opened_runs(deck).values()) == [("math", "ana-grpo"), ("math", "bo-grpo")]
     assert {tuple(run["tags"]) for run in deck.posted("/runs/")} == {("user:ana",), ("user:bo",)}
 
 
 def test_a_run_keeps_its_id_when_the_tree_is_followed_again(deck: Deck, tmp_path: Path, command: Command) -> None:
-    sample(tmp_path / "math" / "a" / "rollout")
+    write_sample(tmp_path / "math" / "a" / "rollout")
     for _ in range(2):
-        follow(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
-    assert len(opened(deck)) == 1 and len(deck.dumps) == 1
+        watch_tree(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
+    assert len(list_opened_runs(deck)) == 1 and len(deck.dumps) == 1
 
 
-def test_folders_without_dumps_and_of_no_split_are_no_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
+def test_folders_without_dumps_or_without_a_split_are_no_runs(deck: Deck, tmp_path: Path, command: Command) -> None:
     (tmp_path / "math" / "empty" / "rollout").mkdir(parents=True)
-    sample(tmp_path / "math" / "a" / "checkpoints")
-    follow(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
+    write_sample(tmp_path / "math" / "a" / "checkpoints")
+    watch_tree(command, f"{tmp_path}/{{project}}/{{run}}/{{split}}")
     assert deck.posts == [] and deck.dumps == []
 
 
 def refuse_access(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """What `chmod 700` by its owner does to other users than root."""
+    """Makes a folder unreadable, as `chmod 700` by its owner does for other users. It would not stop root."""
     stat = os.stat
 
     def stat_others(path: Any, **options: Any) -> os.stat_result:
@@ -125,10 +129,10 @@ def test_a_folder_that_can_t_be_read_does_not_end_the_watch_of_others(
     deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
     for user in ("ana", "bob"):
-        sample(tmp_path / user / "runs" / user / "rollout")
+        write_sample(tmp_path / user / "runs" / user / "rollout")
     refuse_access(monkeypatch, tmp_path / "bob")
-    assert follow(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
-    assert [name for _, name in opened(deck).values()] == ["ana"]
+    assert watch_tree(command, f"{tmp_path}/{pattern}", "--project", "math") == 0
+    assert [name for _, name in list_opened_runs(deck).values()] == ["ana"]
 
 
 def test_a_link_that_leads_nowhere_hides_no_other_run(tmp_path: Path) -> None:
@@ -137,11 +141,11 @@ def test_a_link_that_leads_nowhere_hides_no_other_run(tmp_path: Path) -> None:
     assert [run.run for run in TreePattern.parse(f"{tmp_path}/runs/{{run}}", project="math").find_runs()] == ["a"]
 
 
-def test_a_run_that_can_t_be_read_any_more_does_not_stop_the_others(
+def test_a_run_that_becomes_unreadable_does_not_stop_the_others(
     deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in ("a", "b"):
-        sample(tmp_path / run)
+        write_sample(tmp_path / run)
     find_changed = Follower.find_changed
 
     def fail_for_a(self: Follower) -> Any:
@@ -150,48 +154,48 @@ def test_a_run_that_can_t_be_read_any_more_does_not_stop_the_others(
         return find_changed(self)
 
     monkeypatch.setattr(Follower, "find_changed", fail_for_a)
-    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
-    assert [name for _, name in opened(deck).values()] == ["b"] and len(deck.dumps) == 1
+    assert watch_tree(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
+    assert [name for _, name in list_opened_runs(deck).values()] == ["b"] and len(deck.dumps) == 1
     message = capsys.readouterr().err
     assert message.count(f"a: {tmp_path}/a: Input/output error. Trying again every 30 s.") == 1
 
 
-def test_an_error_of_one_run_is_said_once_and_ends_once(
+def test_an_outage_for_one_run_is_reported_once_and_not_ended_by_another_run(
     deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in ("a", "b"):
-        sample(tmp_path / run)
+        write_sample(tmp_path / run)
     monkeypatch.setattr("rolloutdeck.cli.watch.MAX_RETRY_SECONDS", 0.01)
     deck.mode, deck.only = "503", f"{tmp_path}/a"
     for step in range(2, 9):
-        sample(tmp_path / "b", step)
-    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
+        write_sample(tmp_path / "b", step)
+    assert watch_tree(command, f"{tmp_path}/{{run}}", "--project", "math") == 2
     message = capsys.readouterr().err
     assert message.count("Nothing is lost") == 1 and "The server answers again." not in message
     assert len(deck.dumps) == 8
 
 
-def test_a_run_that_the_server_refuses_is_not_tried_again(
+def test_a_run_that_the_server_refuses_is_not_sent_again(
     deck: Deck, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in ("a", "b"):
-        sample(tmp_path / run)
+        write_sample(tmp_path / run)
     monkeypatch.setattr("rolloutdeck.cli.watch.DISCOVER_SECONDS", 0.0)
     deck.mode, deck.only = "400", '"name": "b"'
-    assert follow(command, f"{tmp_path}/{{run}}", "--project", "math") == 1
+    assert watch_tree(command, f"{tmp_path}/{{run}}", "--project", "math") == 1
     assert capsys.readouterr().err.count("math/b is skipped: No, because of a test.") == 1
-    assert [name for _, name in opened(deck).values()] == ["a"]
+    assert [name for _, name in list_opened_runs(deck).values()] == ["a"]
 
 
-def test_once_fails_if_no_folder_matches_the_pattern(
+def test_watch_once_fails_if_no_folder_matches_the_pattern(
     deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert follow(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 2
+    assert watch_tree(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 2
     assert f"No folder matches {tmp_path}/nowhere" in capsys.readouterr().err
 
 
-def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:
-    sample(tmp_path / "a" / "dumps" / "rollout")
+def test_without_split_in_the_pattern_all_files_below_a_run_belong_to_it(tmp_path: Path) -> None:
+    write_sample(tmp_path / "a" / "dumps" / "rollout")
     runs = TreePattern.parse(f"{tmp_path}/{{run}}/dumps", project="math").find_runs()
     assert {run_name: [root.path for root in roots] for run_name, roots in runs.items()} == {
         TreeRun("math", "a"): [tmp_path / "a" / "dumps"]
@@ -217,6 +221,6 @@ def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
         ("/x/{split}/{project}/{run}", "must come after"),
     ],
 )
-def test_a_pattern_that_leaves_something_open_is_refused(pattern: str, says: str) -> None:
+def test_an_ambiguous_or_incomplete_pattern_is_refused(pattern: str, says: str) -> None:
     with pytest.raises(UsageError, match=says.replace("{", r"\{")):
         TreePattern.parse(pattern)

@@ -1,4 +1,4 @@
-"""A trainer whose files are written at times of its own, and turns of a `watch` that looks at them."""
+"""A trainer that writes files with fixed times, and turns of a `watch` that reads them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rolloutdeck.cli.watch_run import RunFollower
 
-Watching = Callable[..., RunFollower]
+StartWatch = Callable[..., RunFollower]
 
 
 class Trainer:
-    """Writes files at times of its own, so that the order of writing is what the test says it is."""
+    """Writes each file 10 seconds after the one before, so that the test decides the order of the files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, 1_700_000_000
@@ -27,21 +27,21 @@ class Trainer:
         os.utime(path, (self.clock, self.clock))
         return path
 
-    def step(self, step: int, launch: int = 1, split: str = "rollout") -> Path:
-        return self.write(f"{split}/{step}.jsonl", text(step, launch))
+    def write_step(self, step: int, launch: int = 1, split: str = "rollout") -> Path:
+        return self.write(f"{split}/{step}.jsonl", build_step_text(step, launch))
 
-    def metrics(self, *steps: int, launch: int = 1, mode: str = "a") -> Path:
-        return self.write("metrics.jsonl", "".join(metric(step, launch) for step in steps), mode)
+    def write_metrics(self, *steps: int, launch: int = 1, mode: str = "a") -> Path:
+        return self.write("metrics.jsonl", "".join(build_metric_line(step, launch) for step in steps), mode)
 
 
-def text(step: int, launch: int = 1) -> str:
+def build_step_text(step: int, launch: int = 1) -> str:
     rows = [{"input": f"{n}+1", "output": f"launch {launch}\u2028", "score": 0.0, "step": step} for n in range(4)]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def metric(step: int, launch: int = 1) -> str:
+def build_metric_line(step: int, launch: int = 1) -> str:
     return json.dumps({"step": step, "data": {"loss": step / launch}}) + "\n"
 
 
-def turns(follow: RunFollower, count: int = 3) -> int:
-    return sum(follow.send_ready() for _ in range(count))
+def run_turns(watch: RunFollower, count: int = 3) -> int:
+    return sum(watch.send_ready() for _ in range(count))

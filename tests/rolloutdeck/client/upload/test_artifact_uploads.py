@@ -1,4 +1,4 @@
-"""What waits on a node to be sent."""
+"""The queue of the files of artifacts that wait for their upload."""
 
 from __future__ import annotations
 

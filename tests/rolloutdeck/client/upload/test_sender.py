@@ -1,3 +1,5 @@
+"""The sender of a spool: retries, rejected files, large files, and the end of a run."""
+
 from __future__ import annotations
 
 import errno
@@ -29,12 +31,18 @@ from tests.support.patching import patch_everywhere
 Start = Callable[..., Run]
 
 
-def write(own: spool.Spool, body: bytes, **query: Any) -> Path:
-    header: wire.SpoolHeader = {"kind": "dump", "project": "math", "uid": own.uid, "name": "grpo", "attempt": "first"}
-    return own.write({**header, "query": {"attempt": "first", **query}, "run": {}}, lambda: [body])
+def write_dump(own_spool: spool.Spool, body: bytes, **query: Any) -> Path:
+    header: wire.SpoolHeader = {
+        "kind": "dump",
+        "project": "math",
+        "uid": own_spool.uid,
+        "name": "grpo",
+        "attempt": "first",
+    }
+    return own_spool.write({**header, "query": {"attempt": "first", **query}, "run": {}}, lambda: [body])
 
 
-def logged(run: Run, steps: range) -> list[bytes]:
+def log_steps(run: Run, steps: range) -> list[bytes]:
     bodies = [json.dumps({"prompt": "p", "response": f"step {step}"}).encode() + b"\n" for step in steps]
     for step in steps:
         run.log_samples([{"prompt": "p", "response": f"step {step}"}], step=step)
@@ -61,17 +69,17 @@ def logged(run: Run, steps: range) -> list[bytes]:
         "slow",
     ],
 )
-def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once_afterwards(
+def test_all_data_arrives_once_whatever_errors_the_server_answered_before(
     start: Start, at_receiver: Receiver, mode: str
 ) -> None:
     run = start()
-    bodies = logged(run, range(2))
+    bodies = log_steps(run, range(2))
     wait_until(lambda: len(at_receiver.dumps) == 2)
     if mode == "down":
         at_receiver.down()
     else:
         at_receiver.mode = mode
-    bodies += logged(run, range(2, 6))
+    bodies += log_steps(run, range(2, 6))
     run._threads.writer.flush(10)
     time.sleep(0.3)
     if mode != "slow":
@@ -89,7 +97,7 @@ def test_a_server_that_fails_for_long_is_mentioned_once(
     at_receiver.mode = "500"
     run = start()
     for step in range(5):
-        logged(run, range(step, step + 1))
+        log_steps(run, range(step, step + 1))
         time.sleep(0.1)
     assert len(at_receiver.tokens) > 2
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
@@ -102,7 +110,7 @@ def test_a_refused_token_is_mentioned_once_with_the_reason(
     at_receiver.mode = "401"
     run = start()
     for step in range(3):
-        logged(run, range(step, step + 1))
+        log_steps(run, range(step, step + 1))
         time.sleep(0.1)
     wait_until(lambda: len(at_receiver.tokens) > 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -110,12 +118,12 @@ def test_a_refused_token_is_mentioned_once_with_the_reason(
 
 
 @pytest.mark.parametrize("mode", ["400", "413", "415"])
-def test_what_the_server_refuses_for_good_is_put_aside_with_the_reason_and_the_rest_arrives(
+def test_a_rejected_file_is_moved_aside_with_the_reason_and_the_others_arrive(
     start: Start, at_receiver: Receiver, spool_root: Path, mode: str
 ) -> None:
     run = start()
     at_receiver.mode, at_receiver.only = mode, "step 1"
-    bodies = logged(run, range(3))
+    bodies = log_steps(run, range(3))
     run.finish()
     assert at_receiver.bodies() == [bodies[0], bodies[2]]
     [folder] = spool_root.iterdir()
@@ -125,9 +133,7 @@ def test_what_the_server_refuses_for_good_is_put_aside_with_the_reason_and_the_r
     assert list(at_receiver.posted("/heartbeat/")[-1]["dropped"].values()) == [{"files: rejected by the server": 1}]
 
 
-def test_one_refused_metric_does_not_take_those_with_it_that_travelled_along(
-    start: Start, at_receiver: Receiver
-) -> None:
+def test_a_refused_metric_does_not_lose_others_of_the_same_request(start: Start, at_receiver: Receiver) -> None:
     at_receiver.mode = "500"
     run = start()
     for name in ("good", "bad", "fine"):
@@ -139,36 +145,36 @@ def test_one_refused_metric_does_not_take_those_with_it_that_travelled_along(
 
 
 @pytest.mark.parametrize("mode", ["500", "403 proxy"])
-def test_a_file_that_always_fails_holds_up_neither_the_others_nor_the_server(
+def test_a_file_that_always_fails_delays_no_other_and_is_not_sent_too_often(
     start: Start, at_receiver: Receiver, mode: str
 ) -> None:
     at_receiver.mode, at_receiver.only = mode, "step 0"
     run = start()
-    bodies = logged(run, range(30))
+    bodies = log_steps(run, range(30))
     wait_until(lambda: at_receiver.bodies() == bodies[1:])
     assert len(at_receiver.tokens) < 2 * len(bodies)
 
 
-def test_metrics_that_a_proxy_refuses_hold_up_none_that_travel_with_them(
+def test_metrics_that_a_proxy_refuses_do_not_delay_others_of_the_same_request(
     at_receiver: Receiver, spool_root: Path
 ) -> None:
     at_receiver.mode, at_receiver.only = "403 proxy", "bad"
-    own = spool.Spool(spool_root, "run-1", "first")
-    header: wire.SpoolHeader = {"project": "math", "uid": own.uid, "name": "grpo", "attempt": "first", "run": {}}
+    own_spool = spool.Spool(spool_root, "run-1", "first")
+    header: wire.SpoolHeader = {"project": "math", "uid": own_spool.uid, "name": "grpo", "attempt": "first", "run": {}}
     for name in ("bad", "good"):
         body = json.dumps({"attempt": "first", "points": [{"step": 1, "values": {name: 1}}]}).encode()
-        own.write({**header, "kind": "metrics", "query": {}}, lambda body=body: [body])  # type: ignore[misc]
-    sending, server = Dispatcher(OnceLogger(), own), ServerClient(at_receiver.url)
-    wait_until(lambda: sending.send_next(server, [own.folder or spool_root]) and at_receiver.points())
+        own_spool.write({**header, "kind": "metrics", "query": {}}, lambda body=body: [body])  # type: ignore[misc]
+    file_dispatcher, server = Dispatcher(OnceLogger(), own_spool), ServerClient(at_receiver.url)
+    wait_until(lambda: file_dispatcher.send_next(server, [own_spool.folder or spool_root]) and at_receiver.points())
     assert [point["values"] for point in at_receiver.points()] == [{"good": 1}]
 
 
-def test_a_run_ends_on_the_server_when_all_of_it_is_there(
+def test_a_run_ends_on_the_server_when_all_its_files_have_arrived(
     start: Start, at_receiver: Receiver, spool_root: Path
 ) -> None:
     at_receiver.mode, at_receiver.only = "500", "step 0"
     run = start()
-    bodies = logged(run, range(4))
+    bodies = log_steps(run, range(4))
     run.finish(timeout=1)
     assert at_receiver.bodies() == bodies[1:] and at_receiver.posted("/finish/") == []
     at_receiver.mode = "ok"
@@ -176,7 +182,7 @@ def test_a_run_ends_on_the_server_when_all_of_it_is_there(
     assert at_receiver.bodies()[-1] == bodies[0] and len(at_receiver.posted("/finish/")) == 1
 
 
-def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_is_down(
+def test_the_end_of_a_run_waits_only_a_short_time_for_a_server_that_is_down_and_says_so(
     start: Start,
     at_receiver: Receiver,
     spool_root: Path,
@@ -185,13 +191,13 @@ def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_i
 ) -> None:
     monkeypatch.setattr(sender, "MAX_UNRESPONSIVE_SECONDS", 2.0)
     run = start()
-    bodies = logged(run, range(1))
+    bodies = log_steps(run, range(1))
     wait_until(lambda: at_receiver.bodies() == bodies)
     at_receiver.down()
-    bodies += logged(run, range(1, 4))
-    began = time.monotonic()
+    bodies += log_steps(run, range(1, 4))
+    started = time.monotonic()
     run.finish(timeout=600)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - started < 60
     assert "still wait for the server; trying" in caplog.text and "Send them with: rolloutdeck sync" in caplog.text
     at_receiver.up()
     assert sync_spools([spool_root]).sent == 4  # and that the run has ended
@@ -201,7 +207,7 @@ def test_the_end_of_a_run_says_that_it_waits_and_not_for_long_where_the_server_i
 def test_the_end_of_a_run_waits_for_a_server_that_is_back_soon(start: Start, at_receiver: Receiver) -> None:
     run = start()
     at_receiver.down()
-    bodies = logged(run, range(3))
+    bodies = log_steps(run, range(3))
     threading.Timer(1.5, at_receiver.up).start()
     run.finish()
     assert sorted(at_receiver.bodies()) == sorted(bodies) and len(at_receiver.posted("/finish/")) == 1
@@ -226,7 +232,7 @@ def test_a_server_that_is_too_old_is_named_once_and_nothing_is_rejected(
 ) -> None:
     at_receiver.mode = "426"
     run = start()
-    bodies = logged(run, range(3))
+    bodies = log_steps(run, range(3))
     wait_until(lambda: len(at_receiver.tokens) > 5)  # it has tried several times
     folder = run._threads.spool.folder
     assert not (folder / spool.REJECTED_FOLDER).exists()
@@ -240,7 +246,7 @@ def test_a_server_of_a_newer_version_is_named_once_and_used(
     start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     at_receiver.version = str(wire.WIRE_VERSION + 1)
-    bodies = logged(start(), range(3))
+    bodies = log_steps(start(), range(3))
     wait_until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
     assert [record.getMessage() for record in caplog.records if "version" in record.getMessage()] == [
         f"The server {at_receiver.url} speaks version {wire.WIRE_VERSION + 1} of the protocol, this client version "
@@ -249,51 +255,53 @@ def test_a_server_of_a_newer_version_is_named_once_and_used(
     ]
 
 
-def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped(
+def test_a_body_over_the_part_size_is_sent_in_parts_and_continues_where_it_stopped(
     at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 1000)
-    own = spool.Spool(spool_root, "run-1", "first")
+    own_spool = spool.Spool(spool_root, "run-1", "first")
     body = os.urandom(2500)
-    write(own, body, step=1)
+    write_dump(own_spool, body, step=1)
     at_receiver.parts[hashlib.sha256(body).hexdigest()] = body[:1700]  # an earlier sender came this far
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "sent"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own_spool.list_files()).state == "sent"
     assert at_receiver.bodies() == [body]
     assert at_receiver.spans == ["bytes */2500", "bytes 1700-2499/2500"]
 
 
-def test_parts_from_the_start(at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_over_the_part_size_is_sent_in_parts_from_the_start(
+    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 1000)
-    own = spool.Spool(spool_root, "run-1", "first")
-    write(own, b"a" * 2500)
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "sent"
+    own_spool = spool.Spool(spool_root, "run-1", "first")
+    write_dump(own_spool, b"a" * 2500)
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own_spool.list_files()).state == "sent"
     assert at_receiver.bodies() == [b"a" * 2500] and len(at_receiver.spans) == 4
 
 
-def test_a_spool_file_that_the_disk_damaged_is_put_aside(at_receiver: Receiver, spool_root: Path) -> None:
-    own = spool.Spool(spool_root, "run-1", "first")
-    path = write(own, b"as it was")
+def test_a_spool_file_that_the_disk_damaged_is_rejected(at_receiver: Receiver, spool_root: Path) -> None:
+    own_spool = spool.Spool(spool_root, "run-1", "first")
+    path = write_dump(own_spool, b"as it was")
     path.write_bytes(path.read_bytes().replace(b"was", b"is!"))
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own_spool.list_files()).state == "rejected"
     path.write_bytes(b"\0" * 100)
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own_spool.list_files()).state == "rejected"
     assert at_receiver.dumps == []
 
 
-def test_bytes_damaged_on_the_way_are_sent_again(at_receiver: Receiver, spool_root: Path) -> None:
-    own = spool.Spool(spool_root, "run-1", "first")
-    write(own, b"whole")
+def test_bytes_that_were_damaged_on_the_way_are_sent_again(at_receiver: Receiver, spool_root: Path) -> None:
+    own_spool = spool.Spool(spool_root, "run-1", "first")
+    write_dump(own_spool, b"whole")
     at_receiver.mode = "409"
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "later"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own_spool.list_files()).state == "later"
 
 
-def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> None:
-    own = spool.Spool(spool_root, "run-1", "first")
-    bodies = [str(at).encode() for at in range(5)]
+def test_the_oldest_file_is_sent_first(at_receiver: Receiver, spool_root: Path) -> None:
+    own_spool = spool.Spool(spool_root, "run-1", "first")
+    bodies = [str(n).encode() for n in range(5)]
     for body in bodies:
-        write(own, body)
-    sending = Dispatcher(OnceLogger(), own)
-    while sending.send_next(ServerClient(at_receiver.url), [own.folder or spool_root]) == 0:
+        write_dump(own_spool, body)
+    file_dispatcher = Dispatcher(OnceLogger(), own_spool)
+    while file_dispatcher.send_next(ServerClient(at_receiver.url), [own_spool.folder or spool_root]) == 0:
         pass
     assert at_receiver.bodies() == bodies
 
@@ -318,13 +326,13 @@ def test_pauses_grow_and_differ_between_trainers() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])
-def test_an_address_that_leads_nowhere_is_one_clear_sentence(url: str) -> None:
+def test_the_error_for_an_unusable_address_is_one_sentence(url: str) -> None:
     with pytest.raises(ServerUnreachableError) as failure:
         ServerClient(url).request("GET", "runs/")
     assert "\n" not in str(failure.value)
 
 
-def test_a_connection_that_is_reset_before_it_stands_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_reset_is_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def reset(*given: object, **named: object) -> None:
         raise ConnectionResetError("the peer reset it")
 
@@ -361,20 +369,20 @@ def test_a_requested_file_that_cannot_be_read_is_named_once(
     (tmp_path / "a.bin").write_text("a")
     requested = artifact.build_artifact(tmp_path, ["a.bin"], "rollout", 1)
     header: wire.SpoolHeader = {"project": "math", "uid": "run-1", "name": "grpo", "attempt": "first"}
-    uploading = sender.Sender(spool.Spool(spool_root, "run-1", "first"), connect_server, OnceLogger(), header=header)
-    uploading.artifact_queue.add(requested, {requested.files["a.bin"]["sha256"]})
+    spool_sender = sender.Sender(spool.Spool(spool_root, "run-1", "first"), connect_server, OnceLogger(), header=header)
+    spool_sender.artifact_queue.add(requested, {requested.files["a.bin"]["sha256"]})
 
     def fail(path: Path, *args: Any, **options: Any) -> Any:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     monkeypatch.setattr(Path, "open", fail)
     for _try in range(2):
-        uploading._artifact_due = 0.0
-        assert uploading._upload_requested(ServerClient(at_receiver.url)) > 0
+        spool_sender._artifact_due = 0.0
+        assert spool_sender._upload_requested(ServerClient(at_receiver.url)) > 0
     assert caplog.text.count("can't be read now") == 1 and str(tmp_path / "a.bin") in caplog.text
 
 
-def test_a_launch_that_found_no_server_says_how_long_ago_it_began(
+def test_a_run_that_started_without_a_server_reports_how_long_ago_it_started(
     start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_receiver.down()

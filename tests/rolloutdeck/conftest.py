@@ -39,7 +39,9 @@ def spool_root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Receiver:
+def connected_receiver(
+    receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Receiver:
     """A fake server to which this process and its children send, with short pauses and an empty home folder."""
     for name, value in {"URL": receiver.url, "TOKEN": "secret", "SPOOL": str(spool_root), "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
@@ -52,7 +54,7 @@ def at_receiver(receiver: Receiver, spool_root: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.fixture
-def start(at_receiver: Receiver) -> Iterator[Callable[..., Run]]:
+def start(connected_receiver: Receiver) -> Iterator[Callable[..., Run]]:
     """Starts runs as a trainer does, and ends them after the test."""
     runs: list[Run] = []
 
@@ -103,7 +105,7 @@ TRL_MODULES = tuple(
 
 
 @pytest.fixture
-def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def trl(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Our modules for TRL, imported with a fake of the one class of transformers that they need."""
     transformers = ModuleType("transformers")
     vars(transformers)["TrainerCallback"] = object
@@ -130,7 +132,7 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
 
 
 @pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def second_process(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A fake second process of a TRL trainer: it gets `first` from the first process, and has `objections`."""
     result = SimpleNamespace(first=None, objections=[], asked=0)
     accelerate = ModuleType("accelerate.utils")

@@ -13,7 +13,7 @@ import zstandard
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Step
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.support.step_files import imported
+from tests.rolloutdeck.support.step_files import run_import
 from tests.rolloutdeck.watch.conftest import deck, start_watch, trainer
 from tests.rolloutdeck.watch.trainer import StartWatch, Trainer, run_turns
 
@@ -45,7 +45,7 @@ def test_compressed_files_are_read_as_the_plain_ones(node: Path) -> None:
     ):
         (node / name).parent.mkdir(exist_ok=True)
         (node / name).write_bytes(body)
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {("eval", 12): 3, ("train", 3): 3}
     assert {dump.format for dump in Dump.objects.all()} >= {"verl-jsonl", "verifiers"}
 
@@ -53,7 +53,7 @@ def test_compressed_files_are_read_as_the_plain_ones(node: Path) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_truncated_compressed_file_fails_with_the_reason(node: Path) -> None:
     (node / "12.jsonl.gz").write_bytes(gzip.compress(ROWS)[:-9])
-    assert imported(node, "--no-wait") == 0
+    assert run_import(node, "--no-wait") == 0
     with pytest.raises(Exception, match="compressed with gzip and truncated or damaged"):
         index_dump(Dump.objects.get().pk)
     assert Dump.objects.get().state == Dump.State.FAILED

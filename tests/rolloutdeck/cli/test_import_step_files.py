@@ -13,7 +13,7 @@ from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Project, Run
-from tests.rolloutdeck.support.step_files import bytes_of, check_artifacts, imported, on_disk, step
+from tests.rolloutdeck.support.step_files import check_artifacts, read_artifact, read_folder, run_import, write_step
 from tests.rollouts.support.verl_batches import TOKENIZER, index_waiting_dumps
 from tests.support import builders
 
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = step(node, 1), step(node, 2)
-    step(node, 3).joinpath("meta.json").unlink()
-    assert imported(node) == 0
+    first, second = write_step(node, 1), write_step(node, 2)
+    write_step(node, 3).joinpath("meta.json").unlink()
+    assert run_import(node) == 0
     rows = list(Artifact.objects.order_by("step"))
     assert [(row.step, row.role, row.step_kind, row.attempt.key) for row in rows] == [
         (1, "rollout", "global_step", "first"),
         (2, "rollout", "global_step", "first"),
     ]
-    assert [bytes_of(row) for row in rows] == [on_disk(first), on_disk(second)]
+    assert [read_artifact(row) for row in rows] == [read_folder(first), read_folder(second)]
     assert check_artifacts() == ["ready", "ready"]
     assert rows[0].facts["rows"] == 32 and rows[0].facts["samples_per_prompt"] == 4
     message = capsys.readouterr()
@@ -38,28 +38,28 @@ def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pyte
 
 
 def test_the_same_import_again_sends_nothing(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step(node, 1)
-    imported(node)
+    write_step(node, 1)
+    run_import(node)
     capsys.readouterr()
-    imported(node)
+    run_import(node)
     assert Artifact.objects.count() == 1
     row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("to replay"))
     assert row == ["to", "replay", "1", "1", "1"]
 
 
 def test_import_counts_samples_and_steps_to_replay_separately(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step(node, 1)
+    write_step(node, 1)
     (node / "rollout").mkdir()
     (node / "rollout/1.jsonl").write_text('{"input": "1+1", "output": "2", "score": 1.0, "step": 1}\n')
-    assert imported(node) == 0
+    assert run_import(node) == 0
     words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert "train" in words and "to" in words
     assert Run.objects.get().framework == "verl"
 
 
 def test_import_on_pin_registers_the_step_and_sends_no_bytes(node: Path) -> None:
-    folder = step(node, 1)
-    assert imported(node, "--artifacts", "on-pin") == 0
+    folder = write_step(node, 1)
+    assert run_import(node, "--artifacts", "on-pin") == 0
     row = Artifact.objects.get()
     assert (row.state, row.missing) == ("waiting", 2)
     assert row.origin == {
@@ -70,23 +70,23 @@ def test_import_on_pin_registers_the_step_and_sends_no_bytes(node: Path) -> None
 
 
 def test_the_command_that_the_server_shows_sends_the_bytes(node: Path) -> None:
-    folder = step(node, 1)
-    imported(node, "--artifacts", "on-pin")
+    folder = write_step(node, 1)
+    run_import(node, "--artifacts", "on-pin")
     words = Artifact.objects.get().origin["command"].split()
     assert words[0] == "rolloutdeck" and entry.main([*words[1:], "--no-wait"]) == 0
-    assert Artifact.objects.count() == 1 and bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert Artifact.objects.count() == 1 and read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_import_with_artifacts_never_sends_no_steps_and_says_so(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    step(node, 1)
-    assert imported(node, "--artifacts", "never") == 2
+    write_step(node, 1)
+    assert run_import(node, "--artifacts", "never") == 2
     assert not Artifact.objects.exists() and "--artifacts never" in capsys.readouterr().err
 
 
 def test_importing_steps_of_an_existing_run_does_not_end_it(node: Path, project: Project) -> None:
     run = builders.run(project, "grpo", uid="u1")
-    step(node, 1)
-    imported(node)
+    write_step(node, 1)
+    run_import(node)
     run.refresh_from_db()
     assert run.outcome == ""
 
@@ -96,8 +96,8 @@ def test_import_waits_for_the_safety_check_and_names_unsafe_steps(
 ) -> None:
     from rolloutdeck.cli import import_
 
-    step(node, 1)
-    step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
+    write_step(node, 1)
+    write_step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
     monkeypatch.setattr(
         import_.time, "sleep", lambda seconds: (check_artifacts(), index_waiting_dumps(Run.objects.get()))
     )
@@ -112,7 +112,7 @@ def test_import_continues_to_wait_after_failed_requests(
 ) -> None:
     from rolloutdeck.cli import import_
 
-    step(node, 1)
+    write_step(node, 1)
     request_run, failed = UploadTarget.request_run, []
 
     def fail_every_second_time(self: UploadTarget, method: str, path: str, **options: Any) -> Any:
@@ -131,21 +131,21 @@ def test_import_continues_to_wait_after_failed_requests(
 
 
 def test_the_tokenizer_is_stored_with_the_run_and_its_fingerprint_with_the_steps(node: Path) -> None:
-    step(node, 1)
-    imported(node, "--tokenizer", TOKENIZER)
+    write_step(node, 1)
+    run_import(node, "--tokenizer", TOKENIZER)
     tokenizer, result = Artifact.objects.get(role="tokenizer"), Artifact.objects.get(role="rollout")
     assert (tokenizer.step, list(tokenizer.files)) == (0, ["tokenizer.json"])
-    assert bytes_of(tokenizer) == {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
+    assert read_artifact(tokenizer) == {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
     assert len(tokenizer.facts["tokenizer"]) == 64 and result.facts["tokenizer"] == tokenizer.facts["tokenizer"]
 
 
 def test_the_import_of_a_tokenizer_alone_prints_no_table_of_files(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step(node, 1)
-    imported(node)
+    write_step(node, 1)
+    run_import(node)
     assert "known" in capsys.readouterr().out
-    imported("--tokenizer", TOKENIZER)
+    run_import("--tokenizer", TOKENIZER)
     message = capsys.readouterr().out
     assert message.endswith(" MB.\n") and message.count("\n") == 1
     assert Artifact.objects.filter(role="tokenizer").count() == 1
@@ -154,14 +154,14 @@ def test_the_import_of_a_tokenizer_alone_prints_no_table_of_files(
 def test_a_path_without_a_tokenizer_is_refused_with_a_clear_message(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step(node, 1)
-    assert imported(node, "--tokenizer", node) == 2
+    write_step(node, 1)
+    assert run_import(node, "--tokenizer", node) == 2
     assert f"There is no tokenizer.json at {node}." in capsys.readouterr().err
     assert not Run.objects.exists()
 
 
 def test_a_large_file_is_sent_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
-    folder = step(node, 1)
-    imported(node)
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    folder = write_step(node, 1)
+    run_import(node)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)

@@ -17,7 +17,7 @@ from rolloutdeck.cli import entry, import_
 from rollouts.errors import UnreadableDumpError
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Step
-from tests.rolloutdeck.support.step_files import check_artifacts, imported
+from tests.rolloutdeck.support.step_files import check_artifacts, run_import
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DUMPS = Path(__file__).parents[2] / "data"
@@ -33,19 +33,19 @@ def index_steps() -> dict[tuple[str, str, int], int]:
 
 def test_a_table_with_mapped_columns_is_imported_with_the_steps_in_its_rows(node: Path) -> None:
     (node / "log.csv").write_text("frage,antwort,punkte,schritt\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n")
-    assert imported(node, "--map", "prompt=frage,response=antwort,score=punkte", "--map", "step=schritt") == 0
+    assert run_import(node, "--map", "prompt=frage,response=antwort,score=punkte", "--map", "step=schritt") == 0
     assert index_steps() == {("train", "global_step", 4): 2, ("train", "global_step", 5): 1}
     assert Run.objects.get().framework == "tables"
 
 
 def test_rows_of_log_samples_and_tables_of_tokens_are_imported_by_their_format_names(node: Path) -> None:
     (node / "rows.jsonl").write_text(json.dumps({"prompt": "q", "response": "2", "colour": "red", "step": 3}) + "\n")
-    assert imported(node, "--format", "native") == 0
+    assert run_import(node, "--format", "native") == 0
     assert index_steps() == {("train", "global_step", 3): 1} and {dump.format for dump in Dump.objects.all()} == {
         "native"
     }
     (node / "rows.jsonl").write_text(json.dumps({"prompt_ids": [1], "response_ids": [2], "step": 4}) + "\n")
-    assert imported(node, "--format", "token-table") == 0
+    assert run_import(node, "--format", "token-table") == 0
     assert index_steps().keys() >= {("train", "global_step", 4)}
     assert set(Dump.objects.values_list("format", flat=True)) == {"native", "token-table"}
 
@@ -53,7 +53,7 @@ def test_rows_of_log_samples_and_tables_of_tokens_are_imported_by_their_format_n
 def test_all_steps_of_a_real_run_of_cure_are_imported(node: Path) -> None:
     """Each step has 4 tasks with 4 programs and 4 tests, in three files and a copy from before the tests were run."""
     shutil.copytree(DUMPS / "cure", node / "cure")
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {("train", "iteration", 0): 32, ("train", "iteration", 1): 32}
     assert Run.objects.get().framework == "cure"
 
@@ -62,7 +62,7 @@ def test_files_of_trainers_are_imported_with_their_steps_and_splits(node: Path) 
     for name in ("nemo_rl", "verifiers", "rllm"):
         shutil.copytree(DUMPS / name, node / name)
     shutil.copytree(DUMPS / "table/areal", node / "areal")
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {
         ("train", "global_step", 3): 7, ("eval", "global_step", 2): 2, ("eval", "global_step", 0): 5,
         ("train", "global_step", 5): 3, ("train", "policy_version", 12): 2,
@@ -77,7 +77,7 @@ def test_equal_rows_in_two_shards_of_a_data_set_are_two_samples(node: Path) -> N
     columns = {"features": {"prompt": {"_type": "List"}, "completion": {"_type": "Value"}}}
     for name in ("dataset_info.json", "state.json"):
         (saved / name).write_text(json.dumps(columns))
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {("train", "global_step", 3): 12}
     assert set(Dump.objects.values_list("producer", flat=True)) == {"00000-of-00002", "00001-of-00002"}
     assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()
@@ -113,7 +113,7 @@ def test_the_number_in_the_file_name_is_the_step_of_rows_that_count_turns(
 ) -> None:
     rows = [{**row, "step": turn} for turn, row in enumerate(ROWS)]
     (node / "12.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {("train", "global_step", 12): 3}
     assert "12" in capsys.readouterr().out
 

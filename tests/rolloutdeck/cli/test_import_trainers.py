@@ -14,7 +14,7 @@ from rollouts.indexing import indexer
 from rollouts.metrics import list_metric_names
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rolloutdeck.support.deck import Deck
-from tests.rolloutdeck.support.step_files import imported
+from tests.rolloutdeck.support.step_files import run_import
 from tests.rolloutdeck.watch.conftest import deck, start_watch, trainer
 from tests.rolloutdeck.watch.trainer import StartWatch, Trainer, run_turns
 
@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[2] / "data"
 Steps = Callable[[], dict[tuple[str, str, int], int]]
 
 
-def copied(tree: str, into: Path) -> Path:
+def copy_tree(tree: str, into: Path) -> Path:
     return Path(shutil.copytree(DATA / tree, into / Path(tree).name, ignore=shutil.ignore_patterns("*.json", "*.md")))
 
 
@@ -37,7 +37,7 @@ def index_steps() -> dict[tuple[str, str, int], int]:
 
 @pytest.mark.django_db(transaction=True)
 def test_rollouts_of_slime_are_imported_with_their_evals_and_advantages(node: Path) -> None:
-    assert imported(copied("slime", node)) == 0
+    assert run_import(copy_tree("slime", node)) == 0
     assert index_steps() == {
         ("eval", "rollout_id", 0): 16, ("train", "rollout_id", 0): 32, ("train", "rollout_id", 1): 32,
         ("train", "rollout_id", 2): 32,
@@ -48,23 +48,23 @@ def test_rollouts_of_slime_are_imported_with_their_evals_and_advantages(node: Pa
 
 @pytest.mark.django_db(transaction=True)
 def test_the_training_data_of_each_rank_of_miles_gives_its_samples_their_advantages(node: Path) -> None:
-    assert imported(copied("miles", node), "--artifacts", "never") == 0
+    assert run_import(copy_tree("miles", node), "--artifacts", "never") == 0
     assert index_steps() == {("eval", "rollout_id", 0): 1, ("train", "rollout_id", 0): 4}
     assert Sample.objects.filter(step__split="train", advantage=None).count() == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(copied("trl/scripted", node)) == 0
+    assert run_import(copy_tree("trl/scripted", node)) == 0
     assert index_steps() == {("train", "global_step", 2): 8, ("train", "global_step", 3): 8}
     assert "an eval into the train file" in capsys.readouterr().err
-    assert imported(copied("roll", node), "--run", "agents") == 0
+    assert run_import(copy_tree("roll", node), "--run", "agents") == 0
     assert index_steps()["train", "global_step", 1] == 36  # 32 of RLVR, which the batch joins, and 4 of agents
 
 
 @pytest.mark.django_db(transaction=True)
 def test_texts_and_summaries_of_tinker_are_one_run_with_its_curves(node: Path) -> None:
-    assert imported(Path(shutil.copytree(DATA / "tinker", node / "sums"))) == 0
+    assert run_import(Path(shutil.copytree(DATA / "tinker", node / "sums"))) == 0
     assert index_steps() == {
         ("eval", "global_step", 0): 1, ("eval", "global_step", 2): 2, ("train", "global_step", 0): 6,
         ("train", "global_step", 1): 6,
@@ -76,7 +76,7 @@ def test_texts_and_summaries_of_tinker_are_one_run_with_its_curves(node: Path) -
 
 @pytest.mark.django_db(transaction=True)
 def test_training_batches_and_evaluations_are_imported_with_the_results_of_the_evaluations(node: Path) -> None:
-    assert imported(copied("skyrl", node)) == 0
+    assert run_import(copy_tree("skyrl", node)) == 0
     assert index_steps() == {
         ("eval", "global_step", 3): 4,
         ("train", "global_step", 3): 4,
@@ -154,6 +154,6 @@ def test_eval_sets_of_one_tinker_iteration_are_stored_next_to_each_other(node: P
     (iteration / "eval_test_rollout_summaries.jsonl").write_text(source)
     other = source.replace('"eval/test"', '"eval/other"').replace('"total_reward": 0.0', '"total_reward": 1.0')
     (iteration / "eval_other_rollout_summaries.jsonl").write_text(other)
-    assert imported(node) == 0
+    assert run_import(node) == 0
     assert index_steps() == {("eval", "global_step", 0): 2}
     assert sorted(Sample.objects.values_list("score", flat=True)) == [0.0, 1.0]

@@ -129,25 +129,27 @@ def list_contexts(receiver: Receiver) -> list[dict[str, Any]]:
 
 
 def test_a_run_reports_its_context_once(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, spool_root: Path
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, spool_root: Path
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")
     run = start()
-    assert wait_until(lambda: list_contexts(at_receiver))
+    assert wait_until(lambda: list_contexts(connected_receiver))
     run.finish()
-    [body] = list_contexts(at_receiver)
+    [body] = list_contexts(connected_receiver)
     assert body["attempt"] == run.attempt
     assert body["lead"] is True
     assert body["command"] and body["packages"]
     assert list(spool_root.iterdir()) == []
 
 
-def test_nothing_is_reported_if_it_is_off(start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_if_it_is_off(
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")
     run = start(context=False)
     run.log({"loss": 1.0}, step=1)
     run.finish()
-    assert list_contexts(at_receiver) == []
+    assert list_contexts(connected_receiver) == []
 
 
 def test_importing_the_client_does_not_import_what_the_context_needs() -> None:
@@ -158,12 +160,12 @@ def test_importing_the_client_does_not_import_what_the_context_needs() -> None:
 
 
 def test_a_server_without_contexts_loses_nothing_else(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, spool_root: Path
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, spool_root: Path
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_CONTEXT")
-    at_receiver.mode, at_receiver.only = "404", '"packages"'
+    connected_receiver.mode, connected_receiver.only = "404", '"packages"'
     run = start()
     run.log({"loss": 1.0}, step=1)
     run.finish()
-    assert [point["values"] for point in at_receiver.points()] == [{"loss": 1.0}]
+    assert [point["values"] for point in connected_receiver.points()] == [{"loss": 1.0}]
     assert list(spool_root.iterdir()) == []

@@ -13,22 +13,22 @@ from rolloutdeck.client import start as client_start
 from rolloutdeck.protocol import compute_prompt_key, compute_response_key, get_prompt_key, get_response_key
 from rollouts.formats.readers import chat
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 
 RULES = build_rules({"key": "bad"}, {"key": "tell", "action": "reward"}, prompts=[("1+1=", [0])])
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guiding]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuidanceServer]:
     monkeypatch.setattr(guidance, "GUIDANCE_SECONDS", 0.02)
     monkeypatch.setattr(guidance, "MAX_PAUSE_SECONDS", 0.02)
-    running = Guiding(RULES)
+    running = GuidanceServer(RULES)
     yield running
     running.down()
 
 
 def test_the_rules_are_followed_and_survive_a_restart_without_the_server(
-    receiver: Guiding, start: Callable[..., Run], spool_root: Path
+    receiver: GuidanceServer, start: Callable[..., Run], spool_root: Path
 ) -> None:
     rules = start().guidance()
     assert rules.wait(30) and rules.rules.version == 3
@@ -49,7 +49,7 @@ def test_the_rules_are_followed_and_survive_a_restart_without_the_server(
 
 
 def test_a_project_that_does_not_exist_yet_causes_no_warning(
-    receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
+    receiver: GuidanceServer, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.has_project = False
     run_guidance = start().guidance()
@@ -60,7 +60,7 @@ def test_a_project_that_does_not_exist_yet_causes_no_warning(
 
 
 def test_a_404_of_a_proxy_is_no_answer(
-    receiver: Guiding, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
+    receiver: GuidanceServer, start: Callable[..., Run], caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.has_project = receiver.is_ours = False
     run_guidance = start().guidance()
@@ -72,7 +72,7 @@ def test_a_404_of_a_proxy_is_no_answer(
 
 @pytest.mark.parametrize("rules", [{}, {"version": 1, "baseline": "?", "rules": [], "prompts": {}, "responses": {}}])
 def test_an_invalid_answer_keeps_the_last_known_rules(
-    receiver: Guiding, start: Callable[..., Run], rules: dict[str, object]
+    receiver: GuidanceServer, start: Callable[..., Run], rules: dict[str, object]
 ) -> None:
     run_guidance = start().guidance()
     assert run_guidance.wait(30)
@@ -82,7 +82,7 @@ def test_an_invalid_answer_keeps_the_last_known_rules(
     assert run_guidance.rules.version == 3
 
 
-def test_a_slow_server_delays_nothing(receiver: Guiding, start: Callable[..., Run]) -> None:
+def test_a_slow_server_delays_nothing(receiver: GuidanceServer, start: Callable[..., Run]) -> None:
     receiver.delay = 1.0
     run, started = start(), time.monotonic()
     assert run.guidance().find("1+1=", "3") is None and run.guidance() is run.guidance()

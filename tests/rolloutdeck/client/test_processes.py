@@ -43,12 +43,14 @@ run.finish()
 
 
 @pytest.mark.parametrize("program", [FORKING, WITH_PROCESSES])
-def test_each_forked_child_records_into_its_own_spool(at_receiver: Receiver, spool_root: Path, program: str) -> None:
+def test_each_forked_child_records_into_its_own_spool(
+    connected_receiver: Receiver, spool_root: Path, program: str
+) -> None:
     assert start_program(program).wait(60) == 0
-    messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
+    messages = sorted(json.loads(body)["response"] for body in connected_receiver.bodies())
     assert messages == ["child 0", "child 1", "parent"]
-    assert len({(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps}) == 1
-    assert len(at_receiver.posted("/finish/")) == 1
+    assert len({(uid, query["attempt"]) for uid, query, _ in connected_receiver.dumps}) == 1
+    assert len(connected_receiver.posted("/finish/")) == 1
     assert list(spool_root.iterdir()) == []
 
 
@@ -77,12 +79,12 @@ run.finish()
 
 
 def test_equal_rows_of_a_rank_and_its_forked_children_have_different_producers(
-    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert start_program(FORKING_RANK).wait(60) == 0
-    first, second, third, fourth = sorted(query["producer"] for _, query, _ in at_receiver.dumps)
+    first, second, third, fourth = sorted(query["producer"] for _, query, _ in connected_receiver.dumps)
     assert (first, second) == ("rank1", "rank1-ForkProcess-1")
     assert third.startswith("rank1-ForkProcess-1-pid") and fourth.startswith("rank1-pid")
 
@@ -107,16 +109,16 @@ run.finish()
 
 
 def test_a_forked_child_that_first_asks_for_a_plan_records_all_that_it_logs(
-    at_receiver: Receiver, spool_root: Path
+    connected_receiver: Receiver, spool_root: Path
 ) -> None:
     assert start_program(FORKED_CHILD_WITH_PLAN).wait(60) == 0
-    messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
+    messages = sorted(json.loads(body)["response"] for body in connected_receiver.bodies())
     assert messages == ["child 1", "child 2", "parent"]
     assert list(spool_root.iterdir()) == []
 
 
 def test_a_process_that_can_start_no_thread_writes_at_its_end(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -136,7 +138,7 @@ def test_a_process_that_can_start_no_thread_writes_at_its_end(
 
 
 def test_a_process_that_could_start_no_thread_for_a_time_starts_them_at_the_next_call(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -147,7 +149,7 @@ def test_a_process_that_could_start_no_thread_for_a_time_starts_them_at_the_next
         run.log_samples([{"response": "x"}], step=1)
     run.log_samples([{"response": "y"}], step=2)
     run.finish()
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1", "2"]
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["1", "2"]
 
 
 PRINTED_IMPORTS = """
@@ -168,14 +170,14 @@ run.finish()
 
 
 def test_no_thread_of_the_client_imports_a_module(
-    at_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fork during an import would leave the module locked in the child."""
     (tmp_path / "1.jsonl").write_text("{}\n")
     monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
-    monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
+    monkeypatch.setenv("ROLLOUTDECK_URL", connected_receiver.url.replace("127.0.0.1", "localhost"))
     message, _ = start_program(PRINTED_IMPORTS).communicate(timeout=600)
-    assert len(at_receiver.posted("/finish/")) == 1
+    assert len(connected_receiver.posted("/finish/")) == 1
     assert message.split() == []
 
 
@@ -189,25 +191,25 @@ for step in range(200):
 """
 
 
-def test_a_trainer_that_ends_without_finish_loses_nothing(at_receiver: Receiver, spool_root: Path) -> None:
+def test_a_trainer_that_ends_without_finish_loses_nothing(connected_receiver: Receiver, spool_root: Path) -> None:
     assert start_program(ENDING.format(seconds=30, end="")).wait(60) == 0
-    assert len(at_receiver.dumps) == 200
-    assert at_receiver.posted("/finish/")[0]["outcome"] == "finished"
+    assert len(connected_receiver.dumps) == 200
+    assert connected_receiver.posted("/finish/")[0]["outcome"] == "finished"
 
 
-def test_a_trainer_that_dies_of_an_error_ends_as_failed(at_receiver: Receiver) -> None:
+def test_a_trainer_that_dies_of_an_error_ends_as_failed(connected_receiver: Receiver) -> None:
     running = start_program("import rolloutdeck; rolloutdeck.init(project='math', exit_timeout=20); 1 / 0")
     running.wait(60)
-    assert at_receiver.posted("/finish/")[0]["outcome"] == "failed"
+    assert connected_receiver.posted("/finish/")[0]["outcome"] == "failed"
 
 
 def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to_send_it(
-    at_receiver: Receiver, spool_root: Path
+    connected_receiver: Receiver, spool_root: Path
 ) -> None:
-    at_receiver.down()
+    connected_receiver.down()
     running = start_program(ENDING.format(seconds=0.2, end=""))
     message, _ = running.communicate(timeout=600)
     assert f"202 files wait in {spool_root}" in message and f"rolloutdeck sync {spool_root}" in message
-    at_receiver.up()
+    connected_receiver.up()
     assert sync_spools([spool_root]).sent == 202
-    assert len(at_receiver.dumps) == 200
+    assert len(connected_receiver.dumps) == 200

@@ -38,29 +38,29 @@ def read_stored(folder: Path) -> bytes:
 
 
 def test_every_text_of_a_row_is_redacted_before_the_spool(
-    redaction_hook: None, start: Start, at_receiver: Receiver, spool_root: Path
+    redaction_hook: None, start: Start, connected_receiver: Receiver, spool_root: Path
 ) -> None:
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     run = start()
     turn = {"role": "user", "content": "I am Ada"}
     row = {"prompt": "Who?", "response": "Ada", "messages": [turn], "score": 1.0, "response_ids": [5, 6]}
     run.log_samples([row], step=1)
     run._threads.writer.flush(10)
     assert b"Ada" not in read_stored(spool_root)
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     run.finish()
     turn["content"] = "I am [name]"
-    assert read_rows(at_receiver) == [{"prompt": "Who?", "response": "[name]", "messages": [turn], "score": 1.0}]
+    assert read_rows(connected_receiver) == [{"prompt": "Who?", "response": "[name]", "messages": [turn], "score": 1.0}]
 
 
 @pytest.mark.parametrize("word", ["fail", "exit", "nothing"])
 def test_a_text_whose_redaction_fails_is_removed_and_counted(
-    word: str, redaction_hook: None, start: Start, at_receiver: Receiver
+    word: str, redaction_hook: None, start: Start, connected_receiver: Receiver
 ) -> None:
     run = start()
     run.log_samples([{"prompt": "Ada?", "response": f"{word} Ada"}, {"prompt": "Ada?", "response": "4"}], step=1)
     run.finish()
-    assert [(row["prompt"], row["response"]) for row in read_rows(at_receiver)] == [
+    assert [(row["prompt"], row["response"]) for row in read_rows(connected_receiver)] == [
         ("[name]?", REMOVED), ("[name]?", "4")
     ]  # fmt: skip
     assert run._threads.spool.dropped == {FAILED: 1}
@@ -79,7 +79,7 @@ def test_without_a_function_all_texts_are_removed(name: str) -> None:
 
 
 def test_files_are_redacted_line_by_line_or_not_stored(
-    redaction_hook: None, start: Start, at_receiver: Receiver, spool_root: Path, tmp_path: Path
+    redaction_hook: None, start: Start, connected_receiver: Receiver, spool_root: Path, tmp_path: Path
 ) -> None:
     lines, other = tmp_path / "1.jsonl", tmp_path / "2.bin"
     lines.write_text('{"input": "Ada", "output": "I am Ada", "score": 1}\n' * 2)
@@ -89,13 +89,13 @@ def test_files_are_redacted_line_by_line_or_not_stored(
     run.log_file(other, step=2)
     run.log_artifact(other, step=2)
     run.finish()
-    assert read_rows(at_receiver) == [{"input": "[name]", "output": "I am [name]", "score": 1}] * 2
+    assert read_rows(connected_receiver) == [{"input": "[name]", "output": "I am [name]", "score": 1}] * 2
     reason = "ROLLOUTDECK_REDACT cannot read them"
     assert run._threads.spool.dropped == {f"files: {reason}": 1, f"artifacts: {reason}": 1}
 
 
 def test_commands_that_send_files_as_they_are_refuse(
-    redaction_hook: None, at_receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    redaction_hook: None, connected_receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (["watch", str(tmp_path)], ["import", str(tmp_path), "--project", "p", "--run", "r"]):
         assert entry.main(command) == 2

@@ -23,7 +23,7 @@ from rollouts.models import Artifact, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.step_files import imported, step
+from tests.rolloutdeck.support.step_files import run_import, write_step
 from tests.rollouts.support.push import index_file, lines
 from tests.rollouts.support.verl_batches import V0, V1, create_ready_artifact
 from tests.support import builders
@@ -45,7 +45,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     pin = create_plan(training, owner, node)
     plan = training.replay_plan(facts={"role": "rollout", "rows": 32})
     assert (plan.name, plan.revision, plan.action) == ("default", 1, "repeat")
-    assert [plan.resolve(step) is not None for step in (1, 2, 3, 4)] == [False, False, True, True]
+    assert [plan.resolve(number) is not None for number in (1, 2, 3, 4)] == [False, False, True, True]
     entry = plan.resolve(3)
     assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.is_incompatible
     [source] = entry.artifacts
@@ -132,8 +132,8 @@ def test_the_plan_is_shown_with_its_differences_from_a_run(
     training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_plan(training, owner, node)
-    step(node, 1, V1)
-    imported(node)
+    write_step(node, 1, V1)
+    run_import(node)
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
     message = capsys.readouterr().out

@@ -23,7 +23,7 @@ from django.test import Client
 from rolloutdeck.cli import import_report
 from rollouts.models import Run
 from tests.rolloutdeck.support.logged_rows import GOOD, NATIVE, end_run, index_all, load_steps
-from tests.rolloutdeck.support.step_files import imported
+from tests.rolloutdeck.support.step_files import run_import
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -176,7 +176,7 @@ def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged_run: A
     names = list(ROWS)
     log_and_import({number: ROWS[name] for number, name in enumerate(names)}, node, logged_run.log_samples)
     status = end_run(logged_run)
-    assert imported(node, "--run", "imported", "--format", "table") == 0
+    assert run_import(node, "--run", "imported", "--format", "table") == 0
     index_all()
     by_log, by_import = load_steps("logged"), load_steps("imported")
     for number, name in enumerate(names):
@@ -201,7 +201,7 @@ def test_a_broken_row_loses_no_other_row_and_is_reported_everywhere(
         )
         status = end_run(logged_run)
         logged_run.finish()
-    assert imported(node, "--run", "imported", "--format", "table") == 0
+    assert run_import(node, "--run", "imported", "--format", "table") == 0
     index_all()
     capsys.readouterr()
     dumps = Run.objects.get(name="imported").dumps.values(

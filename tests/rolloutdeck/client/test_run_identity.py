@@ -84,7 +84,7 @@ def test_ranks_of_torchrun_without_an_id_share_an_attempt_and_its_next_start_has
 
 
 def test_a_child_that_inherits_the_rank_of_its_parent_is_named_after_both(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
@@ -93,7 +93,7 @@ def test_a_child_that_inherits_the_rank_of_its_parent_is_named_after_both(
     run = start()
     run.log_samples([{"response": "same"}], step=1)
     run.finish()
-    assert [query["producer"] for _, query, _ in at_receiver.dumps] == ["rank3-Process-1"]
+    assert [query["producer"] for _, query, _ in connected_receiver.dumps] == ["rank3-Process-1"]
 
 
 def test_without_a_launcher_an_attempt_is_created_and_inherited_by_children() -> None:
@@ -126,7 +126,7 @@ assert os.environ["ROLLOUTDECK_ATTEMPT"] == "mine"
 
 
 def test_the_attempt_of_a_finished_run_is_not_inherited_by_later_programs(
-    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_ATTEMPT", raising=False)
     assert start_program(DRIVER).wait(60) == 0
@@ -159,9 +159,9 @@ def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkey
 
 
 def test_the_spool_is_in_the_checkpoint_folder_by_default(
-    start: Start, tmp_path: Path, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_SPOOL")
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     start(checkpoint_dir=tmp_path / "checkpoints")
     wait_until(lambda: spool.find_spool_folders(tmp_path / "checkpoints"))

@@ -34,9 +34,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_kill_leaves_no_truncated_file_with_a_final_name(
-    at_receiver: Receiver, spool_root: Path, tmp_path: Path
+    connected_receiver: Receiver, spool_root: Path, tmp_path: Path
 ) -> None:
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     for after in (1, 4, 9):
         folder = create_abandoned_spool(spool_root, after=after)
         for file in spool.list_spool_files(folder):
@@ -47,50 +47,50 @@ def test_a_kill_leaves_no_truncated_file_with_a_final_name(
 
 
 def test_a_full_spool_drops_the_newest_counts_it_and_takes_more_when_there_is_room(
-    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+    start: Start, connected_receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     run = start(spool_bytes=40_000)
     for step in range(10):
         run.log_samples([{"response": "x" * 9_000}], step=step)
     run._threads.writer.flush(10)
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     wait_until(lambda: not run._threads.spool.list_files())
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["0", "1", "2", "3"]
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["0", "1", "2", "3"]
     run.log_samples([{"response": "x"}], step=11)
     run.finish()
-    assert at_receiver.dumps[-1][1]["step"] == "11"
-    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {
+    assert connected_receiver.dumps[-1][1]["step"] == "11"
+    assert connected_receiver.posted("/heartbeat/")[-1]["dropped"] == {
         run._threads.spool.name: {"samples: the spool is full": 6}
     }
     assert len([record for record in caplog.records if "the spool is full" in record.getMessage()]) == 1
 
 
 def test_a_full_disk_loses_only_what_does_not_fit(
-    start: Start, at_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(small_disk / "spool"))
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     run = start()
     for step in range(10):
         run.log_samples([{"response": "x" * 30_000}], step=step)
     run._threads.writer.flush(10)
     stored = len([file for file in run._threads.spool.list_files() if file.kind == "dump"])
     assert 0 < stored < 10
-    at_receiver.mode = "ok"
-    wait_until(lambda: len(at_receiver.dumps) == stored)
+    connected_receiver.mode = "ok"
+    wait_until(lambda: len(connected_receiver.dumps) == stored)
     run.log_samples([{"response": "y"}], step=11)
     run.finish()
-    assert [int(query["step"]) for _, query, _ in at_receiver.dumps] == [*range(stored), 11]
-    [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
+    assert [int(query["step"]) for _, query, _ in connected_receiver.dumps] == [*range(stored), 11]
+    [dropped] = connected_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert dropped == {"samples: the spool's disk is full": 10 - stored}
 
 
 def test_losses_on_a_full_disk_and_the_end_of_the_run_are_reported_by_a_later_sync(
-    start: Start, at_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(small_disk / "spool"))
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     run = start()
     run.log_samples([{"response": "x"}], step=1)
     run._threads.writer.flush(10)
@@ -100,12 +100,12 @@ def test_losses_on_a_full_disk_and_the_end_of_the_run_are_reported_by_a_later_sy
     for step in (2, 3):
         run.log_samples([{"response": "x" * 9_000}], step=step)
     run.finish(timeout=0)
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     result = sync_spools([small_disk / "spool"])  # the disk is still full
     assert (result.waiting, result.live_spools, result.error) == (0, 0, "")
-    assert at_receiver.posted("/finish/")[-1]["outcome"] == "finished"
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1"]
-    [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
+    assert connected_receiver.posted("/finish/")[-1]["outcome"] == "finished"
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["1"]
+    [dropped] = connected_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert dropped == {"samples: the spool's disk is full": 2}
 
 
@@ -120,7 +120,7 @@ def test_a_spool_that_cannot_be_created_is_counted_and_training_continues(
     assert sum(run._threads.spool.dropped.values()) == 2
 
 
-def test_lost_items_are_counted_whatever_objects_describe_them(start: Start, at_receiver: Receiver) -> None:
+def test_lost_items_are_counted_whatever_objects_describe_them(start: Start, connected_receiver: Receiver) -> None:
     torch = pytest.importorskip("torch")
     run, mask = start(), torch.tensor([True, False, True])
     run.lose("no reward", mask.sum())
@@ -132,8 +132,8 @@ def test_lost_items_are_counted_whatever_objects_describe_them(start: Start, at_
     run.lose("huge", 10**30)
     run.log_samples([{"response": "x"}], step=1)
     run.finish()
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1"]
-    assert at_receiver.posted("/heartbeat/")[-1]["dropped"][run._threads.spool.name] == {
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["1"]
+    assert connected_receiver.posted("/heartbeat/")[-1]["dropped"][run._threads.spool.name] == {
         "no reward": 5,
         "a?b? ?" + "x" * 74: 1,
         "KeyError": 1,
@@ -245,14 +245,16 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
 
 
 def test_the_heartbeat_contains_the_last_step_and_what_was_dropped(
-    start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.1)
     run: Any = start()
     run.log({"a": 1}, step=41)
     run.log("nonsense", step=42)
     wait_until(
-        lambda: [body for body in at_receiver.posted("/heartbeat/") if body.get("step") == 41 and body["dropped"]]
+        lambda: [
+            body for body in connected_receiver.posted("/heartbeat/") if body.get("step") == 41 and body["dropped"]
+        ]
     )
 
 

@@ -33,53 +33,53 @@ from tests.rolloutdeck.support.programs import (
 
 
 def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
-    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     folder = create_abandoned_spool(spool_root)
     bodies = {path.path.name for path in spool.list_spool_files(folder)}
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "another")
     result = sync_spools([spool_root])
     assert (result.sent, result.waiting, result.error) == (len(bodies), 0, "")
-    assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {
+    assert {(uid, query["attempt"]) for uid, query, _ in connected_receiver.dumps} == {
         (spool.parse_spool_run_uid(folder), "first")
     }
-    assert all(is_complete(body) for body in at_receiver.bodies()) and at_receiver.bodies()
+    assert all(is_complete(body) for body in connected_receiver.bodies()) and connected_receiver.bodies()
     assert list(spool_root.iterdir()) == []
 
 
 def test_the_next_trainer_sends_the_spool_of_a_killed_one(
-    start: Start, at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, connected_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     folder = create_abandoned_spool(spool_root)
     waiting = len(spool.list_spool_files(folder))
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
     run = start()
-    wait_until(lambda: len(at_receiver.dumps) == waiting - 1 and not folder.exists())
-    assert run.uid not in {uid for uid, _, _ in at_receiver.dumps}
+    wait_until(lambda: len(connected_receiver.dumps) == waiting - 1 and not folder.exists())
+    assert run.uid not in {uid for uid, _, _ in connected_receiver.dumps}
     wait_until(lambda: len(list(spool_root.iterdir())) == 1)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
-def test_the_spool_of_another_user_is_not_sent(start: Start, at_receiver: Receiver, spool_root: Path) -> None:
+def test_the_spool_of_another_user_is_not_sent(start: Start, connected_receiver: Receiver, spool_root: Path) -> None:
     """It may contain the paths of files that its own user may not read."""
-    at_receiver.mode = "500"
+    connected_receiver.mode = "500"
     other_folder = create_abandoned_spool(spool_root)
     os.chown(other_folder, 54_321, -1)
     waiting = len(spool.list_spool_files(other_folder))
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     run = start()
     run.log_samples([{"prompt": "1+1", "response": "2"}], step=1)
-    wait_until(lambda: run.uid in {uid for uid, _, _ in at_receiver.dumps})
+    wait_until(lambda: run.uid in {uid for uid, _, _ in connected_receiver.dumps})
     assert len(spool.list_spool_files(other_folder)) == waiting and lease.is_abandoned(other_folder)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another's")
 def test_sync_by_root_does_not_send_the_spools_of_other_users(
-    at_receiver: Receiver, spool_root: Path, capsys: pytest.CaptureFixture[str]
+    connected_receiver: Receiver, spool_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own_spool, other_spool = (spool.Spool(spool_root, name, "a") for name in ("run-1", "run-2"))
     for item in (own_spool, other_spool):
@@ -90,7 +90,7 @@ def test_sync_by_root_does_not_send_the_spools_of_other_users(
     for named in ([spool_root], [other_spool.folder], []):
         result = sync_spools(named)
         assert (result.other_user_spools, len(spool.list_spool_files(other_spool.folder))) == (1, 1)
-    assert len(at_receiver.dumps) == 1
+    assert len(connected_receiver.dumps) == 1
     assert main(["sync", str(spool_root)]) == 0
     assert "1 spool of other users" in capsys.readouterr().err
 
@@ -120,7 +120,7 @@ def write_spool(root: Path, uid: str) -> spool.Spool:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_spool_that_only_its_user_can_read_does_not_stop_uploads_and_sync_of_others(
-    at_receiver: Receiver, shared_root: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, shared_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(shared_root))
     write_spool(shared_root, "run-0").close()
@@ -139,12 +139,12 @@ def test_a_spool_that_only_its_user_can_read_does_not_stop_uploads_and_sync_of_o
         assert find_running_attempts(shared_root) == set()
         for named, sent in ((shared_root, 1), (other_spool.folder, 0)):
             assert sync_spools([named]) == SyncResult(sent=sent, bytes=ANY, other_user_spools=1)
-    assert at_receiver.bodies() == [b"run-0", b"run-2", b"run-3"]
+    assert connected_receiver.bodies() == [b"run-0", b"run-2", b"run-3"]
     assert len(other_spool.list_files()) == 1
 
 
 def test_an_unreadable_spool_root_does_not_stop_uploads_of_the_process_itself(
-    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(root: Path) -> list[Path]:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -154,14 +154,14 @@ def test_an_unreadable_spool_root_does_not_stop_uploads_of_the_process_itself(
     spool_sender = sender.Sender(own_spool, connect_server, OnceLogger())
     while own_spool.list_files():
         spool_sender._send_next()
-    assert at_receiver.bodies() == [b"run-1"]
+    assert connected_receiver.bodies() == [b"run-1"]
 
 
 def test_a_spool_that_needs_the_user_does_not_stop_takeover_and_cleanup_of_others(
-    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender, "MAX_ADOPTED_SPOOLS", 1)
-    at_receiver.mode, at_receiver.only = "404", "run-1"
+    connected_receiver.mode, connected_receiver.only = "404", "run-1"
     for uid in ("run-1", "run-2", "run-3"):
         write_spool(spool_root, uid).close()
     own_spool = write_spool(spool_root, "run-3")
@@ -172,14 +172,14 @@ def test_a_spool_that_needs_the_user_does_not_stop_takeover_and_cleanup_of_other
         return [spool.parse_spool_run_uid(folder) for folder in spool_sender.adopted]
 
     assert list_adopted() == ["run-3"]  # first those of its own run
-    wait_until(lambda: list_adopted() == ["run-1"] and b"run-2" in at_receiver.bodies())
+    wait_until(lambda: list_adopted() == ["run-1"] and b"run-2" in connected_receiver.bodies())
     assert [spool.parse_spool_run_uid(folder) for folder in spool.find_spool_folders(spool_root)] == ["run-1", "run-3"]
     spool_sender.close()
     own_spool.close()
 
 
-def test_a_running_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Path) -> None:
-    at_receiver.mode = "500"
+def test_a_running_trainer_keeps_its_spool(connected_receiver: Receiver, spool_root: Path) -> None:
+    connected_receiver.mode = "500"
     running = start_program(ENDLESS_PROGRAM)
     try:
         [folder] = wait_until(lambda: spool.find_spool_folders(spool_root))
@@ -192,7 +192,7 @@ def test_a_running_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Pa
 
 
 def test_a_spool_for_another_server_is_sent_there_only_unless_named(
-    at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_spool = spool.Spool(spool_root, "run-1", "a", "http://elsewhere.invalid")
     own_spool.write(HEADER, lambda: [b"body"])
@@ -202,18 +202,18 @@ def test_a_spool_for_another_server_is_sent_there_only_unless_named(
     (folder / "lease").write_text(json.dumps({**note, "pid": 2**22 + 1}))
     result = sync_spools()
     assert (result.other_server_spools, result.sent) == (1, 0)
-    assert sync_spools([spool_root]).sent == 1 and at_receiver.bodies() == [b"body"]
+    assert sync_spools([spool_root]).sent == 1 and connected_receiver.bodies() == [b"body"]
 
 
-def test_sync_gives_up_with_the_reason_and_keeps_the_files(at_receiver: Receiver, spool_root: Path) -> None:
+def test_sync_gives_up_with_the_reason_and_keeps_the_files(connected_receiver: Receiver, spool_root: Path) -> None:
     own_spool = spool.Spool(spool_root, "run-1", "a")
     own_spool.write(HEADER, lambda: [b"body"])
     own_spool.close()
     for mode in ("404", "500", "login"):
-        at_receiver.mode = mode
+        connected_receiver.mode = mode
         result = sync_spools([spool_root], time_budget=0.2)
         assert (result.sent, result.waiting) == (0, 1) and result.error
-    at_receiver.mode = "ok"
+    connected_receiver.mode = "ok"
     assert sync_spools([spool_root]).sent == 1
 
 
@@ -226,25 +226,27 @@ def test_sync_gives_up_with_the_reason_and_keeps_the_files(at_receiver: Receiver
     ],
 )
 def test_a_file_with_an_incomplete_header_or_body_is_rejected_and_delays_no_other(
-    at_receiver: Receiver, spool_root: Path, header: dict[str, str], body: bytes, why: str
+    connected_receiver: Receiver, spool_root: Path, header: dict[str, str], body: bytes, why: str
 ) -> None:
     own_spool = spool.Spool(spool_root, "run-1", "a")
     own_spool.write({**HEADER, **header}, lambda: [body])  # type: ignore[typeddict-item]
     own_spool.write(HEADER, lambda: [b"body"])
     own_spool.close()
     result = sync_spools([spool_root])
-    assert (result.sent, result.rejected, result.waiting) == (1, 1, 0) and at_receiver.bodies() == [b"body"]
+    assert (result.sent, result.rejected, result.waiting) == (1, 1, 0) and connected_receiver.bodies() == [b"body"]
     [reason] = spool_root.glob(f"*/{spool.REJECTED_FOLDER}/*.txt")
     assert why in reason.read_text()
 
 
-def test_the_drop_counts_of_an_ended_trainer_are_sent_with_its_spool(at_receiver: Receiver, spool_root: Path) -> None:
+def test_the_drop_counts_of_an_ended_trainer_are_sent_with_its_spool(
+    connected_receiver: Receiver, spool_root: Path
+) -> None:
     own_spool = spool.Spool(spool_root, "run-1", "a")
     own_spool.count_dropped("samples: the spool is full", 1024)
     own_spool.write(HEADER, lambda: [b"body"])
     own_spool.close()
     sync_spools([spool_root])
-    [body] = at_receiver.posted("/heartbeat/")
+    [body] = connected_receiver.posted("/heartbeat/")
     assert body == {"attempt": "a", "dropped": {own_spool.name: {"samples: the spool is full": 1024}}}
 
 

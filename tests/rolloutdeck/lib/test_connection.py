@@ -51,8 +51,8 @@ def test_a_download_does_not_wait_longer_for_the_lookup(hanging_resolver: None) 
         pass
 
 
-def test_the_next_address_of_a_name_is_tried(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = urlsplit(at_receiver.url)
+def test_the_next_address_of_a_name_is_tried(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = urlsplit(connected_receiver.url)
     addresses = [(socket.AF_INET, address) for address in ("127.0.0.99", "127.0.0.1")]
     found = [(family, socket.SOCK_STREAM, 6, "", (address, url.port)) for family, address in addresses]
     real = socket.getaddrinfo
@@ -62,11 +62,13 @@ def test_the_next_address_of_a_name_is_tried(at_receiver: Receiver, monkeypatch:
     assert ServerClient(f"http://deck.example:{url.port}{url.path}").send_json("POST", "runs/", {}).is_success
 
 
-def test_a_name_is_looked_up_if_no_thread_can_start(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_looked_up_if_no_thread_can_start(
+    connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    url = urlsplit(at_receiver.url)
+    url = urlsplit(connected_receiver.url)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(ServerUnreachableError, match=r"Name or service not known|name resolution|No address"):

@@ -26,7 +26,7 @@ class Receiver:
         self.spans: list[str] = []
         self.posts: list[tuple[str, dict[str, Any]]] = []
         self.tokens: list[str] = []
-        self.abouts: list[tuple[str, str, str]] = []
+        self.run_headers: list[tuple[str, str, str]] = []
         self.port = 0
         self.up()
 
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         self.receiver.tokens.append(self.headers["Authorization"] or "")
         names = ("X-Rolloutdeck-Project", "X-Rolloutdeck-Run", "X-Rolloutdeck-Resume")
         project, run, resume = (unquote(self.headers[name] or "") for name in names)
-        self.receiver.abouts.append((project, run, resume))
+        self.receiver.run_headers.append((project, run, resume))
         return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
     def answer_with_failure(self, body: bytes) -> bool:

@@ -42,7 +42,7 @@ class RolloutFnTrainOutput:
         self.samples, self.metrics = samples, metrics
 
 
-def dumped(name: str) -> list[dict[str, Any]]:
+def load_dump(name: str) -> list[dict[str, Any]]:
     """Returns the samples of a file of slime as dicts of `Sample.to_dict`."""
     rows = RowConverter()
     with open_torch_dict(DATA / name) as saved:
@@ -50,7 +50,7 @@ def dumped(name: str) -> list[dict[str, Any]]:
 
 
 def read_samples(name: str) -> list[Sample]:
-    return [Sample.from_dict(row) for row in dumped(name)]
+    return [Sample.from_dict(row) for row in load_dump(name)]
 
 
 def arguments(**options: Any) -> SimpleNamespace:

@@ -53,7 +53,7 @@ class Trainer:
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         if self.fails:
             return {"advantages": torch.zeros(1)}  # nothing was scored
-        ids = [list(row) for row in (self.asked() if self.rollout_func else IDS)]
+        ids = [list(row) for row in (self.call_rollout_func() if self.rollout_func else IDS)]
         texts, ids, mask = self._build_completions(ids)
         self._calculate_rewards(inputs, PROMPTS, texts, completion_ids_list=ids)
         self._pending_extra_logs = {}
@@ -84,7 +84,7 @@ class Trainer:
         if not eval_dataset:
             self.step(training=False)
 
-    def asked(self) -> list[list[int]]:
+    def call_rollout_func(self) -> list[list[int]]:
         self.batch = self.rollout_func(PROMPTS, self)
         result: list[list[int]] = self.batch["completion_ids"]
         return result
@@ -115,7 +115,7 @@ class Trainer:
             callback.on_log(self.args, self.state, None, logs=logs)
 
 
-class Making(Trainer):
+class GeneratingTrainer(Trainer):
     """A trainer that generates its completions in a separate method, as those of TRL do."""
 
     def _generate(self, prompts: Any) -> None:
@@ -131,22 +131,22 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-class Calling(Trainer):
+class ToolTrainer(Trainer):
     """A trainer with a tool, which it calls after the first turn, also after a replayed one."""
 
-    gives: Any = "3"
+    tool_result: Any = "3"
 
     def __init__(self, rank: int = 0, world: int = 1, **options: Any) -> None:
         super().__init__(rank, world, **{"tools": [add], "environment_factories": None, **options})
-        self.looped, self.scored = 0, []
+        self.tool_loops, self.scored = 0, []
         self._metrics: dict[str, dict[str, list[float]]] = {"train": {}, "eval": {}}
 
     def _tool_call_loop(
         self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, logprobs: Any, *_: Any
     ) -> Any:
-        self.looped += 1
+        self.tool_loops += 1
         for completion in completions:
-            completion.append({"role": "tool", "name": "add", "content": self.gives})
+            completion.append({"role": "tool", "name": "add", "content": self.tool_result})
         masks = [[1] * len(ids) + [0, 1] for ids in completion_ids]
         return masks, completions, [[*ids, 3, 9] for ids in completion_ids], logprobs, 4, 1, [[] for _ in prompts]
 
@@ -169,19 +169,19 @@ class Calling(Trainer):
         return torch.tensor([[float(position), NAN] for position in range(len(PROMPTS) * world)])
 
 
-def joined(trl: SimpleNamespace, trainer: Trainer, **options: Any) -> Any:
+def attach_callback(trl: SimpleNamespace, trainer: Trainer, **options: Any) -> Any:
     callback = trl.Callback("math", **options)
     trainer.add_callback(callback)
     return callback
 
 
-def ended(callback: Any) -> None:
+def end_training(callback: Any) -> None:
     """Ends the training, and waits until all data has been sent."""
     callback.on_train_end(None, None, None)
     callback.run.finish(timeout=60)
 
 
-def completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
+def list_completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
     """Returns the step and the ids of each row of each dump."""
     matches = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
     return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in matches]

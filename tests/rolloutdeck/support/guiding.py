@@ -25,7 +25,7 @@ def build_rules(
     }
 
 
-class Guiding(Receiver):
+class GuidanceServer(Receiver):
     """`rules` is the selection that the server sends, after `delay` seconds. Without `has_project` the status is 404.
     Without `is_ours` a proxy answers."""
 
@@ -35,11 +35,11 @@ class Guiding(Receiver):
         super().__init__()
 
     def handler(self) -> type[Handler]:
-        return GuidingHandler
+        return GuidanceHandler
 
 
-class GuidingHandler(Handler):
-    receiver: Guiding
+class GuidanceHandler(Handler):
+    receiver: GuidanceServer
 
     def do_GET(self) -> None:
         assert self.path.endswith("/guidance/selection/"), self.path

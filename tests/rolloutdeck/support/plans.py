@@ -8,7 +8,7 @@ import json
 from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
-class Planning(Receiver):
+class PlanServer(Receiver):
     """`content` is the bytes of the pinned file `name`, which is replayed at step `target`. `flagged` is the number of
     its samples that the plan excludes. The first `failures` requests for the plan get an error."""
 
@@ -19,7 +19,7 @@ class Planning(Receiver):
         super().__init__()
 
     def handler(self) -> type[Handler]:
-        return PlanningHandler
+        return PlanHandler
 
     def plan(self) -> dict[str, object]:
         file = {"sha256": hashlib.sha256(self.content).hexdigest(), "bytes": len(self.content)}
@@ -30,8 +30,8 @@ class Planning(Receiver):
         return {**values, "exclude_flagged": bool(self.flagged), "entries": [entry]}
 
 
-class PlanningHandler(Handler):
-    receiver: Planning
+class PlanHandler(Handler):
+    receiver: PlanServer
 
     def do_GET(self) -> None:
         self.body()

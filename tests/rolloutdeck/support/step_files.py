@@ -19,7 +19,7 @@ from tests.rollouts.support.verl_batches import V0
 TREE = "exp_proj/GBS8_N4_in128_out256"
 
 
-def step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
+def write_step(node: Path, number: int, source: Path = V0, tree: str = TREE) -> Path:
     folder = node / tree / str(number)
     shutil.copytree(source, folder)
     if source == V0:
@@ -34,7 +34,7 @@ def check_artifacts() -> list[str]:
     return list(Artifact.objects.order_by("pk").values_list("state", flat=True))
 
 
-def bytes_of(row: Artifact) -> dict[str, bytes]:
+def read_artifact(row: Artifact) -> dict[str, bytes]:
     """Returns the files that a trainer would get."""
     result = {}
     for name, file in row.files.items():
@@ -43,13 +43,13 @@ def bytes_of(row: Artifact) -> dict[str, bytes]:
     return result
 
 
-def on_disk(folder: Path) -> dict[str, bytes]:
+def read_folder(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in artifact.list_files_below(folder)}
 
 
-def pinned(number: int, owner: User) -> Any:
+def pin_step(number: int, owner: User) -> Any:
     return pins.pin_step(Run.objects.get(), number, owner)[0]
 
 
-def imported(*words: object) -> int:
+def run_import(*words: object) -> int:
     return entry.main(["import", *map(str, words), "--no-wait"])

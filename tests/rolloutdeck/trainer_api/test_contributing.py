@@ -54,7 +54,9 @@ def test_watch_and_import_find_the_files_of_the_example(acme: ModuleType, tmp_pa
     assert file.kind in acme.FILES.kinds
 
 
-def test_the_plug_in_of_the_example_records_a_step(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plug_in_of_the_example_records_a_step(
+    connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = ModuleType("acme_plugin")
     exec(PLUGIN_EXAMPLE, vars(module))
     module.record_step(3, [{"prompt": "1+1=", "response": "2"}], {"reward": 0.5})
@@ -63,5 +65,5 @@ def test_the_plug_in_of_the_example_records_a_step(at_receiver: Receiver, monkey
         run.finish(timeout=30)
     session._sessions.clear()
     start._runs.clear()
-    assert [json.loads(body) for body in at_receiver.bodies()] == [{"prompt": "1+1=", "response": "2"}]
-    assert [point["values"] for point in at_receiver.points()] == [{"reward": 0.5}]
+    assert [json.loads(body) for body in connected_receiver.bodies()] == [{"prompt": "1+1=", "response": "2"}]
+    assert [point["values"] for point in connected_receiver.points()] == [{"reward": 0.5}]

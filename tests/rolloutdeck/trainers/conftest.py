@@ -45,12 +45,12 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def recorder(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A receiver to which the plug-ins record all tokens."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(common_session, "MAX_WAITING_STEPS", 100)  # no time passes between steps here
-    yield Recorder(at_receiver)
+    yield Recorder(connected_receiver)
     for run in start._runs:
         run.finish(timeout=0)
     common_session._sessions.clear()

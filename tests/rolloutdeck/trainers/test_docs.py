@@ -12,7 +12,7 @@ from rolloutdeck.cli.entry import build_parser, main, reorder_check_arguments
 from rolloutdeck.trainer_api import registry
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Sample
-from tests.rolloutdeck.support.step_files import imported
+from tests.rolloutdeck.support.step_files import run_import
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "trainers.md"
@@ -134,7 +134,7 @@ def test_an_import_command_of_the_page_creates_samples(
     words: list[str], node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert imported(*["math" if word == "examples" else word for word in words[1:]]) == 0
+    assert run_import(*["math" if word == "examples" else word for word in words[1:]]) == 0
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
         index_dump(dump.pk)
     assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()

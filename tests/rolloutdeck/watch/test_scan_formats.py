@@ -159,7 +159,7 @@ ODD_TABLES = [
 
 
 @pytest.mark.parametrize("body", ODD_TABLES, ids=["line-ends", "utf-16", "long-name"])
-def test_an_unreadable_table_does_not_stop_the_scan_of_the_others(tmp_path: Path, body: bytes) -> None:
+def test_an_unusual_table_does_not_stop_the_scan_of_the_others(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "odd.csv").write_bytes(body)
     (tmp_path / "step_4.csv").write_text("prompt,response\n1+1?,2\n")
     result = scan_folder(tmp_path)

@@ -27,7 +27,7 @@ from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.logged_rows import index_all
-from tests.rolloutdeck.support.step_files import bytes_of, check_artifacts, on_disk, pinned, step
+from tests.rolloutdeck.support.step_files import check_artifacts, pin_step, read_artifact, read_folder, write_step
 from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
 from tests.support.patching import patch_everywhere
 
@@ -59,8 +59,8 @@ def run_turns(watch: RunFollower, count: int = 3, *, scans: bool = True) -> None
 def test_watch_registers_complete_steps_and_sends_no_bytes_before_a_pin(
     node: Path, start_watch: StartWatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step(node, 1)
-    step(node, 2, V1)
+    write_step(node, 1)
+    write_step(node, 2, V1)
     watch = start_watch()
     run_turns(watch)
     assert "steps 1-2 can be pinned." in capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_watch_registers_complete_steps_and_sends_no_bytes_before_a_pin(
 def test_steps_are_registered_again_if_the_server_does_not_know_the_run_any_more(
     node: Path, start_watch: StartWatch
 ) -> None:
-    step(node, 1)
+    write_step(node, 1)
     run_turns(start_watch())
     Run.objects.all().delete()
     run_turns(start_watch())
@@ -82,7 +82,7 @@ def test_steps_are_registered_again_if_the_server_does_not_know_the_run_any_more
 
 
 def test_a_step_is_pending_until_the_server_knows_it(node: Path, start_watch: StartWatch) -> None:
-    step(node, 1)
+    write_step(node, 1)
     watch = start_watch()
     request_run = watch.target.request_run
 
@@ -102,7 +102,7 @@ def test_a_step_is_pending_until_the_server_knows_it(node: Path, start_watch: St
 
 
 def test_a_step_that_is_being_written_is_registered_when_its_marker_exists(node: Path, start_watch: StartWatch) -> None:
-    folder = step(node, 1)
+    folder = write_step(node, 1)
     marker = (folder / "meta.json").read_bytes()
     (folder / "meta.json").unlink()
     watch = start_watch()
@@ -131,17 +131,17 @@ def test_a_rollout_of_slime_is_sent_as_samples_and_can_be_pinned_once_it_is_comp
     watch.collector._next_poll_at = 0.0
     run_turns(watch, 6)
     assert check_artifacts() == ["waiting", "ready"]
-    assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": full}
+    assert read_artifact(Artifact.objects.get(step=1)) == {"1.pt": full}
 
 
 def test_a_pin_causes_the_upload_of_its_step_and_of_no_other(node: Path, start_watch: StartWatch, owner: User) -> None:
-    folder = step(node, 1)
-    step(node, 2)
+    folder = write_step(node, 1)
+    write_step(node, 2)
     watch = start_watch()
     run_turns(watch)
-    pinned(1, owner)
+    pin_step(1, owner)
     run_turns(watch, 1)
-    assert bytes_of(Artifact.objects.get(step=1)) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get(step=1)) == read_folder(folder)
     assert check_artifacts() == ["ready", "waiting"]
     assert list(Run.objects.get().pollers) == [get_host_name()]
 
@@ -149,25 +149,25 @@ def test_a_pin_causes_the_upload_of_its_step_and_of_no_other(node: Path, start_w
 def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
     node: Path, start_watch: StartWatch, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = step(node, 1)
+    folder = write_step(node, 1)
     run_turns(start_watch())
-    pinned(1, owner)
+    pin_step(1, owner)
     artifact._hashes.clear()
     with monkeypatch.context() as patched:
         patched.setattr(artifact, "hash_stable_file", lambda *_: pytest.fail("hashed again"))
         patch_everywhere(patched, registry, "read_step", lambda *_: pytest.fail("read again"))
         run_turns(start_watch())
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_an_interrupted_upload_continues_where_it_stopped(
     node: Path, start_watch: StartWatch, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
-    folder = step(node, 1)
+    folder = write_step(node, 1)
     watch = start_watch()
     run_turns(watch)
-    pinned(1, owner)
+    pin_step(1, owner)
     spans: list[str] = []
     request_run = watch.target.request_run
 
@@ -186,17 +186,17 @@ def test_an_interrupted_upload_continues_where_it_stopped(
     size = (folder / "gen_batch.dp").stat().st_size
     assert spans[:3] == [f"bytes */{size}", f"bytes 0-99999/{size}", f"bytes 100000-199999/{size}"]
     assert spans[3:5] == [f"bytes */{size}", f"bytes 100000-199999/{size}"]
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_with_artifacts_now_every_complete_step_is_sent(node: Path, start_watch: StartWatch) -> None:
-    folder = step(node, 1)
+    folder = write_step(node, 1)
     run_turns(start_watch("now"))
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_with_artifacts_never_no_step_is_registered(node: Path, start_watch: StartWatch) -> None:
-    step(node, 1)
+    write_step(node, 1)
     run_turns(start_watch("never"))
     assert not Artifact.objects.exists()
 
@@ -204,10 +204,10 @@ def test_with_artifacts_never_no_step_is_registered(node: Path, start_watch: Sta
 def test_a_file_that_changed_after_it_was_registered_is_never_sent(
     node: Path, start_watch: StartWatch, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = step(node, 1)
+    folder = write_step(node, 1)
     watch = start_watch()
     run_turns(watch)
-    pinned(1, owner)
+    pin_step(1, owner)
     with (folder / "gen_batch.dp").open("ab") as file:
         file.write(b"x")
     run_turns(watch, 1, scans=False)
@@ -217,7 +217,7 @@ def test_a_file_that_changed_after_it_was_registered_is_never_sent(
 
 
 def test_the_server_gets_only_files_that_this_watch_registered(node: Path, start_watch: StartWatch) -> None:
-    step(node, 1)
+    write_step(node, 1)
     watch = start_watch()
     run_turns(watch)
     (result,) = watch.collector.upload_queue.artifacts
@@ -236,7 +236,7 @@ def test_the_server_gets_only_files_that_this_watch_registered(node: Path, start
 def test_what_the_server_refuses_is_reported_once_and_delays_nothing_else(
     node: Path, start_watch: StartWatch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step(node, 1)
+    write_step(node, 1)
     watch = start_watch()
     run_turns(watch)
     monkeypatch.setattr("rollouts.pins.artifacts.MAX_FACTS_BYTES", 1)  # a server that takes nothing any more
@@ -258,14 +258,14 @@ def test_what_the_server_refuses_is_reported_once_and_delays_nothing_else(
 
 
 def test_steps_of_a_fully_async_run_have_their_own_step_kind(node: Path, start_watch: StartWatch) -> None:
-    step(node, 41, ASYNC, "exp_proj/GBS1_N4_in128_out256")
+    write_step(node, 41, ASYNC, "exp_proj/GBS1_N4_in128_out256")
     run_turns(start_watch())
     row = Artifact.objects.get()
     assert (row.role, row.step_kind, row.step) == ("async_rollout", "feed_index", 41)
 
 
 def test_a_run_of_a_tree_that_has_only_steps_to_replay_is_found(node: Path) -> None:
-    step(node, 4, tree="math/night/skip/exp_proj/GBS8_N4_in128_out256")
+    write_step(node, 4, tree="math/night/skip/exp_proj/GBS8_N4_in128_out256")
     tree = ["--tree", f"{node}/{{project}}/{{run}}/{{split}}"]
     assert entry.main(["watch", *tree, "--once", "--poll", "0.01", "--artifacts", "now"]) == 0
     row = Artifact.objects.get()
@@ -273,7 +273,7 @@ def test_a_run_of_a_tree_that_has_only_steps_to_replay_is_found(node: Path) -> N
 
 
 def test_watch_once_ends_when_all_steps_are_registered(node: Path) -> None:
-    step(node, 1)
+    write_step(node, 1)
     assert entry.main(["watch", str(node), "--once", "--poll", "0.01", "--tokenizer", str(TOKENIZER)]) == 0
     assert sorted(Artifact.objects.values_list("role", "missing")) == [("rollout", 2), ("tokenizer", 0)]
 
@@ -285,11 +285,11 @@ def watch_once(*words: object) -> int:
 def test_watch_once_sends_all_but_a_requested_file_that_can_t_be_read(
     node: Path, owner: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unreadable = step(node, 1) / "gen_batch.dp"
-    step(node, 2, V1)
+    unreadable = write_step(node, 1) / "gen_batch.dp"
+    write_step(node, 2, V1)
     assert watch_once(node) == 0
     for number in (1, 2):
-        pinned(number, owner)
+        pin_step(number, owner)
     open_path = Path.open
 
     def fail_for_one(path: Path, *words: Any, **options: Any) -> Any:

@@ -22,7 +22,7 @@ from rolloutdeck.watch.upload import UploadTarget
 from rollouts.models import Artifact, Run
 from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.support.step_files import bytes_of, check_artifacts
+from tests.rolloutdeck.support.step_files import check_artifacts, read_artifact
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA, LATER
 from tests.support.patching import patch_everywhere
 
@@ -77,7 +77,7 @@ def test_each_step_is_sent_at_once_and_kept_when_the_next_overwrites_its_files(
     write_files(node, 0, BASE, *REWARDS)
     run_watch()
     assert check_artifacts() == ["ready"] and list_states() == [(0, "ready")]
-    before = bytes_of(Artifact.objects.get())
+    before = read_artifact(Artifact.objects.get())
     begin_step(node, 1)
     write_files(node, 1, LATER)
     run_watch()
@@ -86,7 +86,7 @@ def test_each_step_is_sent_at_once_and_kept_when_the_next_overwrites_its_files(
     run_watch()
     check_artifacts()
     assert list_states() == [(0, "ready"), (1, "ready")]
-    assert bytes_of(Artifact.objects.get(step=0)) == before
+    assert read_artifact(Artifact.objects.get(step=0)) == before
     pin, _ = pins.pin_step(Run.objects.get(), 0, owner, step_kind="iteration")
     assert set(pin.artifacts.get().files) == {BASE, *REWARDS}
 

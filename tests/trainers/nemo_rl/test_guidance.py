@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 from tests.trainers.verl.process import ROOT, Training, train
 
 pytestmark = pytest.mark.trainers
@@ -33,8 +33,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
         pytest.skip("needs NEMO_RL, a checkout of NeMo-RL (github.com/NVIDIA-NeMo/RL)")
     folder = tmp_path_factory.mktemp("guided")
     decks: dict[str, Receiver] = {"plain": Receiver(), "plain-reinforce": Receiver()}
-    decks |= {name: Guiding(build_rules(*RULES, **SELECTED)) for name in ("trainer", "reinforce", *FAILURES)}
-    decks["exclude"] = Guiding(build_rules(*RULES, baseline="exclude", **SELECTED))
+    decks |= {name: GuidanceServer(build_rules(*RULES, **SELECTED)) for name in ("trainer", "reinforce", *FAILURES)}
+    decks["exclude"] = GuidanceServer(build_rules(*RULES, baseline="exclude", **SELECTED))
     decks["slow"].delay, extra = 30.0, {name: {"GUIDED": "1"} for name in ("trainer", "exclude", "reinforce", "raise")}
     decks["gone"].down()
     extra["raise"]["BREAKS"], extra["gone"] = "raise", {"BREAKS": "full"}

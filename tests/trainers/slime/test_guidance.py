@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 from tests.trainers.slime.test_slime import slime
 from tests.trainers.verl.process import Training, train
 
@@ -30,8 +30,10 @@ FAILURES = ("raise", "slow", "gone")
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
     folder = tmp_path_factory.mktemp("guided")
-    decks: dict[str, Receiver] = {name: Guiding(build_rules(*RULES, **SELECTED)) for name in ("trainer", *FAILURES)}
-    decks |= {"exclude": Guiding(build_rules(*RULES, baseline="exclude", **SELECTED)), "plain": Receiver()}
+    decks: dict[str, Receiver] = {
+        name: GuidanceServer(build_rules(*RULES, **SELECTED)) for name in ("trainer", *FAILURES)
+    }
+    decks |= {"exclude": GuidanceServer(build_rules(*RULES, baseline="exclude", **SELECTED)), "plain": Receiver()}
     decks["slow"].delay, extra = 30.0, {name: {"GUIDED": "1"} for name in ("trainer", "exclude", "raise")}
     decks["gone"].down()
     extra["raise"]["BREAKS"], extra["gone"] = "raise", {"BREAKS": "full"}

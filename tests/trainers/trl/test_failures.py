@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.plans import Planning
+from tests.rolloutdeck.support.plans import PlanServer
 from tests.trainers.verl.process import Training, train
 
 pytestmark = pytest.mark.trainers
@@ -27,9 +27,9 @@ def same(found: Training, alone: Training) -> bool:
     return repr(results[0]) == repr(results[1]) and repr(found.json("seen.json")) == repr(alone.json("seen.json"))
 
 
-def planned() -> Planning:
+def planned() -> PlanServer:
     """A server that has a pin for step 3; its bytes never come."""
-    return Planning(b"{}", 3, "rollout-0.json")
+    return PlanServer(b"{}", 3, "rollout-0.json")
 
 
 def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rollouts.models import Dump, Project, Run, Sample
 from rollouts.samples import load_body
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 from tests.support import builders
 from tests.trainers.verl.process import Training, train
 
@@ -128,7 +128,7 @@ def test_several_processes_follow_the_rules_of_the_first_one(tmp_path: Path) -> 
         {"key": "bad"}, {"key": "skip", "action": "drop"}, baseline="exclude",
         prompts=[("What is 0 + 1?", [0]), ("What is 3 + 4?", [1])],
     )  # fmt: skip
-    found = train(SCRIPT, "grpo", "guided", "again", "waits", folder=tmp_path, deck=Guiding(rules), processes=2)
+    found = train(SCRIPT, "grpo", "guided", "again", "waits", folder=tmp_path, deck=GuidanceServer(rules), processes=2)
     affected: dict[str, list[tuple[float, bool]]] = {}
     for name in ("", "-1"):
         step = found.json(f"seen{name}.json")[2]

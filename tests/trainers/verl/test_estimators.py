@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.trainers.verl.plugin.guidance import EXCLUDING_ESTIMATORS
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 from tests.trainers.verl.process import Training, train
 
 pytestmark = pytest.mark.trainers
@@ -20,7 +20,7 @@ SELECTED = [("What is 0 plus 1 ?", "wrong 2", [0])] + [
 
 
 def run(folder: Path, mood: str, baseline: str) -> Training:
-    deck = Guiding(build_rules({"key": "again", "target": "response"}, baseline=baseline, responses=SELECTED))
+    deck = GuidanceServer(build_rules({"key": "again", "target": "response"}, baseline=baseline, responses=SELECTED))
     return train("estimators.py", mood, folder=folder, deck=deck, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support.guiding import Guiding, build_rules
+from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
 from tests.trainers.verl.process import Training, train
 
 pytestmark = pytest.mark.trainers
@@ -39,7 +39,7 @@ def list_rows(found: Training) -> list[dict[str, Any]]:
 
 def guided(script: list[str], folder: Path, baseline: str) -> Training:
     folder.mkdir()
-    deck = Guiding(build_rules(*RULES, baseline=baseline, **SELECTED))
+    deck = GuidanceServer(build_rules(*RULES, baseline=baseline, **SELECTED))
     return train(*script, folder=folder, deck=deck, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
 
 

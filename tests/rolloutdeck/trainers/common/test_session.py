@@ -27,7 +27,7 @@ class ExampleSession(session.TrainerSession):
 
 
 @pytest.fixture
-def trainer_session(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleSession]:
+def trainer_session(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleSession]:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     example_session = ExampleSession(start.init(project="math", name="waits"))
     yield example_session
@@ -94,7 +94,7 @@ def refuse_ids(ids: Sequence[int]) -> str:
 
 @pytest.mark.parametrize("submit", ["submit_samples", "collect_samples"])
 def test_samples_that_raise_are_counted_and_the_others_are_recorded(
-    trainer_session: ExampleSession, at_receiver: Receiver, submit: str, caplog: pytest.LogCaptureFixture
+    trainer_session: ExampleSession, connected_receiver: Receiver, submit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     submit_samples = getattr(trainer_session, submit)
     submit_samples(lambda: build_two_samples(str), 2, 7, "train")
@@ -102,7 +102,7 @@ def test_samples_that_raise_are_counted_and_the_others_are_recorded(
     submit_samples(lambda: build_two_samples(refuse_ids), 2, 7, "train")
     trainer_session.flush(30)
     trainer_session.run.finish(timeout=30)
-    assert sum(len(body.splitlines()) for _, _, body in at_receiver.dumps) == 2
+    assert sum(len(body.splitlines()) for _, _, body in connected_receiver.dumps) == 2
     assert count_lost_rows(trainer_session) == 7
     assert "lost something in test_session.<lambda>: IndexError" in caplog.text, "the builder is named"
 
@@ -146,7 +146,7 @@ def test_a_job_that_is_no_step_is_counted_under_its_own_reason_or_not_at_all(tra
 
 
 def test_rows_that_are_not_built_before_the_end_are_counted(
-    trainer_session: ExampleSession, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    trainer_session: ExampleSession, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MAX_JOB_SECONDS", 0.5)
     released = threading.Event()
@@ -157,7 +157,7 @@ def test_rows_that_are_not_built_before_the_end_are_counted(
     released.set()
     trainer_session.end_jobs()
     assert trainer_session.run._threads.spool.dropped == {"trainer: rows that were not built before the end": 7}
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["6"]
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["6"]
 
 
 def test_a_batch_that_cannot_be_copied_is_counted(trainer_session: ExampleSession) -> None:
@@ -172,7 +172,7 @@ def test_a_batch_that_cannot_be_copied_is_counted(trainer_session: ExampleSessio
 
 
 def test_a_run_that_could_not_be_opened_is_not_opened_again(
-    at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "_choose_identity", lambda *_: 1 / 0)
     sessions = [session.get_session("k", lambda: ExampleSession(start.init(project="math"))) for _ in range(3)]
@@ -181,7 +181,7 @@ def test_a_run_that_could_not_be_opened_is_not_opened_again(
 
 
 def test_equal_samples_of_two_deliveries_are_counted_for_each_step(
-    trainer_session: ExampleSession, at_receiver: Receiver
+    trainer_session: ExampleSession, connected_receiver: Receiver
 ) -> None:
     for step in (7, 7, 8):
         trainer_session.collect_samples(lambda: build_two_samples(str)[:1] * 2, 2, step, "train")
@@ -189,7 +189,7 @@ def test_equal_samples_of_two_deliveries_are_counted_for_each_step(
     trainer_session.collect_samples(lambda: build_two_samples(str), 2, 7, "train")
     trainer_session.flush(30)
     trainer_session.run.finish(timeout=30)
-    deliveries = [[json.loads(line) for line in body.splitlines()] for _, _, body in at_receiver.dumps]
+    deliveries = [[json.loads(line) for line in body.splitlines()] for _, _, body in connected_receiver.dumps]
     counts = [[row.get("earlier_equal_samples") for row in rows] for rows in deliveries]
     assert counts == [[None, None], [2, 2], [None, None], [4, None]]
 
@@ -198,7 +198,7 @@ def test_finished_jobs_free_their_place_in_the_queue(trainer_session: ExampleSes
     assert [count_finished_jobs(trainer_session, 200, rows=8) for _ in range(4)] == [200] * 4
 
 
-def test_a_process_waits_at_its_end_for_the_rows_of_its_last_step(at_receiver: Receiver, tmp_path: Path) -> None:
+def test_a_process_waits_at_its_end_for_the_rows_of_its_last_step(connected_receiver: Receiver, tmp_path: Path) -> None:
     program = (
         "import time\n"
         "from rolloutdeck.client import start\n"
@@ -211,7 +211,7 @@ def test_a_process_waits_at_its_end_for_the_rows_of_its_last_step(at_receiver: R
         "session.submit(job)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["7"], done.stderr
+    assert [query["step"] for _, query, _ in connected_receiver.dumps] == ["7"], done.stderr
 
 
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(
@@ -239,10 +239,10 @@ session.collect_samples(lambda: [][1], 1, step=7, split="train")
 
 
 def test_samples_that_arrive_one_by_one_are_one_delivery_even_if_the_process_ends_at_once(
-    at_receiver: Receiver,
+    connected_receiver: Receiver,
 ) -> None:
     done = subprocess.run([sys.executable, "-c", COLLECT_PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
-    [(_, query, body)] = at_receiver.dumps
+    [(_, query, body)] = connected_receiver.dumps
     rows = [json.loads(line) for line in body.splitlines()]
     assert (query["step"], query["split"]) == ("7", "train"), done.stderr
     assert [(row["prompt"], row["response"], row["score"]) for row in rows] == [

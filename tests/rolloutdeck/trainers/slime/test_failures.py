@@ -14,11 +14,11 @@ import pytest
 
 from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.plans import Planning
+from tests.rolloutdeck.support.plans import PlanServer
 from tests.rolloutdeck.support.programs import ROOT
 
 
-def run_training(folder: Path, failure: str, server: Planning) -> tuple[dict[str, Any], str]:
+def run_training(folder: Path, failure: str, server: PlanServer) -> tuple[dict[str, Any], str]:
     """Runs a training with a failure; returns the samples that slime went on with, and the log."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
     values = {"URL": server.url, "TOKEN": "t", "PROJECT": "math", "RUN": "new", "PLAN": "default", "TOKENS": "all"}
@@ -31,14 +31,14 @@ def run_training(folder: Path, failure: str, server: Planning) -> tuple[dict[str
 
 @pytest.fixture
 def server() -> Any:
-    result = Planning((fake_slime.DATA / "0.pt").read_bytes(), target=1)
+    result = PlanServer((fake_slime.DATA / "0.pt").read_bytes(), target=1)
     yield result
     result.down()
 
 
 @pytest.fixture(scope="module")
 def result_without_hooks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    server = Planning(b"", target=1)
+    server = PlanServer(b"", target=1)
     result, _ = run_training(tmp_path_factory.mktemp("alone"), "without", server)
     server.down()
     assert not server.posts and not server.dumps
@@ -46,7 +46,7 @@ def result_without_hooks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def test_with_a_plan_the_second_rollout_is_the_pinned_one_and_all_five_hooks_record(
-    server: Planning, tmp_path: Path
+    server: PlanServer, tmp_path: Path
 ) -> None:
     result, _ = run_training(tmp_path, "", server)
     assert result["1"]["samples"] == fake_slime.dumped("0.pt")
@@ -56,7 +56,7 @@ def test_with_a_plan_the_second_rollout_is_the_pinned_one_and_all_five_hooks_rec
 
 
 def test_a_server_that_is_killed_before_the_pin_is_downloaded_changes_no_samples(
-    server: Planning, result_without_hooks: dict[str, Any], tmp_path: Path
+    server: PlanServer, result_without_hooks: dict[str, Any], tmp_path: Path
 ) -> None:
     def kill() -> None:
         wait_until(lambda: (tmp_path / "asked").exists() and server.dumps, 200)
@@ -71,7 +71,9 @@ def test_a_server_that_is_killed_before_the_pin_is_downloaded_changes_no_samples
     assert result == result_without_hooks
 
 
-def test_a_full_disk_changes_no_samples(server: Planning, result_without_hooks: dict[str, Any], tmp_path: Path) -> None:
+def test_a_full_disk_changes_no_samples(
+    server: PlanServer, result_without_hooks: dict[str, Any], tmp_path: Path
+) -> None:
     """Also for the download of a pin."""
     result, message = run_training(tmp_path, "full", server)
     assert "Rollout 1 is not replayed (miss): [Errno 27]" in message
@@ -80,7 +82,7 @@ def test_a_full_disk_changes_no_samples(server: Planning, result_without_hooks: 
 
 
 def test_an_exception_in_each_hook_changes_no_samples(
-    server: Planning, result_without_hooks: dict[str, Any], tmp_path: Path
+    server: PlanServer, result_without_hooks: dict[str, Any], tmp_path: Path
 ) -> None:
     result, message = run_training(tmp_path, "raise", server)
     for hook in (

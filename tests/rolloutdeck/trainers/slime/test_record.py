@@ -22,7 +22,7 @@ from tests.support.patching import patch_everywhere
 
 
 @pytest.fixture
-def slime_receiver(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def slime_receiver(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver to which slime's hooks record all tokens without delay."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     monkeypatch.setattr(record, "pending_samples", record.PendingSamples())
@@ -30,7 +30,7 @@ def slime_receiver(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> It
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(common_session, "MAX_WAITING_STEPS", 100)  # no time passes between rollouts here
     common_session._sessions.clear()
-    yield at_receiver
+    yield connected_receiver
     for item in common_session._sessions.values():
         item.run.finish(timeout=0)
     common_session._sessions.clear()

@@ -29,7 +29,7 @@ from tests.rolloutdeck.replay.pull.imported import build_command_runner, flag_sa
 from tests.rolloutdeck.replay.pull.plans import save_plan
 from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
+from tests.rolloutdeck.support.fake_slime import Prompts, arguments, load_dump
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,7 +102,7 @@ def test_a_pinned_rollout_is_replayed_and_takes_the_prompts_that_it_would_have_u
 ) -> None:
     save_plan(owner, (pin_rollout(2, owner), 1))
     assert run_rollout(0) == 8
-    assert run_rollout(1) == dumped("2.pt")
+    assert run_rollout(1) == load_dump("2.pt")
     assert run_rollout(2) == 24  # 8 prompts were taken for each of three rollouts
     assert run_rollout(1, evaluation=True) == "an eval"
     wait_until(list_outcomes)
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_respond_at_the_start_is_asked_again(
     with monkeypatch.context() as patched:
         patched.setattr(RunClient, "request", lambda *_, **__: ServerResponse(503, {}, b"", True))
         assert run_rollout(0) == 8
-    assert run_rollout(2) == dumped("2.pt")
+    assert run_rollout(2) == load_dump("2.pt")
 
 
 def test_no_server_is_asked_if_no_plan_is_requested(
@@ -132,7 +132,7 @@ def test_flagged_samples_are_replayed_at_their_position_without_weight(run_rollo
     save_plan(owner, (pin_rollout(0, owner), 0), on_selected="exclude")
     flagged_samples = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
     flag_samples(owner, *flagged_samples)
-    result, pinned_rows = run_rollout(0), dumped("0.pt")
+    result, pinned_rows = run_rollout(0), load_dump("0.pt")
     for position in (3, 17):
         pinned_rows[position]["remove_sample"] = True
     assert result == pinned_rows
@@ -144,7 +144,7 @@ def test_flagged_samples_keep_their_weight_if_the_plan_does_not_exclude_them(
 ) -> None:
     save_plan(owner, (pin_rollout(0, owner), 0))
     flag_samples(owner, Sample.objects.filter(step__run__name="old", step__step=0, visible=True)[0])
-    assert run_rollout(0) == dumped("0.pt")
+    assert run_rollout(0) == load_dump("0.pt")
 
 
 def test_a_rollout_of_another_shape_is_refused_and_generated(run_rollout: RunRollout, owner: User) -> None:
@@ -162,7 +162,7 @@ def test_a_rollout_without_the_tokens_of_top_p_that_the_run_needs_is_generated(
     assert run_rollout(0, rollout_top_p=0.95) == 8
     missing = "its samples have no rollout_top_p_token_ids, rollout_top_p_token_offsets, which --rollout-top-p 0.95"
     assert wait_for_reason(0) == f"{missing} of this run needs"
-    assert run_rollout(1, rollout_top_p=1.0) == dumped("0.pt")
+    assert run_rollout(1, rollout_top_p=1.0) == load_dump("0.pt")
     wait_until(lambda: len(list_outcomes()) == 2)
     assert list_outcomes() == [(0, "refused"), (1, "hit")]
 
@@ -192,12 +192,12 @@ def test_a_rollout_is_generated_if_the_server_is_down_during_the_download(
     run_rollout: RunRollout, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_plan(owner, (pin_rollout(0, owner), 0), (pin_rollout(2, owner), 1), (pin_rollout(2, owner), 2))
-    assert run_rollout(0) == dumped("0.pt")
+    assert run_rollout(0) == load_dump("0.pt")
     address = common_session.Settings.from_environment().url
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
     assert run_rollout(1) == 16
     monkeypatch.setenv("ROLLOUTDECK_URL", address)
-    assert run_rollout(2) == dumped("2.pt")
+    assert run_rollout(2) == load_dump("2.pt")
     wait_until(lambda: len(list_outcomes()) == 3)
     assert list_outcomes() == [(0, "hit"), (1, "miss"), (2, "hit")]
 
@@ -219,7 +219,7 @@ def test_a_data_source_without_get_samples_does_not_stop_the_replay(
 ) -> None:
     save_plan(owner, (pin_rollout(0, owner), 0))
     monkeypatch.delattr(Prompts, "get_samples")
-    assert run_rollout(0) == dumped("0.pt") and "lost something in replay.skip_prompts" in caplog.text
+    assert run_rollout(0) == load_dump("0.pt") and "lost something in replay.skip_prompts" in caplog.text
 
 
 def build_entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:

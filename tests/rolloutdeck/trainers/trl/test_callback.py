@@ -18,71 +18,79 @@ from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.support.fake_trl import ARGS, IDS, Making, Trainer, completions, ended, joined  # it needs torch
+from tests.rolloutdeck.support.fake_trl import (  # it needs torch
+    ARGS,
+    IDS,
+    GeneratingTrainer,
+    Trainer,
+    attach_callback,
+    end_training,
+    list_completions,
+)
 
 
 def test_only_the_first_rank_logs_metrics_and_each_its_rows(
-    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    trl: SimpleNamespace, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     trainer = Trainer(rank=1, world=2)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.step(at=0)
     trainer.log({"loss": 1.0}, first=False)
-    ended(callback)
-    assert at_receiver.points() == [] and completions(at_receiver) == [(1, IDS)]
-    assert {query["producer"] for _, query, _ in at_receiver.dumps} == {"rank1"}
+    end_training(callback)
+    assert connected_receiver.points() == [] and list_completions(connected_receiver) == [(1, IDS)]
+    assert {query["producer"] for _, query, _ in connected_receiver.dumps} == {"rank1"}
 
 
 def test_equal_answers_of_two_generations_of_a_step_are_two_samples(
-    trl: SimpleNamespace, at_receiver: Receiver
+    trl: SimpleNamespace, connected_receiver: Receiver
 ) -> None:
     trainer = Trainer()
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(at=1)
-    ended(callback)
+    end_training(callback)
     earlier = [
         (int(query["step"]), [json.loads(line).get(EARLIER_EQUAL_KEY, 0) for line in body.splitlines()])
-        for _, query, body in at_receiver.dumps
+        for _, query, body in connected_receiver.dumps
     ]
     assert earlier == [(1, [0, 0, 0, 0]), (1, [1, 1, 1, 1]), (2, [0, 0, 0, 0])]
 
 
 @pytest.mark.parametrize("selected", [{}, {RULES_KEY: "bad"}], ids=["no rule", "a rule"])
 def test_a_data_set_column_called_guidance_is_not_taken_for_rules(
-    trl: SimpleNamespace, at_receiver: Receiver, selected: dict[str, str]
+    trl: SimpleNamespace, connected_receiver: Receiver, selected: dict[str, str]
 ) -> None:
     trainer = Trainer(columns={"guidance": "gg", **selected})
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.step(at=0)
-    ended(callback)
-    row = json.loads(at_receiver.dumps[0][2].splitlines()[0])
+    end_training(callback)
+    row = json.loads(connected_receiver.dumps[0][2].splitlines()[0])
     assert (row.get("guidance"), row["dataset_guidance"]) == (selected.get(RULES_KEY), "gg")
     assert RULES_KEY not in row
 
 
 @pytest.mark.parametrize("columns", [{}, {"data_source": "own"}])
 def test_rows_of_several_evaluation_data_sets_name_their_data_set(
-    trl: SimpleNamespace, at_receiver: Receiver, columns: dict[str, str]
+    trl: SimpleNamespace, connected_receiver: Receiver, columns: dict[str, str]
 ) -> None:
     trainer = Trainer(columns=columns)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.evaluate({"math": [], "code": []}), trainer.evaluate(), trainer.step(at=0)
-    ended(callback)
-    rows = [json.loads(body.splitlines()[0]) for _, _, body in at_receiver.dumps]
+    end_training(callback)
+    rows = [json.loads(body.splitlines()[0]) for _, _, body in connected_receiver.dumps]
     names = [row.get("data_source") for row in rows]
     assert names == (["own"] * 4 if columns else ["math", "code", None, None])
     assert [row["group"] for row in rows] == ["0", "2", "4", "0"]
 
 
-def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, connected_receiver: Receiver) -> None:
     trainer, torch = Trainer(reward_func_names=["judge", "judge"]), pytest.importorskip("torch")
     trainer._calculate_rewards = lambda *_args, **_more: torch.tensor([[1.0, 2.0]] * 4)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.step(at=0)
-    ended(callback)
-    [(_path, _query, body)] = at_receiver.dumps
+    end_training(callback)
+    [(_path, _query, body)] = connected_receiver.dumps
     assert json.loads(body.splitlines()[0])["rewards"] == {"judge#1": 1.0, "judge": 2.0}
 
 
@@ -91,17 +99,17 @@ def test_reward_functions_of_one_name_are_all_recorded(trl: SimpleNamespace, at_
     ["the same trainer", "another trainer", "a trainer that exists already", "another one with this callback"],
 )
 def test_each_training_of_a_process_has_a_run_of_its_own(
-    trl: SimpleNamespace, at_receiver: Receiver, second_training: str
+    trl: SimpleNamespace, connected_receiver: Receiver, second_training: str
 ) -> None:
     first, trainers = Trainer(), [Trainer()]
-    callback = joined(trl, first)
+    callback = attach_callback(trl, first)
     if second_training == "the same trainer":
         following = first, callback
     elif second_training == "another one with this callback":
         following = trainers[0], callback
         trainers[0].add_callback(callback)
     else:
-        following = trainers[0], joined(trl, trainers[0])
+        following = trainers[0], attach_callback(trl, trainers[0])
     if second_training == "a trainer that exists already":
         following[1].open_session(trainers[0].args)  # as guidance does
     for trainer, its_callback, number in ((first, callback, 1), (*following, 2)):
@@ -109,26 +117,26 @@ def test_each_training_of_a_process_has_a_run_of_its_own(
         trainer.step(training=False, at=0), trainer.step(at=0), trainer.step(at=0)
         trainer.log({"reward": float(number)})
         its_callback.on_train_end(trainer.args, trainer.state, None)
-    ended(following[1])
-    runs = [uid for uid, _, _ in at_receiver.dumps]
+    end_training(following[1])
+    runs = [uid for uid, _, _ in connected_receiver.dumps]
     assert len(set(runs[:3])) == len(set(runs[3:])) == 1 and runs[0] != runs[3]
-    assert [(int(query["step"]), query["split"]) for _, query, _ in at_receiver.dumps] == [
+    assert [(int(query["step"]), query["split"]) for _, query, _ in connected_receiver.dumps] == [
         (0, "eval"), (1, "train"), (1, "train"),
     ] * 2  # fmt: skip
-    outcomes = [body["outcome"] for path, body in at_receiver.posts if path.endswith("/finish/")]
+    outcomes = [body["outcome"] for path, body in connected_receiver.posts if path.endswith("/finish/")]
     assert outcomes == ["finished", "finished"]
 
 
 def test_a_training_that_was_interrupted_has_failed_when_the_next_begins(
-    trl: SimpleNamespace, at_receiver: Receiver
+    trl: SimpleNamespace, connected_receiver: Receiver
 ) -> None:
     trainer = Trainer()
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     for _ in range(2):
         callback.on_train_begin(trainer.args, trainer.state, None)
         trainer.step(at=0)
-    ended(callback)
-    outcomes = [body["outcome"] for path, body in at_receiver.posts if path.endswith("/finish/")]
+    end_training(callback)
+    outcomes = [body["outcome"] for path, body in connected_receiver.posts if path.endswith("/finish/")]
     assert outcomes == ["failed", "finished"]
 
 
@@ -147,14 +155,14 @@ def list_deliveries(receiver: Receiver) -> list[list[tuple[int, str]]]:
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_an_eval_after_another_training_belongs_to_its_own_trainer(
-    trl: SimpleNamespace, at_receiver: Receiver, is_shared: bool
+    trl: SimpleNamespace, connected_receiver: Receiver, is_shared: bool
 ) -> None:
     first, second = build_named_trainer("first"), build_named_trainer("second")
-    callbacks = [joined(trl, first)]
+    callbacks = [attach_callback(trl, first)]
     if is_shared:
         second.add_callback(callbacks[0])
     else:
-        callbacks.append(joined(trl, second))
+        callbacks.append(attach_callback(trl, second))
     first.step(training=False, at=0), second.step(training=False, at=0)
     for trainer in (first, second):
         trainer.train(partial(trainer.step, at=0))
@@ -163,12 +171,12 @@ def test_an_eval_after_another_training_belongs_to_its_own_trainer(
         callbacks[0].open_trainer_session(trainer).close("finished")
     for callback in callbacks:
         callback.run.finish(timeout=60)
-    assert list_deliveries(at_receiver) == [[(0, "eval"), (1, "train"), (1, "eval")]] * 2
+    assert list_deliveries(connected_receiver) == [[(0, "eval"), (1, "train"), (1, "eval")]] * 2
 
 
-def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, connected_receiver: Receiver) -> None:
     outer, inner = build_named_trainer("outer"), build_named_trainer("inner")
-    callbacks = [joined(trl, outer), joined(trl, inner)]
+    callbacks = [attach_callback(trl, outer), attach_callback(trl, inner)]
 
     def work() -> None:
         outer.step(at=0)
@@ -177,12 +185,14 @@ def test_a_training_inside_another_one_ends_neither(trl: SimpleNamespace, at_rec
 
     outer.train(work)
     for callback in callbacks:
-        ended(callback)
-    assert list_deliveries(at_receiver) == [[(1, "train"), (2, "train")], [(1, "train")]]
-    assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["finished", "finished"]
+        end_training(callback)
+    assert list_deliveries(connected_receiver) == [[(1, "train"), (2, "train")], [(1, "train")]]
+    assert [body["outcome"] for body in connected_receiver.posted("/finish/")] == ["finished", "finished"]
 
 
-def test_two_callbacks_of_a_trainer_record_all_its_trainings(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_two_callbacks_of_a_trainer_record_all_its_trainings(
+    trl: SimpleNamespace, connected_receiver: Receiver
+) -> None:
     trainer = build_named_trainer("twice")
     callbacks = [trl.Callback(project) for project in ("math", "copy")]
     for callback in callbacks:
@@ -191,52 +201,56 @@ def test_two_callbacks_of_a_trainer_record_all_its_trainings(trl: SimpleNamespac
     for _ in range(2):
         trainer.train(partial(trainer.step, at=0))
     for callback in callbacks:
-        ended(callback)
-    uids = [uid for uid, _, _ in at_receiver.dumps]
+        end_training(callback)
+    uids = [uid for uid, _, _ in connected_receiver.dumps]
     assert sorted(map(uids.count, set(uids))) == [1, 1, 2, 2]  # a training, and an eval with the first one
 
 
 def test_a_training_that_raised_has_failed_though_its_program_goes_on(
-    trl: SimpleNamespace, at_receiver: Receiver
+    trl: SimpleNamespace, connected_receiver: Receiver
 ) -> None:
     def work() -> None:
         trainer.step(at=0)
         raise RuntimeError("no memory")
 
     trainer = build_named_trainer("raises")
-    joined(trl, trainer)
+    attach_callback(trl, trainer)
     with pytest.raises(RuntimeError, match="no memory"):
         trainer.train(work)
     trl.session.close_failed_trainings()  # as the end of the process does
-    assert [body["outcome"] for body in at_receiver.posted("/finish/")] == ["failed"]
+    assert [body["outcome"] for body in connected_receiver.posted("/finish/")] == ["failed"]
 
 
-def test_an_evaluate_method_with_other_arguments_still_works(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_an_evaluate_method_with_other_arguments_still_works(
+    trl: SimpleNamespace, connected_receiver: Receiver
+) -> None:
     class Other(Trainer):
         def evaluate(self, loader: str, eval_dataset: Any = None, **_: Any) -> None:  # type: ignore[override]
             self.step(training=False)
 
     trainer = Other()
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.evaluate("loader", eval_dataset=["rows"])
-    ended(callback)
-    assert len(at_receiver.dumps) == 1
+    end_training(callback)
+    assert len(connected_receiver.dumps) == 1
 
 
-def test_metrics_are_named_as_transformers_integrations_name_them(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_metrics_are_named_as_transformers_integrations_name_them(
+    trl: SimpleNamespace, connected_receiver: Receiver
+) -> None:
     trainer = Trainer()
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.log({"loss": 1.0, "eval_reward": 0.5}), trainer.log({})
-    ended(callback)
-    (point,) = at_receiver.points()
+    end_training(callback)
+    (point,) = connected_receiver.points()
     assert point["values"] == {"train/loss": 1.0, "eval/reward": 0.5}
-    (created_run,) = [body for path, body in at_receiver.posts if path.endswith("/runs/") and "config" in body]
+    (created_run,) = [body for path, body in connected_receiver.posts if path.endswith("/runs/") and "config" in body]
     assert created_run["config"]["num_generations"] == 2 and created_run["framework"] == "trl"
-    assert at_receiver.abouts[0][:2] == ("math", "tiny")
+    assert connected_receiver.abouts[0][:2] == ("math", "tiny")
 
 
 def test_the_end_of_a_training_waits_for_the_rows_that_are_still_built(
-    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    trl: SimpleNamespace, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, original_rows = Trainer(), trl.module.CapturedGeneration.rows
 
@@ -244,25 +258,25 @@ def test_the_end_of_a_training_waits_for_the_rows_that_are_still_built(
         return wait_until(lambda: generation.rewards is not None, 1) and original_rows(generation, groups)
 
     monkeypatch.setattr(trl.module.CapturedGeneration, "rows", build_rows_slowly)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     for step in range(3):
         trainer.step(at=step)
     callback.on_train_end(None, None, None)
     assert callback.session._jobs.unfinished_tasks == 0
-    ended(callback)
-    assert [step for step, _ in completions(at_receiver)] == [1, 2, 3]
+    end_training(callback)
+    assert [step for step, _ in list_completions(connected_receiver)] == [1, 2, 3]
 
 
 def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
-    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path
+    trl: SimpleNamespace, connected_receiver: Receiver, tmp_path: Path
 ) -> None:
     trainer = Trainer()
-    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    callback = attach_callback(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
-    ended(callback)
+    end_training(callback)
     stored = sorted(path.relative_to(tmp_path / "kept").as_posix() for path in tmp_path.glob("kept/*/*"))
     assert stored == ["step_000001/rollout-0.json", "step_000001/rollout-1.json", "step_000002/rollout-0.json"]
-    values = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    values = [body for path, body in connected_receiver.posts if path.endswith("/artifacts/")]
     assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in values] == [
         (1, ["rollout-0.json", "rollout-1.json"], 8)
     ]
@@ -270,27 +284,27 @@ def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), ("a",), [3], {1: 2}])
 def test_a_step_whose_rollout_func_returns_values_that_are_not_json_is_counted_and_not_kept(
-    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any
+    trl: SimpleNamespace, connected_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any
 ) -> None:
     values = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": value}
     trainer = Trainer(rollout_func=lambda prompts, trainer: values)
-    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    callback = attach_callback(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0)
-    ended(callback)
+    end_training(callback)
     assert "steps that could be pinned: the rollout_func returned" in caplog.text
     assert callback.run._threads.spool.dropped == {"TRL callback: steps that could be pinned": 1}
-    assert not list(tmp_path.glob("kept/*/rollout-*.json")) and completions(at_receiver) == [(1, IDS)]
+    assert not list(tmp_path.glob("kept/*/rollout-*.json")) and list_completions(connected_receiver) == [(1, IDS)]
 
 
 def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
-    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path
+    trl: SimpleNamespace, connected_receiver: Receiver, tmp_path: Path
 ) -> None:
     (tmp_path / "kept").write_text("a file, not a folder")
     trainer = Trainer()
-    callback = joined(trl, trainer, keep=tmp_path / "kept")
+    callback = attach_callback(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0), trainer.step(at=1)
-    ended(callback)
-    assert completions(at_receiver) == [(1, IDS), (2, IDS)]
+    end_training(callback)
+    assert list_completions(connected_receiver) == [(1, IDS), (2, IDS)]
     assert callback.run._threads.spool.dropped == {"TRL callback: steps that could be pinned": 2}
 
 
@@ -298,13 +312,13 @@ def test_a_step_that_cannot_be_kept_is_counted_and_its_rows_are_recorded(
 def two_processes(trl: SimpleNamespace, tmp_path: Path) -> tuple[list[Trainer], list[Any]]:
     """Two processes of one launch that keep their steps in one folder."""
     trainers = [Trainer(rank=rank, world=2) for rank in range(2)]
-    return trainers, [joined(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
+    return trainers, [attach_callback(trl, trainer, keep=tmp_path / "kept") for trainer in trainers]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_the_first_of_several_processes_merges_all_kept_rows_into_one_file_and_reports_it_once(
     two_processes: tuple[list[Trainer], list[Any]],
-    at_receiver: Receiver,
+    connected_receiver: Receiver,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -324,12 +338,12 @@ def test_the_first_of_several_processes_merges_all_kept_rows_into_one_file_and_r
     wait_until((tmp_path / "kept/step_000001/.rollout-0.json.rank0").exists)
     two_processes[0][1].step(at=0)
     two_processes[1][1].on_train_end(None, None, None)
-    ended(two_processes[1][0])
+    end_training(two_processes[1][0])
     assert "not all processes" not in caplog.text
     (file,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
     assert file.name == "rollout-0.json"
     assert [row["completion_ids"] for row in json.loads(file.read_bytes())["rows"]] == IDS * 2
-    values = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    values = [body for path, body in connected_receiver.posts if path.endswith("/artifacts/")]
     assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in values] == [
         (1, ["rollout-0.json"], 8)
     ]
@@ -337,7 +351,7 @@ def test_the_first_of_several_processes_merges_all_kept_rows_into_one_file_and_r
 
 def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_reported(
     two_processes: tuple[list[Trainer], list[Any]],
-    at_receiver: Receiver,
+    connected_receiver: Receiver,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -346,26 +360,28 @@ def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_repo
     for trainer in two_processes[0]:
         trainer.step(at=0)
     two_processes[1][1].on_train_end(None, None, None)
-    ended(two_processes[1][0])
+    end_training(two_processes[1][0])
     assert f"steps of which not all processes wrote their rows to {tmp_path}" in caplog.text
     reason = "TRL callback: steps of which not all processes wrote their rows"
     assert first.run._threads.spool.dropped == {reason: 1}
-    assert not [path for path, _ in at_receiver.posts if path.endswith("/artifacts/")]
-    assert len(completions(at_receiver)) == 2
+    assert not [path for path, _ in connected_receiver.posts if path.endswith("/artifacts/")]
+    assert len(list_completions(connected_receiver)) == 2
 
 
 def test_the_groups_with_tokens_are_complete_and_counted_over_all_processes_and_generations(
-    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    trl: SimpleNamespace, connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "groups:1")
     for rank in range(3):  # 12 rows of 2 groups: the second process has rows of both
         monkeypatch.setenv("ROLLOUTDECK_RUN_ID", f"rank{rank}")  # not all launchers give them a common id
         trainer = Trainer(rank, world=3, num_generations=6)
-        callback = joined(trl, trainer)
+        callback = attach_callback(trl, trainer)
         trainer.step(at=0), trainer.step(at=0), trainer.step(at=1)
-        ended(callback)
+        end_training(callback)
     for step in ("1", "2"):
-        lines = [line for _, query, body in at_receiver.dumps if query["step"] == step for line in body.splitlines()]
+        lines = [
+            line for _, query, body in connected_receiver.dumps if query["step"] == step for line in body.splitlines()
+        ]
         groups = [row["group"] for row in map(json.loads, lines) if "response_ids" in row]
         assert len(groups) == 6 and len(set(groups)) == 1
 
@@ -383,22 +399,27 @@ def test_an_error_in_a_hook_of_the_callback_does_not_reach_the_trainer(
 
 
 def test_an_error_in_the_capture_of_a_generation_does_not_reach_the_trainer(
-    trl: SimpleNamespace, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace,
+    connected_receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     trainer = Trainer()
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     monkeypatch.setattr(capture, "get_end_ids", None)
     trainer.step(at=0)
     assert "lost something in capture._capture" in caplog.text
-    assert not at_receiver.dumps and callback.run
+    assert not connected_receiver.dumps and callback.run
     assert callback.run._threads.spool.dropped == {"TRL callback: batches that could not be copied from the trainer": 1}
 
 
-def test_the_first_rank_logs_the_generation_time_of_a_train_step(trl: SimpleNamespace, at_receiver: Receiver) -> None:
+def test_the_first_rank_logs_the_generation_time_of_a_train_step(
+    trl: SimpleNamespace, connected_receiver: Receiver
+) -> None:
     for rank in (1, 0):
-        trainer = Making(rank=rank, world=2)
-        callback = joined(trl, trainer)
+        trainer = GeneratingTrainer(rank=rank, world=2)
+        callback = attach_callback(trl, trainer)
         trainer.step(at=4), trainer.step(training=False, at=5)
-        ended(callback)
-    (point,) = at_receiver.points()
+        end_training(callback)
+    (point,) = connected_receiver.points()
     assert (point["step"], [*point["values"]]) == (5, ["timing_s/gen"]) and point["values"]["timing_s/gen"] > 0

@@ -21,7 +21,7 @@ from tests.support.patching import patch_everywhere
 
 torch = pytest.importorskip("torch")
 
-from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, Making, Trainer  # noqa: E402
+from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, GeneratingTrainer, Trainer  # noqa: E402
 
 
 def capture_generations(trainer: Trainer) -> list[CapturedGeneration]:
@@ -254,7 +254,7 @@ def test_the_seconds_of_a_step_are_only_those_of_its_generations(
 ) -> None:
     clock = iter(range(0, 100, 2))
     monkeypatch.setattr(capture, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    trainer = Making()
+    trainer = GeneratingTrainer()
     result = capture_generations(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=1), trainer.step(at=1)
     assert [(item.split, item.step, item.seconds) for item in result] == [

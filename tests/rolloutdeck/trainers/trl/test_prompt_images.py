@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.rolloutdeck.support.plans import Planning
+from tests.rolloutdeck.support.plans import PlanServer
 
 pytest.importorskip("torch")
 
-from tests.rolloutdeck.support.fake_trl import IDS, PINNED, PROMPTS, Trainer, ended, joined  # it needs torch
+from tests.rolloutdeck.support.fake_trl import (  # it needs torch
+    IDS,
+    PINNED,
+    PROMPTS,
+    Trainer,
+    attach_callback,
+    end_training,
+)
 
 WITH_IMAGE = [{"role": "user", "content": [{"type": "image", "image": "cat.png"}, {"type": "text", "text": "what?"}]}]
 WITHOUT_IMAGE = [{"role": "user", "content": [{"type": "text", "text": "what?"}]}]
@@ -26,9 +33,9 @@ def trainer_class(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
     class GRPOTrainer(Trainer):
         asked_function = False
 
-        def asked(self) -> list[list[int]]:
+        def call_rollout_func(self) -> list[list[int]]:
             self.asked_function = True
-            return super().asked()
+            return super().call_rollout_func()
 
         def generate(self, rows: list[dict[str, Any]], *, training: bool = True) -> bool:
             self.model.training, self.state.global_step, self.asked_function = training, 1, False
@@ -55,14 +62,14 @@ def build_rows(prompts: list[Any], **columns: Any) -> list[dict[str, Any]]:
 def test_a_step_with_images_inside_its_prompts_is_generated_by_trl_itself(
     trl: SimpleNamespace, trainer_class: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Planning(build_pinned_step(), 2, "rollout-0.json")
+    server = PlanServer(build_pinned_step(), 2, "rollout-0.json")
     monkeypatch.setenv("ROLLOUTDECK_URL", server.url)
     trainer = trainer_class(rollout_func=trl.replaying())
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     rows = build_rows([WITHOUT_IMAGE, WITHOUT_IMAGE, WITHOUT_IMAGE, WITH_IMAGE])
     assert not trainer.generate(rows) and not trainer.generate(rows, training=False)
     assert trainer.generate(build_rows([WITHOUT_IMAGE] * 4))  # it sees the function again
-    ended(callback)
+    end_training(callback)
     server.down()
     events = [(body["step"], body["outcome"], body["reason"]) for body in server.posted("/replays/")]
     assert events[0] == (2, "refused", "its prompts contain images, which TRL would drop if it were replayed")
@@ -70,9 +77,9 @@ def test_a_step_with_images_inside_its_prompts_is_generated_by_trl_itself(
 
 @pytest.mark.parametrize(("others_have_images", "expected"), [(False, True), (True, False)])
 def test_all_processes_generate_if_one_has_images_in_its_prompts(
-    trl: SimpleNamespace, others: SimpleNamespace, trainer_class: Any, others_have_images: bool, expected: bool
+    trl: SimpleNamespace, second_process: SimpleNamespace, trainer_class: Any, others_have_images: bool, expected: bool
 ) -> None:
-    others.objections = [others_have_images]
+    second_process.objections = [others_have_images]
     trainer = trainer_class(rollout_func=trl.replaying(), world=2)
     assert trainer.generate(build_rows([WITHOUT_IMAGE] * 4), training=False) == expected
 

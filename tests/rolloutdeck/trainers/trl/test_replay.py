@@ -17,7 +17,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching, plan_request
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.plans import Planning
+from tests.rolloutdeck.support.plans import PlanServer
 
 pytest.importorskip("torch")
 
@@ -26,9 +26,9 @@ from tests.rolloutdeck.support.fake_trl import (  # it needs torch
     PINNED,
     PROMPTS,
     Trainer,
-    completions,
-    ended,
-    joined,
+    attach_callback,
+    end_training,
+    list_completions,
 )
 
 
@@ -50,7 +50,7 @@ def test_a_step_is_generated_if_its_replay_raises_an_error(
 ) -> None:
     function = trl.replaying(folder=replay_folder) if source == "folder" else trl.replaying()
     trainer = Trainer(rollout_func=function)
-    joined(trl, trainer)
+    attach_callback(trl, trainer)
     monkeypatch.setattr(function, "_next_call", None)
     assert not is_step_replayed(trainer, 2)
     assert "lost something in replay._try_replay" in caplog.text
@@ -63,8 +63,8 @@ def is_step_replayed(trainer: Trainer, step: int, *, training: bool = True) -> b
     return trainer.generated == before
 
 
-def start_server(content: bytes, monkeypatch: pytest.MonkeyPatch, flagged: int = 0) -> Planning:
-    server = Planning(content, 2, "rollout-0.json", flagged)
+def start_server(content: bytes, monkeypatch: pytest.MonkeyPatch, flagged: int = 0) -> PlanServer:
+    server = PlanServer(content, 2, "rollout-0.json", flagged)
     monkeypatch.setenv("ROLLOUTDECK_URL", server.url)
     return server
 
@@ -74,15 +74,15 @@ def test_a_planned_step_is_replayed_and_reported_and_others_and_evals_are_genera
 ) -> None:
     server = start_server(build_generation(), monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     trainer.num_generations_eval = 4
     assert [is_step_replayed(trainer, step) for step in (1, 2)] == [False, True]
     assert trainer.batch == {"prompt_ids": [[5]] * 4, "completion_ids": PINNED, "logprobs": [[-0.5] * 3] * 4}
     assert not is_step_replayed(trainer, 3) and trainer.answers == 2
     assert not is_step_replayed(trainer, 2, training=False) and trainer.answers == 4
-    ended(callback)
+    end_training(callback)
     server.down()
-    assert [ids for _, ids in completions(server)] == [IDS, PINNED, IDS]
+    assert [ids for _, ids in list_completions(server)] == [IDS, PINNED, IDS]
     assert [(body["step"], body["outcome"], body["rows"]) for body in server.posted("/replays/")] == [(2, "hit", 4)]
 
 
@@ -92,13 +92,13 @@ def test_a_server_that_restarts_at_the_start_does_not_turn_the_replay_off(
     server = start_server(build_generation(), monkeypatch)
     server.failures = 2
     trainer = Trainer(rollout_func=trl.replaying())
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert not is_step_replayed(trainer, 2)
     assert not is_step_replayed(trainer, 2) and server.failures == 1  # the plan is not requested twice within a minute
     monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
     trainer.state = SimpleNamespace(global_step=0)  # another training requests the plan immediately
     assert [is_step_replayed(trainer, step) for step in (1, 2)] == [False, True]
-    ended(callback)
+    end_training(callback)
     server.down()
 
 
@@ -110,9 +110,9 @@ def test_a_plan_that_arrives_within_a_step_begins_with_the_next_step(
     server.failures = 1
     monkeypatch.setattr(plan_request, "PAUSE_SECONDS", 0.0)
     trainer = Trainer(rollout_func=trl.replaying())
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert [is_step_replayed(trainer, step) for step in (2, 2, 3, 2)] == [False, False, False, True]
-    ended(callback)
+    end_training(callback)
     server.down()
 
 
@@ -122,9 +122,9 @@ def test_a_step_that_is_only_partly_replayed_is_refused(
     """Each generation of a step has a file of its own. After the first one that does not fit, all are generated."""
     server = start_server(build_generation(), monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert [is_step_replayed(trainer, 2) for _ in range(3)] == [True, False, False]
-    ended(callback)
+    end_training(callback)
     server.down()
     reason = "4 rows of the step were replayed, the others are not: the pin has no rollout-1.json"
     outcomes = [(body["outcome"], body["rows"], body["reason"]) for body in server.posted("/replays/")]
@@ -133,12 +133,12 @@ def test_a_step_that_is_only_partly_replayed_is_refused(
 
 
 def test_the_run_has_the_outcomes_of_a_replayed_keep_folder(
-    trl: SimpleNamespace, replay_folder: Path, at_receiver: Receiver
+    trl: SimpleNamespace, replay_folder: Path, connected_receiver: Receiver
 ) -> None:
     (replay_folder / PULL_MANIFEST).unlink()
     (replay_folder / "step_000002/rollout-1.json").write_bytes(build_generation())
     trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert [is_step_replayed(trainer, 2), is_step_replayed(trainer, 2), is_step_replayed(trainer, 3)] == [
         True,
         True,
@@ -146,8 +146,10 @@ def test_the_run_has_the_outcomes_of_a_replayed_keep_folder(
     ]
     trainer.state = SimpleNamespace(global_step=2)
     assert is_step_replayed(trainer, 3)  # the first generation of this step in another training
-    ended(callback)
-    outcomes = [(body["step"], body["outcome"], body["rows"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    end_training(callback)
+    outcomes = [
+        (body["step"], body["outcome"], body["rows"], body["pin"]) for body in connected_receiver.posted("/replays/")
+    ]
     assert outcomes == [(2, "hit", 4, None), (2, "hit", 8, None), (3, "hit", 4, None), (3, "hit", 4, None)]
 
 
@@ -167,7 +169,7 @@ def test_a_step_that_does_not_fit_is_generated_with_the_reason(
 ) -> None:
     server = start_server(content, monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
-    joined(trl, trainer)
+    attach_callback(trl, trainer)
     assert not is_step_replayed(trainer, 2) and reason in caplog.text
     server.down()
 
@@ -205,13 +207,13 @@ def test_a_step_with_a_flagged_row_is_not_replayed(
 ) -> None:
     server = start_server(build_generation(), monkeypatch, flagged=1)
     trainer = Trainer(rollout_func=trl.replaying())
-    joined(trl, trainer)
+    attach_callback(trl, trainer)
     assert not is_step_replayed(trainer, 2)
     assert "a step of TRL is replayed whole or not at all" in caplog.text
     server.down()
 
 
-class RegeneratingPlan(Planning):
+class RegeneratingPlan(PlanServer):
     """A plan that generates steps with selected samples again, and stops if a pin can't be replayed."""
 
     def plan(self) -> dict[str, Any]:
@@ -223,18 +225,18 @@ class RegeneratingPlan(Planning):
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (0, 2), (1, 2)])
 def test_a_plan_that_generates_selected_steps_again_does_not_stop_the_run(
-    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, rank: int, world: int
+    trl: SimpleNamespace, second_process: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, rank: int, world: int
 ) -> None:
     server = RegeneratingPlan(
         build_generation_of_two_processes() if world == 2 else build_generation(), 2, "rollout-0.json", flagged=1
     )
     monkeypatch.setenv("ROLLOUTDECK_URL", server.url)
-    others.first = parse_plan(server.plan()) if rank else None
-    others.objections = [None]
+    second_process.first = parse_plan(server.plan()) if rank else None
+    second_process.objections = [None]
     trainer = Trainer(rollout_func=trl.replaying(), rank=rank, world=world)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert not is_step_replayed(trainer, 2)
-    ended(callback)
+    end_training(callback)
     server.down()
     events = [(body["outcome"], body["selected_action"]) for body in server.posted("/replays/")]
     assert events == ([] if rank else [("miss", "regenerate")])
@@ -249,30 +251,33 @@ def build_generation_of_two_processes() -> bytes:
 
 @pytest.mark.parametrize("reason", ["", "the other process has another folder"])
 def test_several_processes_replay_a_step_all_or_none(
-    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reason: str
+    trl: SimpleNamespace, second_process: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     server = start_server(build_generation_of_two_processes(), monkeypatch)
-    others.objections = [(NotReplayableError, reason)] if reason else [None]
+    second_process.objections = [(NotReplayableError, reason)] if reason else [None]
     trainer = Trainer(rollout_func=trl.replaying(), world=2)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert [is_step_replayed(trainer, step) for step in (1, 2)] == [False, not reason]
-    assert others.asked == 1  # of the step that the plan has
-    ended(callback)
+    assert second_process.asked == 1  # of the step that the plan has
+    end_training(callback)
     server.down()
     matches = [(body["outcome"], body["rows"], body["reason"]) for body in server.posted("/replays/")]
     assert matches == [("refused", None, reason) if reason else ("hit", 8, "")]
 
 
 def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_reports_nothing(
-    trl: SimpleNamespace, others: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace,
+    second_process: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = start_server(build_generation_of_two_processes(), monkeypatch)
-    others.first = parse_plan(server.plan())
+    second_process.first = parse_plan(server.plan())
     trainer = Trainer(rollout_func=trl.replaying(), rank=1, world=2)
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert is_step_replayed(trainer, 2)
     assert trainer.batch["completion_ids"] == [[3] * 3] * 4
-    ended(callback)
+    end_training(callback)
     server.down()
     assert not [path for path, _ in server.posts if path.endswith(("/replays/", "/replay-plan/"))]
     assert "Nothing is replayed" not in caplog.text
@@ -281,16 +286,16 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_re
 @pytest.mark.parametrize("objections", [[None], [(NotReplayableError, "another file")]])
 def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
     trl: SimpleNamespace,
-    others: SimpleNamespace,
+    second_process: SimpleNamespace,
     replay_folder: Path,
     caplog: pytest.LogCaptureFixture,
     objections: list[Any],
 ) -> None:
     (replay_folder / PULL_MANIFEST).unlink()
     (replay_folder / "step_000002/rollout-0.json").write_bytes(build_generation_of_two_processes())
-    others.first, others.objections = {"step_000001", "step_000002"}, objections
+    second_process.first, second_process.objections = {"step_000001", "step_000002"}, objections
     trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder), rank=1, world=2)
-    done = [(is_step_replayed(trainer, step), others.asked) for step in (1, 2, 3)]
+    done = [(is_step_replayed(trainer, step), second_process.asked) for step in (1, 2, 3)]
     assert done == [(False, 1), (objections == [None], 2), (False, 2)]
     assert objections != [None] or trainer.batch["completion_ids"] != PINNED
 
@@ -300,7 +305,7 @@ def test_a_step_is_generated_if_the_server_is_killed_after_the_plan_was_requeste
 ) -> None:
     server = start_server(build_generation(), monkeypatch)
     trainer = Trainer(rollout_func=trl.replaying())
-    joined(trl, trainer)
+    attach_callback(trl, trainer)
     assert not is_step_replayed(trainer, 1)
     server.down()
     assert not is_step_replayed(trainer, 2) and "Step 2 is not replayed (miss)" in caplog.text
@@ -327,15 +332,15 @@ def replay_folder(tmp_path: Path) -> Path:
 
 
 def test_only_files_that_pull_wrote_are_replayed_from_a_folder_and_the_outcomes_are_reported(
-    trl: SimpleNamespace, at_receiver: Receiver, replay_folder: Path, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace, connected_receiver: Receiver, replay_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
-    callback = joined(trl, trainer)
+    callback = attach_callback(trl, trainer)
     assert [is_step_replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
     assert not is_step_replayed(trainer, 2, training=False)
     assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` wrote" in caplog.text
-    ended(callback)
-    values = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    end_training(callback)
+    values = [(body["step"], body["outcome"], body["pin"]) for body in connected_receiver.posted("/replays/")]
     assert values == [(2, "hit", 5), (3, "refused", 6)]
 
 

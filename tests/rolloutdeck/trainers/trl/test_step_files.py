@@ -15,14 +15,14 @@ from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
 from tests.rolloutdeck.support.fake_server import wait_until
-from tests.rolloutdeck.support.step_files import bytes_of, on_disk, pinned, step
+from tests.rolloutdeck.support.step_files import pin_step, read_artifact, read_folder, write_step
 from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_log_artifact_names_the_files_and_copies_nothing(training: TrainersRun, node: Path, tmp_path: Path) -> None:
-    folder = step(node, 7)
+    folder = write_step(node, 7)
     started = time.perf_counter()
     training.log_artifact(folder, step=7, role="rollout", manifest={"facts": {"model": "qwen"}})
     assert time.perf_counter() - started < 0.5
@@ -34,12 +34,12 @@ def test_log_artifact_names_the_files_and_copies_nothing(training: TrainersRun, 
 
 
 def test_a_pinned_step_is_sent_by_the_training_process(training: TrainersRun, node: Path, owner: User) -> None:
-    folder = step(node, 7)
+    folder = write_step(node, 7)
     training.log_artifact(folder, step=7)
     wait_until(lambda: Artifact.objects.first())
-    pinned(7, owner)
+    pin_step(7, owner)
     wait_until(lambda: Artifact.objects.get().missing == 0)
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_a_resumed_training_sends_the_step_that_its_earlier_process_reported(
@@ -47,28 +47,28 @@ def test_a_resumed_training_sends_the_step_that_its_earlier_process_reported(
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
     patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.05)
-    folder = step(node, 7)
+    folder = write_step(node, 7)
     before = start.init()
     before.log_artifact(folder, step=7)
     before.finish()
-    pinned(7, owner)
+    pin_step(7, owner)
     resumed = start.init()
-    resumed.log_artifact(step(node, 8), step=8)
+    resumed.log_artifact(write_step(node, 8), step=8)
     wait_until(lambda: Artifact.objects.get(step=7).missing == 0)
     resumed.finish(timeout=0)
     start._runs.clear()
-    assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get(step=7)) == read_folder(folder)
 
 
 def test_send_now_sends_a_step_before_the_run_is_finished(training: TrainersRun, node: Path) -> None:
-    folder = step(node, 7)
+    folder = write_step(node, 7)
     training.log_artifact(folder, step=7, send_now=True)
     training.finish()
-    assert bytes_of(Artifact.objects.get()) == on_disk(folder)
+    assert read_artifact(Artifact.objects.get()) == read_folder(folder)
 
 
 def test_a_single_file_and_named_files_of_a_folder_are_artifacts_too(training: TrainersRun, node: Path) -> None:
-    folder = step(node, 7)
+    folder = write_step(node, 7)
     training.log_artifact(folder / "gen_batch.dp", step=7)
     training.log_artifact(folder, step=8, manifest={"files": ["meta.json"]})
     training.finish()
@@ -77,7 +77,7 @@ def test_a_single_file_and_named_files_of_a_folder_are_artifacts_too(training: T
 
 def test_a_path_that_does_not_exist_loses_only_its_own_step(training: TrainersRun, node: Path) -> None:
     training.log_artifact(node / "nowhere", step=1)
-    training.log_artifact(step(node, 2), step=2)
+    training.log_artifact(write_step(node, 2), step=2)
     training.log_artifact(node, step=3, role="no such role")
     training.finish()
     assert list(Artifact.objects.values_list("step", flat=True)) == [2]

@@ -18,7 +18,7 @@ from rollouts.models import Artifact, Dump, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.cli.test_import_trainers import copied
+from tests.rolloutdeck.cli.test_import_trainers import copy_tree
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, save_plan
 from tests.support import builders
 
@@ -42,7 +42,7 @@ def run_command(site: Site, secret: str, project: Project, tmp_path: Path) -> Ru
 @pytest.fixture
 def pin_rollout(run_command: RunCommand, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
     """Imports slime's own files as the run `old`; returns a function that pins a rollout of it."""
-    assert run_command("import", copied("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
+    assert run_command("import", copy_tree("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
         artifact_check.check_artifact(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):

@@ -49,7 +49,7 @@ def test_with_a_plan_the_second_rollout_is_the_pinned_one_and_all_five_hooks_rec
     server: PlanServer, tmp_path: Path
 ) -> None:
     result, _ = run_training(tmp_path, "", server)
-    assert result["1"]["samples"] == fake_slime.dumped("0.pt")
+    assert result["1"]["samples"] == fake_slime.load_dump("0.pt")
     values = [(query["split"], int(query["step"])) for _, query, _ in server.dumps]
     assert {("train", 0), ("train", 1), ("eval", 1)} == set(values)
     assert [body["outcome"] for body in server.posted("/replays/")] == ["hit"]

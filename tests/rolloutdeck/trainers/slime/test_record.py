@@ -243,7 +243,7 @@ def test_a_run_has_slimes_name_and_its_arguments_without_the_keys(slime_receiver
     slime.log_rollout(0, arguments(**values), read_samples("0.pt")[:4], None, 1.0)
     (trainer_session,) = common_session._sessions.values()
     trainer_session.run.finish(timeout=60)
-    assert slime_receiver.abouts[0] == ("sums", "qwen", "allow")
+    assert slime_receiver.run_headers[0] == ("sums", "qwen", "allow")
     (created_run,) = [body for path, body in slime_receiver.posts if path.endswith("/runs/") and "config" in body]
     assert created_run["config"]["wandb_project"] == "sums" and "wandb_key" not in created_run["config"]
 
@@ -261,7 +261,7 @@ def test_a_new_run_begins_after_one_that_ended_and_the_environment_names_it(
     )
     assert second is not first and (second.run.project, second.run.name) == ("project", "run")
     second.run.finish(timeout=60)
-    assert ("project", "run", "") in slime_receiver.abouts
+    assert ("project", "run", "") in slime_receiver.run_headers
 
 
 def test_a_relative_checkpoint_folder_is_ignored_because_it_differs_between_processes(

@@ -246,7 +246,7 @@ def test_metrics_are_named_as_transformers_integrations_name_them(
     assert point["values"] == {"train/loss": 1.0, "eval/reward": 0.5}
     (created_run,) = [body for path, body in connected_receiver.posts if path.endswith("/runs/") and "config" in body]
     assert created_run["config"]["num_generations"] == 2 and created_run["framework"] == "trl"
-    assert connected_receiver.abouts[0][:2] == ("math", "tiny")
+    assert connected_receiver.run_headers[0][:2] == ("math", "tiny")
 
 
 def test_the_end_of_a_training_waits_for_the_rows_that_are_still_built(

@@ -78,7 +78,7 @@ def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_re
 def test_a_replay_uses_the_stored_tool_results_and_the_next_step_calls_the_tools_again(
     trl: SimpleNamespace, step_folder: Path, wrapped: bool
 ) -> None:
-    trainer = ToolTrainer(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch), gives="other")
+    trainer = ToolTrainer(rollout_func=trl.replaying(folder=step_folder, otherwise=generate_batch), tool_result="other")
     if wrapped:
         vars(trainer)["_tool_call_loop"] = trainer._tool_call_loop
     trainer.step(at=0)

@@ -40,11 +40,11 @@ hypothesis_settings.load_profile("tests")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # they wait while others compute
     if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
-        select(config, items, uses_own_queries)
-    select(config, items, runs_with_a_bucket if TEST_STORAGE == "s3" else runs_with_a_folder)
+        select_items(config, items, uses_own_queries)
+    select_items(config, items, runs_with_a_bucket if TEST_STORAGE == "s3" else runs_with_a_folder)
 
 
-def select(config: pytest.Config, items: list[pytest.Item], is_selected: Callable[[pytest.Item], bool]) -> None:
+def select_items(config: pytest.Config, items: list[pytest.Item], is_selected: Callable[[pytest.Item], bool]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
     items[:] = [item for item in items if is_selected(item)]
 
@@ -72,7 +72,7 @@ def uses_own_queries(item: pytest.Item) -> bool:
 
 
 def pytest_sessionstart() -> None:
-    gc.disable()  # collecting makes thousands of objects, and all of them stay
+    gc.disable()  # collecting tests creates thousands of objects, and all of them stay
 
 
 def pytest_collection_finish() -> None:
@@ -81,7 +81,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Why a test that passed the second time had failed the first."""
+    """Prints why a test failed that passed when it was repeated."""
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first run of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext[-4000:])
@@ -91,20 +91,20 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> None:
-    """A test with real transactions ends with empty tables and a migrate: of what that adds, nothing is ours."""
+    """A test with real transactions ends with empty tables and a migrate. No test needs the rows that it adds."""
     post_migrate.disconnect(create_permissions, dispatch_uid="django.contrib.auth.management.create_permissions")
     post_migrate.disconnect(create_contenttypes)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def static_files_once() -> Iterator[None]:
-    """Each client looks at all scripts and styles before it answers; they stay the same while tests run."""
+def cache_static_files() -> Iterator[None]:
+    """Each client looks up all scripts and styles at its start; they do not change while tests run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WhiteNoise, "get_static_file", kept_static_file(WhiteNoise.get_static_file))
+        patch.setattr(WhiteNoise, "get_static_file", build_cached_lookup(WhiteNoise.get_static_file))
         yield
 
 
-def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
+def build_cached_lookup(find: Callable[..., Any]) -> Callable[..., Any]:
     result: dict[tuple[str, str], Any] = {}
 
     def get_static_file(self: WhiteNoise, path: str, url: str, stat_cache: Any = None) -> Any:
@@ -117,8 +117,8 @@ def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_wait_for_the_disk() -> Iterator[None]:
-    """No test cuts the power, and each dump would wait ten times for milliseconds. Server processes do wait."""
+def skip_fsync() -> Iterator[None]:
+    """No test cuts the power, and each dump would wait ten times for some milliseconds. Server processes still wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
@@ -136,7 +136,7 @@ def environment() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def data_dir(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Every test writes its bytes to a folder of its own; with TEST_STORAGE=s3 to a place of its own in a bucket."""
+    """Each test writes its files to a folder of its own; with TEST_STORAGE=s3 to a prefix of its own in a bucket."""
     from rollouts.forgetting import caches
 
     monkeypatch.setattr(caches.look, "at", math.inf)  # else the number of queries depends on the time
@@ -153,20 +153,20 @@ def bucket(settings: Any, data_dir: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def own_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Sign-in attempts of other tests, which run beside this one on the same Redis, do not count in this one."""
+def separate_counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Sign-in attempts of other tests, which run at the same time on the same Redis, do not count in this one."""
     monkeypatch.setattr(counters, "prefix", f"{tmp_path}:")
 
 
 @pytest.fixture(autouse=True)
-def cheap_passwords(settings: Any) -> None:
-    """The real hasher takes half a second per account, which tests make by the hundred."""
+def use_fast_password_hasher(settings: Any) -> None:
+    """The real hasher takes half a second per account, and tests create hundreds of them."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(autouse=True)
-def own_language() -> Iterator[None]:
-    """A request leaves its thread in the language of whoever asked."""
+def reset_language() -> Iterator[None]:
+    """A request leaves its thread in the language of its user."""
     yield
     translation.deactivate()
 
@@ -202,7 +202,7 @@ def reader(client: Client, mate: User) -> Client:
 
 @pytest.fixture
 def stranger(db: None) -> User:
-    """Somebody with an account and no role anywhere: must see nothing."""
+    """A user without a role in any project, who must see nothing."""
     return User.objects.create_user("stan", password="stan-password")
 
 
@@ -215,6 +215,6 @@ def site(transactional_db: None) -> Iterator[Site]:
     handler = RequestHandler()
     with serve(HostOriginCheck(handler, handler)) as running:
         yield running
-    for thread, _since in handler.idle:  # PostgreSQL removes no database that somebody has open
+    for thread, _since in handler.idle:  # PostgreSQL removes no database that a connection has open
         thread.submit(connections.close_all).result()
         thread.shutdown()

@@ -1,4 +1,4 @@
-"""What does not happen misses a budget of the attacks: requests that break off, content that never appears."""
+"""Requests that break off and content that never appears miss the budgets of the attacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Unreachable:
         raise RuntimeError(path)
 
 
-def test_content_that_never_appears_takes_forever() -> None:
+def test_content_that_never_appears_takes_infinite_time() -> None:
     fetcher: Any = Unreachable()
     page = Page(fetcher, [("/charts.json", "")], DELAYS, True, random.Random(1))
 

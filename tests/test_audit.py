@@ -1,4 +1,4 @@
-"""The audit fails on what it finds, and says what it could not check."""
+"""The audit fails on vulnerabilities and secrets, and reports what it could not check."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPORT = {
         ("", "", False, ["NOT CHECKED, pip-audit failed: no reason given"]),
     ],
 )
-def test_a_vulnerability_or_a_failure_fails_and_an_outage_is_told(
+def test_a_vulnerability_or_a_failure_fails_the_audit_and_an_outage_is_reported(
     stdout: str,
     stderr: str,
     clean: bool,

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.server import Product, free_port
 from tests.test_full_disk import create_person
-from tests.test_move_to_postgres import imported, post, postgres, read_run  # noqa: F401 - a fixture
+from tests.test_move_to_postgres import import_dumps, post_json, postgres, read_run  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -49,7 +49,7 @@ class ServerWithDatabase(Product):
     def restore(self, destination: Path, data: Path) -> subprocess.CompletedProcess[str]:
         return self.call("restore", str(destination), "--data", str(data))
 
-    def continue_on(self, data: Path) -> None:
+    def restart_with_data(self, data: Path) -> None:
         """Starts again with another data folder, at the same address."""
         self.data = data
         (self.home / ".rolloutdeck" / "local.json").unlink(missing_ok=True)  # a restored server has another local token
@@ -57,7 +57,7 @@ class ServerWithDatabase(Product):
 
 
 class Browser:
-    """Somebody who is signed in."""
+    """A browser of a user who signs in."""
 
     def __init__(self) -> None:
         self.jar = http.cookiejar.CookieJar()
@@ -93,7 +93,7 @@ def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def leave_mark_of_killed_restore(url: str) -> None:
-    """What a restore leaves that is killed after its last step but one."""
+    """Creates the table that a restore leaves if it is killed before its last step."""
     with connect(url) as connection:
         connection.execute("CREATE TABLE rolloutdeck_restore AS SELECT 'killed'::text AS id")
 
@@ -104,17 +104,17 @@ def test_a_restored_server_is_equal_and_all_sessions_are_ended(databases: tuple[
         browser = Browser()
         browser.sign_in(product.url)
         assert browser.is_signed_in(product.url)
-        imported(product, "v0")
+        import_dumps(product, "v0")
         uid = product.get("runs/?project=math")["results"][0]["id"]
         sample = product.get(f"samples/?run={uid}&step=1")["results"][0]["id"]
-        post(product, "flags/", {"sample": sample, "label": "bad", "reason": "other", "text": "look \u2028 here"})
+        post_json(product, "flags/", {"sample": sample, "label": "bad", "reason": "other", "text": "look \u2028 here"})
         before, pins = read_run(product, uid), product.get("pins/?project=math")
         assert before["samples"] and before["flags"]["results"]
         if databases[0]:
             leave_mark_of_killed_restore(databases[0])
         assert " copied 0 new files" not in product.backup(tmp_path / "backups")
         assert " copied 0 new files" in product.backup(tmp_path / "backups")
-        post(product, "flags/", {"sample": sample, "label": "good", "reason": "truncated", "text": "later"})
+        post_json(product, "flags/", {"sample": sample, "label": "good", "reason": "truncated", "text": "later"})
         product.down()
 
         if databases[1]:
@@ -125,7 +125,7 @@ def test_a_restored_server_is_equal_and_all_sessions_are_ended(databases: tuple[
         assert done.returncode == 0, done.stderr
         again = product.restore(tmp_path / "backups", tmp_path / "new")
         assert again.returncode == 2 and "is not empty" in again.stderr
-        product.continue_on(tmp_path / "new")
+        product.restart_with_data(tmp_path / "new")
         assert read_run(product, uid) == before and product.get("pins/?project=math") == pins
         assert not browser.is_signed_in(product.url)
         browser.sign_in(product.url)
@@ -140,7 +140,7 @@ def change_manifest(destination: Path, **values: Any) -> None:
 def test_a_restore_refuses_what_it_cannot_do_and_continues_after_a_kill(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     with ServerWithDatabase() as product:
-        imported(product, "v0")
+        import_dumps(product, "v0")
         product.backup(backups)
         manifest = json.loads(next(backups.glob("*/manifest.json")).read_text())
 

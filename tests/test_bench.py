@@ -1,4 +1,4 @@
-"""The long run of the benchmark is one that the product could have made, and a missed budget is named."""
+"""The benchmark: its run with many steps is a valid run, and its report lists missed budgets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.rollouts.support.push import index_file, lines
 pytestmark = pytest.mark.django_db
 
 
-def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> None:
+def test_a_run_that_is_made_longer_repeats_its_steps(run: Run) -> None:
     for step in (1, 2):
         rows = [{"prompt": "1+1?", "response": f"{step} and {n}", "score": step / 4} for n in range(3)]
         index_file(run, lines(*rows), step)
@@ -54,7 +54,7 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
         ("3 x", "", []),
     ],
 )
-def test_a_limit_is_about_the_number_with_its_unit(measured: str, budget: str, missed: list[str]) -> None:
+def test_a_limit_is_compared_with_the_number_of_the_same_unit(measured: str, budget: str, missed: list[str]) -> None:
     assert Row("what", measured, budget).list_missed_limits() == missed
 
 
@@ -85,7 +85,7 @@ def test_a_budget_without_a_measurement_is_an_error() -> None:
         Row("what", "not measured", "<= 3 ms").list_missed_limits()
 
 
-def test_the_report_names_what_is_missed_and_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_lists_missed_budgets_and_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report()
     report.show("a page", "29 ms", "<= 30 ms")
     report.show("  all of it", "31 ms", "<= 30 ms")

@@ -1,4 +1,4 @@
-"""What must stay true of the whole: imports, the wheel, variables, trainers' names, the commands."""
+"""Rules for the whole code: imports, the wheel, variables, names of trainers, commands."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ TRAINERS = re.compile(
 )
 # Formats, trainer modules and safe readers may name a trainer; so may the list of trainers.
 MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|trainer_api/registry.py)")
-# Django alone imports from it.
-NO_ENTRANCE = {"rollouts/migrations"}
+# Only Django imports from it.
+NO_INTERFACE = {"rollouts/migrations"}
 # Exceptions that all layers raise and catch.
 ERRORS = ("rollouts.errors.", "rolloutdeck.errors.")
 VARIABLE = re.compile(r"\b(?:(?:ROLLOUTDECK|AWS)_[A-Z0-9_]+|DATABASE_URL|REDIS_URL|FORWARDED_ALLOW_IPS)\b")
 
 
-def sources() -> list[Path]:
+def list_sources() -> list[Path]:
     return [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 
 
-def name(path: Path) -> str:
+def get_relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def entrance(folder: Path) -> ast.Module:
+def parse_init(folder: Path) -> ast.Module:
     return ast.parse((folder / "__init__.py").read_text())
 
 
 @cache
-def public_names(package: str) -> frozenset[str]:
+def read_public_names(package: str) -> frozenset[str]:
     """What `__all__` of a package lists; without it nothing is public."""
-    for node in entrance(ROOT.joinpath(*package.split("."))).body:
+    for node in parse_init(ROOT.joinpath(*package.split("."))).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return frozenset(ast.literal_eval(node.value))
     return frozenset()
 
 
-def deep_imports(path: Path) -> Iterator[str]:
-    """Names that a file imports past the entrance of the deepest folder that holds them.
+def find_deep_imports(path: Path) -> Iterator[str]:
+    """Names that a file imports without using the public interface of the deepest folder that has them.
 
     Code in a folder and in the folders below it imports its modules directly.
     """
-    here = name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    own_module = get_relative_path(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for node in ast.walk(ast.parse(path.read_text())):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names = [(module.rpartition(".")[0], module.rpartition(".")[2]) for module in modules]
@@ -72,20 +72,20 @@ def deep_imports(path: Path) -> Iterator[str]:
                 continue
             target = ROOT.joinpath(*source.split("."))
             is_folder = target.is_dir()
-            home = source if is_folder else source.rpartition(".")[0]
-            is_public = is_folder and (imported in public_names(source) or (target / imported).is_dir())
-            if not is_public and not f"{here}.".startswith(f"{home}."):
+            package = source if is_folder else source.rpartition(".")[0]
+            is_public = is_folder and (imported in read_public_names(source) or (target / imported).is_dir())
+            if not is_public and not f"{own_module}.".startswith(f"{package}."):
                 yield f"{source}.{imported}"
 
 
-def test_other_folders_import_only_from_the_entrance() -> None:
+def test_other_folders_import_only_from_the_public_interface() -> None:
     """`from rollouts.query import find_samples`, never `from rollouts.query.search import find_samples`."""
     wrong = [
-        f"{name(path)} imports {imported}"
-        for path in sources()
+        f"{get_relative_path(path)} imports {imported}"
+        for path in list_sources()
         if path.name != "urls.py"  # it names the modules of views, as Django projects do
         and "migrations" not in path.parts
-        for imported in deep_imports(path)
+        for imported in find_deep_imports(path)
         if not imported.startswith(ERRORS)
     ]
     assert wrong == []
@@ -105,39 +105,39 @@ def test_other_folders_import_only_from_the_entrance() -> None:
 )
 def test_a_deep_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, wrong: list[str]) -> None:
     (file := tmp_path / "views.py").write_text(f"def view():\n    {line}\n")
-    monkeypatch.setattr(sys.modules[__name__], "name", lambda path: "dashboard/pages/step/views.py")
-    assert list(deep_imports(file)) == wrong
+    monkeypatch.setattr(sys.modules[__name__], "get_relative_path", lambda path: "dashboard/pages/step/views.py")
+    assert list(find_deep_imports(file)) == wrong
 
 
-def packages() -> list[Path]:
+def list_packages() -> list[Path]:
     return [path.parent for package in PACKAGES for path in sorted((ROOT / package).rglob("__init__.py"))]
 
 
-@pytest.mark.parametrize("folder", packages(), ids=name)
-def test_every_entrance_says_what_the_folder_does_and_what_is_public(folder: Path) -> None:
-    if name(folder) in NO_ENTRANCE:
+@pytest.mark.parametrize("folder", list_packages(), ids=get_relative_path)
+def test_every_public_interface_says_what_the_folder_does_and_what_is_public(folder: Path) -> None:
+    if get_relative_path(folder) in NO_INTERFACE:
         return
-    tree = entrance(folder)
+    tree = parse_init(folder)
     text = ast.get_docstring(tree) or ""
     assert "\nDepends on: " in text and "\nInvariant: " in text
-    assert "__all__" in {ast.unparse(target) for node in tree.body for target in assigned(node)}
+    assert "__all__" in {ast.unparse(target) for node in tree.body for target in get_assigned_targets(node)}
 
 
-def assigned(node: ast.stmt) -> list[ast.expr]:
+def get_assigned_targets(node: ast.stmt) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
 
 
 def test_every_public_name_exists() -> None:
     missing = []
-    for folder in packages():
-        module = importlib.import_module(name(folder).replace("/", "."))
+    for folder in list_packages():
+        module = importlib.import_module(get_relative_path(folder).replace("/", "."))
         # The callback of TRL and the functions of other plug-ins need the trainer.
-        public = frozenset() if "trainers" in folder.parts else public_names(module.__name__)
-        missing += [f"{module.__name__}.{each}" for each in public if not has(module, each)]
+        public = frozenset() if "trainers" in folder.parts else read_public_names(module.__name__)
+        missing += [f"{module.__name__}.{each}" for each in public if not has_public_name(module, each)]
     assert missing == []
 
 
-def has(module: ModuleType, public: str) -> bool:
+def has_public_name(module: ModuleType, public: str) -> bool:
     return hasattr(module, public) or importlib.util.find_spec(f"{module.__name__}.{public}") is not None
 
 
@@ -175,16 +175,16 @@ def test_the_wheel_holds_the_whole_server(wheel: zipfile.ZipFile, folder: str) -
 
 def test_every_variable_is_in_the_example_and_every_one_there_is_read() -> None:
     listed = set(re.findall(r"^([A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    read = {result for path in sources() for result in VARIABLE.findall(path.read_text())}
+    read = {result for path in list_sources() for result in VARIABLE.findall(path.read_text())}
     env = (ROOT / "rolloutdeck/lib/environment.py").read_text()
     read |= {f"ROLLOUTDECK_{result}" for result in re.findall(r'"([A-Z_]+)"', env)}
     assert {result for result in read if not result.endswith("_")} == listed
 
 
-def test_a_trainers_name_stands_only_where_its_files_are_read() -> None:
+def test_a_trainers_name_is_only_in_modules_that_may_name_it() -> None:
     pages = (ROOT / "templates").rglob("*.html")
-    named = [path for path in (*sources(), *pages) if TRAINERS.search(path.read_text())]
-    assert [name(path) for path in named if not MAY_NAME.match(name(path))] == []
+    named = [path for path in (*list_sources(), *pages) if TRAINERS.search(path.read_text())]
+    assert [get_relative_path(path) for path in named if not MAY_NAME.match(get_relative_path(path))] == []
 
 
 @pytest.mark.parametrize("text", ["verl's", "slime_dump", "VERL_DIR", "class TrlTrainer", "from_cure(x)"])
@@ -207,7 +207,7 @@ def test_every_dependency_has_its_reason_in_the_decisions() -> None:
 
 def test_no_pickle_is_loaded() -> None:
     unsafe = re.compile(r"\bpickle\.loads?\(|weights_only\s*=\s*False|\btorch\.load\(")
-    assert [name(path) for path in sources() if unsafe.search(path.read_text())] == []
+    assert [get_relative_path(path) for path in list_sources() if unsafe.search(path.read_text())] == []
 
 
 def test_all_tests_with_real_trainers_are_in_the_folder_that_make_collects() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bucket_server import create_place
-from tests.test_backup import ServerWithDatabase, imported, read_run
+from tests.test_backup import ServerWithDatabase, import_dumps, read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.s3]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.s3]
 def test_a_server_moves_to_a_bucket_and_is_restored_into_another_one(tmp_path: Path) -> None:
     place, other = create_place(), create_place()
     with ServerWithDatabase() as product:
-        imported(product, "v0")
+        import_dumps(product, "v0")
         uid = product.get("runs/?project=math")["results"][0]["id"]
         before = read_run(product, uid)
         move = ("storage", "move", place, "--data", str(product.data))
@@ -30,7 +30,7 @@ def test_a_server_moves_to_a_bucket_and_is_restored_into_another_one(tmp_path: P
         for kind in ("raw", "bodies", "blobs", "images"):
             shutil.rmtree(product.data / kind, ignore_errors=True)
         assert read_run(product, uid) == before and before["samples"]
-        imported(product, "v1")  # the worker reads and writes the bucket
+        import_dumps(product, "v1")  # the worker reads and writes the bucket
         uids = [run["id"] for run in product.get("runs/?project=math")["results"]]
         everything = [read_run(product, each) for each in uids]
         assert product.call("fsck", "--data", str(product.data), "--grace=0").stdout.endswith("Clean.\n")
@@ -46,5 +46,5 @@ def test_a_server_moves_to_a_bucket_and_is_restored_into_another_one(tmp_path: P
         product.environ["ROLLOUTDECK_STORAGE"] = other
         done = product.restore(tmp_path / "backups", tmp_path / "new")
         assert done.returncode == 0, done.stderr
-        product.continue_on(tmp_path / "new")
+        product.restart_with_data(tmp_path / "new")
         assert [read_run(product, each) for each in uids] == everything

@@ -19,11 +19,11 @@ def test_each_name_of_chromium_is_found(name: str, monkeypatch: pytest.MonkeyPat
     assert find_launch_options()["executable_path"] == f"/usr/bin/{name}"
 
 
-def test_playwrights_own_is_used_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_playwrights_own_chromium_is_used_if_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "executable_path" not in find_launch_options()
 
 
-def test_the_packages_are_complete_with_any_of_them() -> None:
+def test_make_packages_accepts_the_same_names_of_chromium() -> None:
     (line,) = re.findall(r"^ *need chromium .*", PACKAGES.read_text(), re.MULTILINE)
     assert tuple(re.findall(r"command -v ([\w-]+)", line)) == PROGRAMS

@@ -21,7 +21,7 @@ import tomllib
 import yaml
 
 from rolloutdeck.cli.entry import build_parser
-from tests.support.nginx import wait as wait_for_nginx
+from tests.support.nginx import wait_for_answer as wait_for_nginx
 from tests.support.server import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -120,7 +120,7 @@ def test_backups_can_be_made_and_restored_in_the_containers() -> None:
 
 
 def test_every_variable_reaches_the_containers_of_compose() -> None:
-    """`.env` beside compose.yaml is also where Compose takes the variables of the file itself from."""
+    """Compose also reads the variables of compose.yaml itself from the `.env` next to it."""
     services = load_documents(DEPLOY / "compose.yaml")[0]["services"]
     for name in ("migrate", *PARTS):
         assert services[name]["env_file"] == [{"path": ".env", "required": False}]
@@ -225,7 +225,7 @@ def test_alerts_and_the_dashboard_use_metrics_that_exist() -> None:
     assert len(names) > 10 and names <= known
 
 
-def test_prometheus_is_told_the_ports_of_containers() -> None:
+def test_the_configuration_of_prometheus_has_the_ports_of_containers() -> None:
     """A container of a worker has no web process that answers for it."""
     workers = [words for words in list_commands() if words[0] == "worker" and "--metrics-port" in words]
     ports = {build_parser().parse_args(words).metrics_port for words in workers}
@@ -253,7 +253,7 @@ STATUSES = "RESTORE_STATUS", "BACKUP_STATUS"
         (["20261101T000000Z"], ["restore-incomplete"], (0, 0), ["restore", "up", "backup"], 0),
     ],
 )
-def test_a_job_of_slurm_starts_with_what_the_last_one_has_kept(
+def test_a_job_of_slurm_starts_with_the_data_that_the_last_job_has_kept(
     folders: list[str], left: list[str], statuses: tuple[int, int], commands: list[str], status: int, tmp_path: Path
 ) -> None:
     programs = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""The sentence of the product, end to end, nothing mocked: a dump arrives, is indexed, is seen live, is flagged."""
+"""End to end without mocks: a dump is imported, indexed, shown live and flagged."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def product() -> Iterator[Product]:
         yield product
 
 
-def until_rung(bell: ClientConnection, step: int) -> dict[str, Any]:
+def wait_for_notification(socket: ClientConnection, step: int) -> dict[str, Any]:
     while True:
-        ring: dict[str, Any] = json.loads(bell.recv(timeout=60))
-        if ring.get("step") == step:
-            return ring
+        notification: dict[str, Any] = json.loads(socket.recv(timeout=60))
+        if notification.get("step") == step:
+            return notification
 
 
-def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product) -> None:
+def test_a_dump_is_imported_indexed_shown_live_and_flagged(product: Product) -> None:
     run = product.post("runs/", {"project": "path", "name": "walk", "attempt": "first"})
     headers = {"Cookie": product.open_session().cookie_header(), "Origin": product.url}
-    with connect(product.url.replace("http", "ws") + "/ws/", additional_headers=headers) as bell:
-        bell.send(json.dumps({"topics": [f"run:{run['id']}"]}))
+    with connect(product.url.replace("http", "ws") + "/ws/", additional_headers=headers) as socket:
+        socket.send(json.dumps({"topics": [f"run:{run['id']}"]}))
 
-        arrives = product.command("import", str(DUMPS / "rollout" / "3.jsonl"), "--project", "path", "--run", "walk")
-        assert until_rung(bell, step=3)["split"] == "train"  # seen live
-        assert arrives.wait(60) == 0
+        command = product.command("import", str(DUMPS / "rollout" / "3.jsonl"), "--project", "path", "--run", "walk")
+        assert wait_for_notification(socket, step=3)["split"] == "train"  # seen live
+        assert command.wait(60) == 0
 
     (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]  # indexed
     assert (step["step"], step["samples"], step["groups"]) == (3, 32, 8)

@@ -42,7 +42,7 @@ class SmallDiskProduct(Product):
         super().up()
 
 
-def fill(disk: Path) -> None:
+def fill_disk(disk: Path) -> None:
     for size in (1 << 20, 4096, 1):
         with (disk / f"fill{size}").open("wb", buffering=0) as file:
             try:
@@ -72,7 +72,7 @@ def create_person(product: Product) -> None:
     subprocess.run([sys.executable, manage, "shell", "-c", code], env=env, check=True, capture_output=True)
 
 
-def upload(product: Product) -> tuple[int, str]:
+def upload_dump(product: Product) -> tuple[int, str]:
     body = b'{"prompt": "a", "response": "b"}\n'
     url = f"{product.url}/api/v1/runs/full/dumps/{hashlib.sha256(body).hexdigest()}/?step=1&split=train&attempt=a"
     headers = {"Authorization": f"Bearer {product.token}", "X-Rolloutdeck-Project": "default"}
@@ -83,17 +83,17 @@ def upload(product: Product) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_a_full_disk_is_read_only_and_ends_nothing(small_disk: Path) -> None:
+def test_a_server_with_a_full_disk_is_read_only_and_no_process_ends(small_disk: Path) -> None:
     with SmallDiskProduct(small_disk) as product:
         create_person(product)
         before = sorted(product.pids())
-        fill(small_disk)
+        fill_disk(small_disk)
         for log in (small_disk / "data" / "logs").iterdir():  # the next line of each program needs a new page
             log.touch()
         for _ in range(3):
             status, page = sign_in(product, "ada", "correct-horse")
             assert status == 200 and "ada" in page and "data-disk-full" in page
-        status, text = upload(product)
+        status, text = upload_dump(product)
         assert status == 507, text
         time.sleep(25)  # two sweeps, whose writes fail
         assert sorted(product.pids()) == before

@@ -31,21 +31,21 @@ def postgres() -> Iterator[str]:
     cluster.communicate("\n", timeout=600)
 
 
-def post(product: Product, path: str, body: dict[str, Any]) -> Any:
+def post_json(product: Product, path: str, body: dict[str, Any]) -> Any:
     headers = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{product.url}/api/v1/{path}", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())
 
 
-def imported(product: Product, folder: str) -> None:
+def import_dumps(product: Product, folder: str) -> None:
     assert (
         product.command("import", str(DATA / "verl_jsonl" / folder), "--project", "math", "--run", "v0").wait(120) == 0
     )
 
 
 def read_run(product: Product, uid: str) -> dict[str, Any]:
-    """What a person could see of the run: its row, its steps, each sample whole, flags, metrics."""
+    """What a user can see of the run: its row, its steps, samples with all fields, flags, metrics."""
     samples = product.get(f"samples/?run={uid}&step=all&page_size=500")["results"]
     return {
         "run": product.get(f"runs/{uid}/"),
@@ -58,20 +58,22 @@ def read_run(product: Product, uid: str) -> dict[str, Any]:
 
 def test_a_link_to_a_sample_opens_the_same_sample_after_a_move_to_postgresql(postgres: str) -> None:
     with Product() as product:
-        imported(product, "v0")
+        import_dumps(product, "v0")
         uid = product.get("runs/?project=math")["results"][0]["id"]
         first = product.get(f"samples/?run={uid}&step=1")["results"][0]["id"]
-        post(product, "flags/", {"sample": first, "label": "bad", "reason": "other", "text": "look \u2028 here"})
+        post_json(product, "flags/", {"sample": first, "label": "bad", "reason": "other", "text": "look \u2028 here"})
         before = read_run(product, uid)
         product.down()
         product.environ |= {"DATABASE_URL": postgres, "ROLLOUTDECK_DATA": str(product.data)}
-        copying = [sys.executable, str(ROOT / "manage.py"), "copy_sqlite"]
-        subprocess.run(copying, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=600)
+        copy_command = [sys.executable, str(ROOT / "manage.py"), "copy_sqlite"]
+        subprocess.run(
+            copy_command, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=600
+        )
         assert [path.name for path in product.data.glob("db.sqlite3*")] == ["db.sqlite3.moved"]
         product.up()
         assert read_run(product, uid) == before
         assert before["flags"]["results"][0]["sample"] == first and before["samples"]
-        again = post(product, "flags/", {"sample": first, "label": "good", "reason": "truncated", "text": ""})
+        again = post_json(product, "flags/", {"sample": first, "label": "good", "reason": "truncated", "text": ""})
         assert again["id"] > before["flags"]["results"][0]["id"]
         product.down()
         refuse_start(product)

@@ -60,7 +60,7 @@ def list_sample_ids(content: dict[str, Any]) -> dict[str, list[str]]:
     return {name: sorted(run["samples"]) for name, run in content["runs"].items()}
 
 
-def test_everything_in_the_folder_is_there(upgrade: Upgrade) -> None:
+def test_everything_in_the_recorded_folder_is_still_there(upgrade: Upgrade) -> None:
     current = read_content(upgrade.product)
     assert find_differences(upgrade.content, current) == []
     assert list_sample_ids(current) == list_sample_ids(upgrade.content)

@@ -1,7 +1,7 @@
 """Several web processes and workers behind nginx share the work, with their files in a bucket, and lose nothing when
 processes of each kind are killed.
 
-`make scale-out` lets this last for ten minutes.
+`make scale-out` lets these tests run for ten minutes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def cluster(postgres: Postgres) -> Iterator[Cluster]:
-    """As on several machines."""
+    """Two web processes and two workers, as on several machines."""
     with Cluster(web=2, workers=2, database_url=postgres.url, storage=create_place()) as running:
         yield running
 
@@ -204,7 +204,7 @@ def check_pages(page: Page, cluster: Cluster, trainer: Trainer) -> None:
     expect(page.locator("main")).to_contain_text(response)
 
 
-def test_nginx_asks_the_other_web_process_if_one_is_killed(cluster: Cluster) -> None:
+def test_nginx_passes_requests_to_the_other_web_process_if_one_is_killed(cluster: Cluster) -> None:
     cluster.wait_until_ready()
     cluster.stop("web")
     try:

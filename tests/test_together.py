@@ -1,4 +1,4 @@
-"""Tests that share a product run in one worker: else each worker would start one."""
+"""Tests that share a product run in one worker, so that only one worker starts it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.xdist_groups import group
+from tests.support.xdist_groups import get_group
 
 SHARING = """
 import os, pytest
@@ -34,11 +34,11 @@ def test_it(number, site, record_property):
         ),
     ],
 )
-def test_the_product_that_a_test_drives_is_its_group(nodeid: str, expected: str) -> None:
-    assert group(nodeid) == expected
+def test_tests_that_share_a_product_have_the_same_group(nodeid: str, expected: str) -> None:
+    assert get_group(nodeid) == expected
 
 
-def test_each_group_runs_in_one_worker(tmp_path: Path) -> None:
+def test_all_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
     folder = tmp_path / "tests" / "browser"
     folder.mkdir(parents=True)
     (folder / "test_sharing.py").write_text(SHARING)

@@ -1,4 +1,4 @@
-"""A finished run of a trainer is imported with its rollout-skip steps: the tokens find the texts. Nothing mocked."""
+"""Imported rollout-skip steps: their tokens are joined with the texts of the run. Nothing is mocked."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def product() -> Iterator[Product]:
         yield product
 
 
-def brought(product: Product, run: str, *words: object) -> str:
-    """Imports into the run; its uid."""
+def import_run(product: Product, run: str, *words: object) -> str:
+    """Imports into the run, and returns its uid."""
     command = product.command("import", *map(str, words), "--project", "tokens", "--run", run)
     assert command.wait(120) == 0
     (row,) = (item for item in product.get("runs/")["results"] if item["name"] == run)
     return str(row["id"])
 
 
-def with_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:
-    """Step 1 of the run as soon as so many of its samples have tokens."""
+def wait_for_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:
+    """Waits until `count` samples of step 1 have tokens, and returns the step."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         (step,) = product.get(f"runs/{uid}/steps/?split=train")["results"]
@@ -44,13 +44,13 @@ def with_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:
     raise AssertionError(f"{step['facets']} of {step['samples']} after a minute")
 
 
-def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
+def test_tokens_of_a_batch_are_joined_with_the_texts_of_its_step(product: Product) -> None:
     text, batch = DATA / "verl_jsonl/v0/rollout/1.jsonl", DATA / "verl_skip/main"
-    uid = brought(product, "v0", text, batch)
-    assert with_tokens(product, uid, 0)["samples"] == 32
+    uid = import_run(product, "v0", text, batch)
+    assert wait_for_tokens(product, uid, 0)["samples"] == 32
     before = {item["id"] for item in product.get(f"samples/?run={uid}&page_size=100")["results"]}
-    brought(product, "v0", "--tokenizer", DATA / "tokenizer")
-    assert with_tokens(product, uid, 32)["samples"] == 32
+    import_run(product, "v0", "--tokenizer", DATA / "tokenizer")
+    assert wait_for_tokens(product, uid, 32)["samples"] == 32
     result = product.get(f"samples/?run={uid}&page_size=100")["results"]
     assert {item["id"] for item in result} == before
     full = product.get(f"samples/{result[0]['id']}/")
@@ -60,17 +60,17 @@ def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
     assert {seen["format"] for seen in full["seen_in"]} == {"verl-jsonl", "verl-gen-batch"}
 
 
-def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -> None:
+def test_tokens_of_a_v1_step_are_joined_by_uid_without_a_tokenizer(product: Product) -> None:
     rows = [json.loads(line) for line in (DATA / "verl_jsonl/v1/rollout/1.jsonl").open()]
-    uid = brought(product, "v1", DATA / "verl_jsonl/v1/rollout/1.jsonl", DATA / "verl_tq/sync")
-    assert with_tokens(product, uid, 32)["samples"] == len(rows) == 32
+    uid = import_run(product, "v1", DATA / "verl_jsonl/v1/rollout/1.jsonl", DATA / "verl_tq/sync")
+    assert wait_for_tokens(product, uid, 32)["samples"] == len(rows) == 32
     result = product.get(f"samples/?run={uid}&page_size=100&q=acc=1")["results"]
     assert {item["correct"] for item in product.get(f"samples/?run={uid}&q=score<0.5")["results"]} == {False}
     assert result == [] or {item["correct"] for item in result} == {True}
 
 
-def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> None:
-    brought(product, "async", DATA / "verl_skip/async")
+def test_the_samples_command_says_that_a_response_has_no_text_yet(product: Product) -> None:
+    import_run(product, "async", DATA / "verl_skip/async")
     command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]
     result = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=600)
     assert "only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text" in result.stdout

@@ -1,4 +1,4 @@
-"""`scripts/trainers.sh` with an interpreter that only pretends: what happens to the environment that is there."""
+"""`scripts/trainers.sh` with a fake interpreter: when it builds an environment and when it keeps the older one."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ esac
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> Path:
-    """A finished environment. It has a file that is gone if it is built again."""
+def built_folder(tmp_path: Path) -> Path:
+    """A finished environment. It has a file that is deleted if the environment is built again."""
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
-    assert run(tmp_path / "env").returncode == 0
+    assert run_script(tmp_path / "env").returncode == 0
     (tmp_path / "env" / "as-it-was").touch()
     return tmp_path / "env"
 
 
-def run(folder: Path, torch: str = "torch==1", **variables: str) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, torch: str = "torch==1", **variables: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "VERSION": "3.11", "INDEX": "0", "INSTALL": "0", **variables}
     command = [SCRIPT, folder, folder.parent / "python", torch]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
-def test_it_is_built_again_for_another_python_or_torch(built: Path) -> None:
-    assert run(built).returncode == 0 and (built / "as-it-was").exists()
-    assert run(built, torch="torch==2").returncode == 0 and not (built / "as-it-was").exists()
-    (built / "as-it-was").touch()
-    assert run(built, torch="torch==2", VERSION="3.12").returncode == 0
-    assert not (built / "as-it-was").exists()
-    assert sorted(path.name for path in built.parent.iterdir()) == ["env", "python"]
+def test_the_environment_is_built_again_for_another_python_or_torch(built_folder: Path) -> None:
+    assert run_script(built_folder).returncode == 0 and (built_folder / "as-it-was").exists()
+    assert run_script(built_folder, torch="torch==2").returncode == 0 and not (built_folder / "as-it-was").exists()
+    (built_folder / "as-it-was").touch()
+    assert run_script(built_folder, torch="torch==2", VERSION="3.12").returncode == 0
+    assert not (built_folder / "as-it-was").exists()
+    assert sorted(path.name for path in built_folder.parent.iterdir()) == ["env", "python"]
 
 
 def test_a_missing_interpreter_is_no_finished_environment(tmp_path: Path) -> None:
-    done = run(tmp_path / "env")
+    done = run_script(tmp_path / "env")
     assert done.returncode == 0 and "their tests are skipped" in done.stdout
-    assert run(tmp_path / "env", CI="true").returncode == 1
+    assert run_script(tmp_path / "env", CI="true").returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_a_missing_interpreter_is_no_finished_environment(tmp_path: Path) -> Non
     [({}, 0), ({"CI": "true"}, 1), ({"CI": "true", "INDEX": "1"}, 0)],
     ids=["by hand", "in CI", "in CI without an index"],
 )
-def test_one_that_cannot_be_built_leaves_the_older_one(built: Path, variables: dict[str, str], status: int) -> None:
-    done = run(built, torch="torch==2", INSTALL="1", **variables)
+def test_a_failed_build_keeps_the_older_environment(built_folder: Path, variables: dict[str, str], status: int) -> None:
+    done = run_script(built_folder, torch="torch==2", INSTALL="1", **variables)
     assert done.returncode == status, done.stderr
     assert "their tests run with the older ones" in done.stdout
-    assert (built / "as-it-was").exists() and not built.with_name("env.older").exists()
+    assert (built_folder / "as-it-was").exists() and not built_folder.with_name("env.older").exists()
 
 
-def test_without_an_older_one_there_is_none(built: Path) -> None:
-    other = built.with_name("other")
-    assert "their tests are skipped" in run(other, INSTALL="1").stdout
+def test_a_failed_first_build_leaves_no_environment(built_folder: Path) -> None:
+    other = built_folder.with_name("other")
+    assert "their tests are skipped" in run_script(other, INSTALL="1").stdout
     assert not other.exists()

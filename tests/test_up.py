@@ -1,4 +1,4 @@
-"""`rolloutdeck up` for real: what it starts, what it survives, what it refuses, what it leaves behind."""
+"""`rolloutdeck up` with real processes: start, restarts, refused options, shutdown."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from rolloutdeck.up.processes import ServerProgram, build_watched_run_name, writ
 from tests.support.server import Product, free_port
 
 
-def until(true: Callable[[], object], seconds: float = 200) -> None:
-    """Wait for what must come; the bound only ends a broken run."""
+def wait_until(condition: Callable[[], object], seconds: float = 200) -> None:
+    """Waits until the condition is true. The limit is only for a broken run."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.1)
 
 
-def answers(product: Product) -> bool:
+def is_answering(product: Product) -> bool:
     try:
         with urllib.request.urlopen(f"{product.url}/healthz", timeout=2) as answer:
             return bool(answer.status == 200)
@@ -42,7 +42,7 @@ def answers(product: Product) -> bool:
         return False
 
 
-def commands(product: Product) -> dict[int, str]:
+def list_commands(product: Product) -> dict[int, str]:
     """Command lines of the living processes below `up`."""
     result = {}
     for pid in product.pids()[1:]:
@@ -53,19 +53,19 @@ def commands(product: Product) -> dict[int, str]:
     return result
 
 
-def pid_of(product: Product, part: str) -> int:
-    return min((pid for pid, line in commands(product).items() if part in line), default=0)
+def find_pid(product: Product, part: str) -> int:
+    return min((pid for pid, line in list_commands(product).items() if part in line), default=0)
 
 
-def is_gone(pid: int) -> bool:
-    """Ended; a zombie that nobody has reaped yet counts as ended."""
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended. A zombie, which its parent has not waited for, counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
 
 
-def up(*words: object, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_up(*words: object, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
     clean.pop("DATABASE_URL", None)
     return subprocess.run(
@@ -84,10 +84,10 @@ def product() -> Iterator[Product]:
 
 
 @pytest.mark.slow
-def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product: Product) -> None:
+def test_up_answers_says_how_to_sign_in_and_writes_a_private_local_token(product: Product) -> None:
     message = (product.home / "up.log").read_text()
     local = product.home / ".rolloutdeck" / "local.json"
-    assert answers(product)
+    assert is_answering(product)
     assert f"{product.url}/sign-in/link/?t=" in message
     recorded = {"url": product.url, "token": product.token, "data": str(product.data), **_describe_machine()}
     assert json.loads(local.read_text()) == recorded
@@ -98,27 +98,27 @@ def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["redis-server", "celery", "dashboard.web_process"])
 def test_a_killed_child_comes_back(product: Product, part: str) -> None:
-    before = pid_of(product, part)
+    before = find_pid(product, part)
     os.kill(before, signal.SIGKILL)
-    until(lambda: pid_of(product, part) not in (0, before))
-    until(lambda: answers(product))
+    wait_until(lambda: find_pid(product, part) not in (0, before))
+    wait_until(lambda: is_answering(product))
 
 
 @pytest.mark.slow
 def test_killed_parts_of_the_worker_come_back_and_end_with_it(product: Product) -> None:
-    def worker_pids() -> list[int]:
+    def list_worker_pids() -> list[int]:
         # The worker's own process is first. Process ids begin again at 32,768, so their order says nothing.
-        return [pid for pid, line in commands(product).items() if "celery" in line]
+        return [pid for pid, line in list_commands(product).items() if "celery" in line]
 
-    until(lambda: len(worker_pids()) == 4)
-    worker, *parts = worker_pids()  # two processes of the pool and the scheduler
+    wait_until(lambda: len(list_worker_pids()) == 4)
+    worker, *parts = list_worker_pids()  # two processes of the pool and the scheduler
     for part in parts:
         os.kill(part, signal.SIGKILL)
-    until(lambda: all(is_gone(pid) for pid in parts) and len(worker_pids()) == 4)
-    mine = worker_pids()
-    assert mine[0] == worker
+    wait_until(lambda: all(has_ended(pid) for pid in parts) and len(list_worker_pids()) == 4)
+    pids = list_worker_pids()
+    assert pids[0] == worker
     os.kill(worker, signal.SIGKILL)
-    until(lambda: all(is_gone(pid) for pid in mine))
+    wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 
 ORPHAN = """
@@ -135,7 +135,7 @@ print("lives on", flush=True)
 """
 
 
-def test_a_child_whose_parent_ended_before_it_could_ask_ends_too() -> None:
+def test_a_child_ends_even_if_its_parent_ended_before_the_child_could_watch_it() -> None:
     child = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=600)
     assert child.stdout == "adopted\n"
 
@@ -143,15 +143,15 @@ def test_a_child_whose_parent_ended_before_it_could_ask_ends_too() -> None:
 @pytest.mark.slow
 def test_a_killed_supervisor_comes_back_with_everything(product: Product) -> None:
     everything = product.pids()[1:]
-    os.kill(pid_of(product, "rolloutdeck.up.supervisord"), signal.SIGKILL)
-    until(lambda: all(is_gone(pid) for pid in everything))
-    until(lambda: answers(product))
+    os.kill(find_pid(product, "rolloutdeck.up.supervisord"), signal.SIGKILL)
+    wait_until(lambda: all(has_ended(pid) for pid in everything))
+    wait_until(lambda: is_answering(product))
     assert "The supervisor ended unexpectedly" in (product.home / "up.log").read_text()
 
 
 @pytest.mark.slow
-def test_a_second_one_on_the_same_data_is_refused(product: Product) -> None:
-    refused = up("--data", product.data, "--port", free_port(), home=product.home)
+def test_a_second_server_on_the_same_data_is_refused(product: Product) -> None:
+    refused = run_up("--data", product.data, "--port", free_port(), home=product.home)
     assert refused.returncode == 2
     assert "already runs on" in refused.stderr and str(product.process.pid) in refused.stderr
     assert refused.stderr.count("\n") == 1
@@ -159,18 +159,18 @@ def test_a_second_one_on_the_same_data_is_refused(product: Product) -> None:
 
 @pytest.mark.slow
 def test_the_demo_logs_metrics_training_and_validation_samples(product: Product) -> None:
-    run = demo(product, "--warm-up", "2")
+    run = run_demo(product, "--warm-up", "2")
 
-    def counts(split: str) -> list[tuple[int, int, int]]:
+    def list_counts(split: str) -> list[tuple[int, int, int]]:
         steps = product.get(f"runs/{run['id']}/steps/?split={split}")["results"]
         return sorted((step["step"], step["samples"], step["groups"]) for step in steps)
 
-    until(lambda: counts("train") == [(1, 256, 32), (2, 256, 32)] and counts("eval") == [(0, 128, 32)])
-    until(lambda: "critic/score/mean" in product.get(f"runs/{run['id']}/metrics/")["names"])
+    wait_until(lambda: list_counts("train") == [(1, 256, 32), (2, 256, 32)] and list_counts("eval") == [(0, 128, 32)])
+    wait_until(lambda: "critic/score/mean" in product.get(f"runs/{run['id']}/metrics/")["names"])
 
 
-def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
-    """The run of two steps of the demo."""
+def run_demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
+    """Trains two steps of the demo, and returns the run."""
     run_example(product, "tiny_grpo.py", "--steps", "2", "--name", name, *words)
     (run,) = [run for run in product.get("runs/")["results"] if run["name"] == name]
     return run
@@ -188,12 +188,12 @@ def run_example(product: Product, name: str, *words: str, **variables: str) -> s
 
 @pytest.mark.slow
 def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) -> None:
-    def responses(run: str, step: int) -> list[Any]:
+    def list_responses(run: str, step: int) -> list[Any]:
         result = product.fetch(f"/api/v1/exports/samples/?run={run}&split=train&step={step}")
         rows = [json.loads(line) for line in result.splitlines()]
         return sorted((row["group"], row["index"], row["response"]) for row in rows)
 
-    def outcomes(run: str) -> list[Any]:
+    def list_outcomes(run: str) -> list[Any]:
         result = product.get(f"runs/{run}/replays/")["results"]
         return [(item["step"], item["outcome"], item["rows"]) for item in result]
 
@@ -204,10 +204,10 @@ def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) 
     runs = {re.sub(r"-\d+$", "", run["name"]): run["id"] for run in new}
     assert sorted(runs) == ["tiny-grpo", "tiny-grpo-any", "tiny-grpo-replay"]
     first, again = runs["tiny-grpo"], runs["tiny-grpo-replay"]
-    until(lambda: outcomes(again) == [(2, "hit", 256)])
-    until(lambda: len(responses(again, 2)) == 256)
-    assert responses(again, 2) == responses(first, 2) and responses(again, 3) != responses(first, 3)
-    assert len(product.get(f"flags/?run={first}")["results"]) == 3 and outcomes(runs["tiny-grpo-any"]) == []
+    wait_until(lambda: list_outcomes(again) == [(2, "hit", 256)])
+    wait_until(lambda: len(list_responses(again, 2)) == 256)
+    assert list_responses(again, 2) == list_responses(first, 2) and list_responses(again, 3) != list_responses(first, 3)
+    assert len(product.get(f"flags/?run={first}")["results"]) == 3 and list_outcomes(runs["tiny-grpo-any"]) == []
     finding = product.get("findings/")["results"][0]
     assert len(product.get(f"findings/{finding['id']}/")["exhibits"]) == 3
     (row,) = product.get(f"samples/?run={again}&split=train&step=2&q=len%3E2")["results"][:1]
@@ -225,8 +225,8 @@ def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) 
 @pytest.mark.slow
 def test_the_example_follows_the_rules_of_the_project(product: Product) -> None:
     """The sequence of docs/labels-to-training.md: flag a sample, set a rule, train again with the variables set."""
-    first = demo(product, "--warm-up", "2", name="before-rules")
-    until(lambda: product.get(f"runs/{first['id']}/steps/?split=train&step=2")["results"])
+    first = run_demo(product, "--warm-up", "2", name="before-rules")
+    wait_until(lambda: product.get(f"runs/{first['id']}/steps/?split=train&step=2")["results"])
     (row,) = product.get(f"samples/?run={first['id']}&split=train&step=2")["results"][:1]
     product.post("flags/", {"sample": row["id"], "label": "bad", "reason": "other"})
     rule = {"key": "flagged", "query": "is:flagged", "action": "mask", "target": "prompt"}
@@ -240,7 +240,7 @@ def test_the_example_follows_the_rules_of_the_project(product: Product) -> None:
     printed = run_example(product, "tiny_grpo.py", "--steps", "2", "--warm-up", "2", **variables)
     assert "after-rules step 0: evaluation only" in printed and "after-rules step 2: score 0." in printed
     (second,) = [run for run in product.get("runs/")["results"] if run["name"] == "after-rules"]
-    until(lambda: product.get(f"runs/{second['id']}/steps/?split=train&step=2")["results"])
+    wait_until(lambda: product.get(f"runs/{second['id']}/steps/?split=train&step=2")["results"])
     query = f"samples/?run={second['id']}&split=train&step=2&q=is:guided+group:{row['group']}"
     guided = product.get(query)["results"]
     assert len(guided) == 8  # all responses to the prompt
@@ -271,7 +271,7 @@ def send_form(browser: OpenerDirector, url: str, page: str, action: str, **value
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_process_and_a_killed_one_can_be_started_again() -> None:
+def test_ctrl_c_leaves_no_process_and_a_killed_server_can_be_started_again() -> None:
     with Product() as product:
         first, token = product.pids(), product.token
         os.kill(product.process.pid, signal.SIGKILL)
@@ -285,11 +285,11 @@ def test_ctrl_c_leaves_no_process_and_a_killed_one_can_be_started_again() -> Non
         )
         product.process = again
         assert product.wait_for_token() == token
-        assert all(is_gone(pid) for pid in first)
+        assert all(has_ended(pid) for pid in first)
         second = product.pids()
         again.send_signal(signal.SIGINT)
         assert again.wait(40) == 0
-        assert all(is_gone(pid) for pid in second)
+        assert all(has_ended(pid) for pid in second)
 
 
 def test_a_port_in_use_is_refused_and_the_option_named(tmp_path: Path) -> None:
@@ -297,20 +297,20 @@ def test_a_port_in_use_is_refused_and_the_option_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = up("--data", tmp_path / "data", "--port", port, home=tmp_path)
+        refused = run_up("--data", tmp_path / "data", "--port", port, home=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr == f"Port {port} on 127.0.0.1 is in use. Choose another with --port.\n"
 
 
-def test_an_open_host_is_refused_without_a_public_address(tmp_path: Path) -> None:
-    refused = up("--data", tmp_path / "data", "--host", "0.0.0.0", home=tmp_path)
+def test_a_host_for_all_networks_is_refused_without_a_public_url(tmp_path: Path) -> None:
+    refused = run_up("--data", tmp_path / "data", "--host", "0.0.0.0", home=tmp_path)
     assert refused.returncode == 2
     assert "ROLLOUTDECK_PUBLIC_URL" in refused.stderr and refused.stderr.count("\n") == 1
 
 
 def test_a_data_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    refused = up("--data", tmp_path / "data", "--port", free_port(), home=tmp_path)
+    refused = run_up("--data", tmp_path / "data", "--port", free_port(), home=tmp_path)
     assert refused.returncode == 2
     assert "--data" in refused.stderr and "Traceback" not in refused.stderr
 
@@ -337,14 +337,14 @@ def test_a_long_data_path_gets_a_short_private_socket_folder(tmp_path: Path) -> 
     positions.sockets.rmdir()
 
 
-def test_a_path_that_the_supervisor_could_misread_stays_out_of_its_configuration(tmp_path: Path) -> None:
+def test_a_path_with_special_characters_is_not_in_the_configuration_of_the_supervisor(tmp_path: Path) -> None:
     positions = create_data_folders(tmp_path / "50% ; of # it")
     text = write_supervisor_config(positions, [ServerProgram("web", ["x"], positions.data, 10)]).read_text()
     assert "50%" not in text
     positions.sockets.rmdir()
 
 
-def test_watched_folders_name_their_run() -> None:
+def test_a_run_is_named_after_its_watched_folders() -> None:
     assert build_watched_run_name([Path("/runs/qwen/rollouts")]) == "qwen"
     assert build_watched_run_name([Path("/runs/qwen/rollouts"), Path("/runs/qwen/val")]) == "qwen"
     assert build_watched_run_name([Path("/runs/qwen")]) == "qwen"

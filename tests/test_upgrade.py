@@ -40,25 +40,27 @@ class Migration(migrations.Migration):
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
-def manage(data: Path, *words: str, failing: bool = False, database_url: str = "") -> subprocess.CompletedProcess[str]:
+def run_manage_command(
+    data_folder: Path, *words: str, failing: bool = False, database_url: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Runs a command of manage.py; `failing` adds a migration that fails after it has created a table."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "DATABASE"))}
-    environment = {**plain, "ROLLOUTDECK_DATA": str(data), "PYTHONPATH": f"{data.parent}:{ROOT}"}
+    environment = {**plain, "ROLLOUTDECK_DATA": str(data_folder), "PYTHONPATH": f"{data_folder.parent}:{ROOT}"}
     if database_url:
         environment["DATABASE_URL"] = database_url
     if failing:
-        migrations = data.parent / "late_app" / "migrations"
+        migrations = data_folder.parent / "late_app" / "migrations"
         migrations.mkdir(parents=True, exist_ok=True)
         for name, text in {"../__init__.py": "", "__init__.py": "", "0001_initial.py": FAILING}.items():
             (migrations / name).write_text(text)
-        (data.parent / "late_settings.py").write_text(
+        (data_folder.parent / "late_settings.py").write_text(
             "from dashboard.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'late_app']\n"
         )
         environment["DJANGO_SETTINGS_MODULE"] = "late_settings"
@@ -66,7 +68,7 @@ def manage(data: Path, *words: str, failing: bool = False, database_url: str = "
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
 
 
-def dump(path: Path) -> list[str]:
+def dump_database(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as database:
         return list(database.iterdump())
 
@@ -82,7 +84,7 @@ def read_tables(path: Path) -> set[str]:
 
 
 def read_postgres_tables(database_url: str) -> set[str]:
-    """The same, and the number of rows. A renamed table has constraints with old names."""
+    """The same for PostgreSQL, and the number of rows. A renamed table has constraints with old names."""
     address = environ.Env.db_url_config(database_url)
     server = {"host": address["HOST"], "user": address["USER"], "dbname": address["NAME"]}
     with psycopg.connect(**server) as connection:
@@ -112,7 +114,7 @@ def test_a_new_postgresql_database_has_the_tables_and_rows_that_migrate_makes(
         connection.execute("CREATE DATABASE migrated TEMPLATE template0")
     migrated = postgres.rpartition("/")[0] + "/migrated"
     for words, database_url in ((["shell", "-c", code], postgres), (["migrate"], migrated)):
-        done = manage(tmp_path / "data", *words, database_url=database_url)
+        done = run_manage_command(tmp_path / "data", *words, database_url=database_url)
         assert done.returncode == 0, done.stderr
     new, expected = read_postgres_tables(postgres), read_postgres_tables(migrated)
     links = "auth_group_permissions|auth_user_user_permissions|auth_user_groups"  # unused, of Django
@@ -121,52 +123,52 @@ def test_a_new_postgresql_database_has_the_tables_and_rows_that_migrate_makes(
 
 
 @pytest.mark.slow
-def test_a_failed_upgrade_changes_nothing_and_the_next_one_keeps_the_old_database(data: Path) -> None:
-    database = data / "db.sqlite3"
-    before = dump(database)
+def test_a_failed_upgrade_changes_nothing_and_the_next_one_keeps_the_old_database(data_folder: Path) -> None:
+    database = data_folder / "db.sqlite3"
+    before = dump_database(database)
 
-    done = manage(data, "bootstrap", failing=True)
+    done = run_manage_command(data_folder, "bootstrap", failing=True)
     assert done.returncode and "nothing was changed: the disk is on fire" in done.stderr
-    assert dump(database) == before
+    assert dump_database(database) == before
 
     with closing(sqlite3.connect(database)) as other:  # such as a server that still runs
         other.execute("PRAGMA journal_mode=WAL")
         other.execute("SELECT count(*) FROM django_migrations").fetchone()
-        done = manage(data, "bootstrap")
+        done = run_manage_command(data_folder, "bootstrap")
         assert done.returncode and "Another process uses" in done.stderr
-    assert dump(database) == before
+    assert dump_database(database) == before
 
     with ThreadPoolExecutor(2) as pool:  # as two web processes of systemd
-        both = list(pool.map(lambda _: manage(data, "prepare_database"), range(2)))
+        both = list(pool.map(lambda _: run_manage_command(data_folder, "prepare_database"), range(2)))
     assert [done.returncode for done in both] == [0, 0], both[0].stderr + both[1].stderr
-    assert dump(data / f"db.sqlite3.before-{read_version()}") == before
-    assert manage(data.parent / "new", "bootstrap").returncode == 0
-    assert read_tables(database) == read_tables(data.parent / "new" / "db.sqlite3")
-    assert (data / "version").read_text().strip() == read_version()
-    assert [path.name for path in data.glob(".db.sqlite3*")] == []
+    assert dump_database(data_folder / f"db.sqlite3.before-{read_version()}") == before
+    assert run_manage_command(data_folder.parent / "new", "bootstrap").returncode == 0
+    assert read_tables(database) == read_tables(data_folder.parent / "new" / "db.sqlite3")
+    assert (data_folder / "version").read_text().strip() == read_version()
+    assert [path.name for path in data_folder.glob(".db.sqlite3*")] == []
 
     with closing(sqlite3.connect(database)) as newer, newer:
         newer.execute(
             "INSERT INTO django_migrations (app, name, applied) VALUES ('rollouts', '9999_later', '2030-01-01')"
         )
-    (data / "version").write_text("9.0.0\n")
-    upgraded = dump(database)
-    for command in (["bootstrap"], ["fsck"], ["backup", str(data.parent / "backup")]):
-        done = manage(data, *command)
+    (data_folder / "version").write_text("9.0.0\n")
+    upgraded = dump_database(database)
+    for command in (["bootstrap"], ["fsck"], ["backup", str(data_folder.parent / "backup")]):
+        done = run_manage_command(data_folder, *command)
         assert done.returncode, command
         assert "This data folder was used by Rolloutdeck 9.0.0" in done.stderr
         assert "the database has rollouts.9999_later. Install that version or a newer one." in done.stderr
-    assert dump(database) == upgraded
+    assert dump_database(database) == upgraded
 
 
 @pytest.fixture
 def with_migrations(settings: Any) -> None:
-    """After tests of the database, which have tables without migrations."""
+    """Turns migrations on, which tests of the database turn off."""
     settings.MIGRATION_MODULES = {}
 
 
 @pytest.mark.usefixtures("with_migrations")
-def test_migrations_of_removed_packages_are_no_newer_version() -> None:
+def test_migrations_of_removed_packages_are_not_those_of_a_newer_version() -> None:
     assert find_unknown_migrations(["old_package.0001_initial", "auth.0001_initial"]) == []
     assert find_unknown_migrations(["rollouts.9999_later"]) == ["rollouts.9999_later"]
 

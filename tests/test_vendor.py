@@ -1,4 +1,4 @@
-"""The libraries of the pages are the files that `scripts/vendor.py` wrote, and one wrong package replaces none."""
+"""The libraries of the pages are the files that `scripts/vendor.py` wrote, and one wrong package replaces no file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_the_vendored_files_are_those_of_sums_json() -> None:
     assert vendor.check() == 0
 
 
-def test_a_package_with_another_hash_leaves_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_with_another_hash_replaces_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(package: vendor.Package, folder: Path) -> Path:
         if package == vendor.PACKAGES[-1]:
             raise SystemExit("another hash")

@@ -1,4 +1,4 @@
-"""The product's words: standard terms in code, pages and docs; one meaning per name."""
+"""Code, pages and docs use standard terms, and each name has one meaning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def product_modules() -> list[tuple[str, ast.Module]]:
 
 
 @pytest.mark.parametrize("word", OLD_WORDS)
-def test_old_words_are_gone(word: str) -> None:
+def test_old_words_are_not_used(word: str) -> None:
     """Also as a part of a name: `is_told`."""
     pattern = re.compile(rf"(?<![A-Za-z]){word}(?![A-Za-z])", re.IGNORECASE)
     lines = [

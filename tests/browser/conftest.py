@@ -13,7 +13,7 @@ from tests.browser.support.measure import Site, Visit
 from tests.browser.support.queues import QUESTIONS
 from tests.browser.support.training import PROJECT, Training
 from tests.support.chromium import find_launch_options
-from tests.support.server import Product, follow, free_port
+from tests.support.server import Product, free_port, use_sign_in_link
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,7 +29,7 @@ def browser_type_launch_args() -> dict[str, Any]:
 
 @pytest.fixture(scope="session", params=["direct", "nginx"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
-    """The whole product, once as it is and once behind nginx under /a/b/, with its admin signed in."""
+    """The whole product, once without a proxy and once behind nginx under /a/b/, with its admin signed in."""
     port, stripping = free_port(), free_port()
     with ExitStack() as stack:
         if request.param == "direct":
@@ -38,20 +38,20 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         else:
             if not Path("/usr/sbin/nginx").exists():
                 pytest.skip("nginx is not installed")
-            from tests.support.nginx import proxy
+            from tests.support.nginx import run_proxy
 
             product = stack.enter_context(Product(f"http://127.0.0.1:{port}/a/b/"))
-            stack.enter_context(proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))
+            stack.enter_context(run_proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))
             result = Site(product, f"http://127.0.0.1:{port}/a/b", f"http://127.0.0.1:{stripping}/a/b")
-        result.signed_in = sign_in(browser, result.product.sign_in_link())
+        result.admin_state = sign_in(browser, result.product.sign_in_link())
         yield result
 
 
 def sign_in(browser: Browser, link: str) -> Any:
-    """The cookies of a person who used their link."""
+    """Returns the cookies of a person who used their sign-in link."""
     context = browser.new_context()
     page = context.new_page()
-    follow(page, link)
+    use_sign_in_link(page, link)
     page.get_by_role("link", name="Settings").first.wait_for()
     state = context.storage_state()
     context.close()
@@ -59,17 +59,17 @@ def sign_in(browser: Browser, link: str) -> Any:
 
 
 @pytest.fixture
-def person(site: Site, browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """Opens a browser for a person, by default the admin; afterwards nothing may have gone wrong in any of them."""
+def open_visit(site: Site, browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens a browser for a person, by default the admin. After the test, no browser may have reported a fault."""
     visits: list[Visit] = []
 
-    def enter(state: Any = None, **options: Any) -> Visit:
+    def open_new(state: Any = None, **options: Any) -> Visit:
         size = {"width": 1440, "height": 900}
-        context = browser.new_context(**{"storage_state": state or site.signed_in, "viewport": size, **options})
+        context = browser.new_context(**{"storage_state": state or site.admin_state, "viewport": size, **options})
         visits.append(Visit(site, context))
         return visits[-1]
 
-    yield enter
+    yield open_new
     faults = [fault for visit in visits for fault in visit.faults]  # before the browser cuts off what is still loading
     for visit in visits:
         visit.context.close()
@@ -77,8 +77,8 @@ def person(site: Site, browser: Browser) -> Iterator[Callable[..., Visit]]:
 
 
 @pytest.fixture
-def visit(person: Callable[..., Visit]) -> Visit:
-    return person()
+def visit(open_visit: Callable[..., Visit]) -> Visit:
+    return open_visit()
 
 
 class Members:
@@ -97,7 +97,7 @@ class Members:
         return self.states[name]
 
     def add_new(self, project: str, name: str, role: str) -> None:
-        context = self.browser.new_context(storage_state=self.site.signed_in)  # type: ignore[arg-type]
+        context = self.browser.new_context(storage_state=self.site.admin_state)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(f"{self.site.url}/settings/{project}/")
         page.fill("#new-member", name)
@@ -119,7 +119,7 @@ tries: Counter[str] = Counter()  # of each test with its parameters
 
 @pytest.fixture
 def training(site: Site, request: pytest.FixtureRequest) -> Training:
-    """A run. A test that is tried again gets a project of its own, and does not meet what its first try left."""
+    """A run. A test that is repeated gets a project of its own, without the data of its first try."""
     name, test = request.node.originalname, request.node.name
     tries[test] += 1
     if tries[test] == 1:

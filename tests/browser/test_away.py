@@ -8,10 +8,10 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Members
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
-from tests.browser.test_slow import flagged
+from tests.browser.test_slow import list_flagged_ids
 
 pytestmark = DIRECT
 
@@ -24,7 +24,7 @@ def stop_retries(page: Page) -> None:
 
 
 def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit, training: Training) -> None:
-    training.pushed(1, 6)
+    training.push_and_wait(1, 6)
     visit.page.clock.install()
     away = False
 
@@ -38,7 +38,7 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
 
     intercept(visit.page, re.compile("/samples/"), answer)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    ids = rows(page)
+    ids = list_row_ids(page)
     away = True
     page.keyboard.press("j")
     state = page.locator("#sample .pane-state")
@@ -46,7 +46,7 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
     for key in "f1":
         page.keyboard.press(key)
     expect(page.locator(".toast")).to_have_text("Not used, since the sample is not loaded: 1")
-    assert selected(page) == [ids[1]]
+    assert list_selected_ids(page) == [ids[1]]
     page.keyboard.press("j")
     expect(page.locator("#sample")).to_have_class(re.compile("failed"))
     stop_retries(page)
@@ -55,16 +55,16 @@ def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit
     state.get_by_role("button", name="Try now").click()
     page.clock.resume()
     expect(page.locator("#sample article")).to_have_attribute("data-id", ids[2])
-    assert selected(page) == [ids[2]] and flagged(training) == []
+    assert list_selected_ids(page) == [ids[2]] and list_flagged_ids(training) == []
     page.keyboard.press("f")
     expect(page.locator("#flag-box form")).to_be_visible()
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_a_flag_waits_until_its_person_has_signed_in_again(visit: Visit, members: Members, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    first, second = rows(page)[:2]
+    first, second = list_row_ids(page)[:2]
     page.wait_for_load_state("networkidle")
     session = [cookie for cookie in visit.context.cookies() if "csrf" not in str(cookie.get("name"))]
     visit.context.clear_cookies()  # as after "sign out" in another tab
@@ -81,12 +81,12 @@ def test_a_flag_waits_until_its_person_has_signed_in_again(visit: Visit, members
         other.goto(home)
         page.locator("#unsaved button").first.click()
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved")
-    assert flagged(training) == [], "it is not saved as a flag of another person"
+    assert list_flagged_ids(training) == [], "it is not saved as a flag of another person"
     visit.context.clear_cookies()
     visit.context.add_cookies(session)  # type: ignore[arg-type]
     other.goto(home)  # the session has another token for forms now
     expect(page.locator("#unsaved")).to_be_hidden(timeout=20_000)
-    assert flagged(training) == [first]
+    assert list_flagged_ids(training) == [first]
     page.keyboard.press("f")
     intercept(page, "**/flags/", lambda route: route.fulfill(status=400, json={"message": "refused"}))
     page.keyboard.press("Enter")
@@ -94,13 +94,13 @@ def test_a_flag_waits_until_its_person_has_signed_in_again(visit: Visit, members
     page.keyboard.press("Enter")
     expect(page.locator(".toast")).to_have_text("refused")
     expect(page.locator("#flag-box [name=text]")).to_have_value("a long comment")
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
     visit: Visit, training: Training
 ) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go("/search/")
     intercept(page, "**/more/**", lambda route: route.fulfill(status=502))
     page.locator("main").evaluate("""main => {
@@ -120,11 +120,11 @@ def test_a_search_that_fails_can_be_continued_and_never_shows_the_sign_in_page(
       htmx.process(main);
     }""")
     page.wait_for_url(re.compile("/sign-in/"))
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.keyboard.press("f")
     page.keyboard.press("1")
@@ -140,11 +140,11 @@ def test_an_undo_without_a_clear_answer_is_not_sent_again(visit: Visit, training
     expect(page.locator(".toast")).to_have_text("The undo may have been done. Look, then press u again.")
     page.wait_for_timeout(1500)
     assert len(tried) == 2
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_turned_off_keys_do_not_choose_a_reason(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     box = page.locator("#flag-box")
     page.keyboard.press("f")
@@ -159,16 +159,16 @@ def test_turned_off_keys_do_not_choose_a_reason(visit: Visit, training: Training
     page.wait_for_timeout(300)
     page.keyboard.press("Escape")
     expect(box.locator("form")).to_be_visible()
-    assert flagged(training) == []
+    assert list_flagged_ids(training) == []
 
 
 def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: Training) -> None:
-    visit.context.remove_listener("dialog", visit.opened)
+    visit.context.remove_listener("dialog", visit.record_dialog)
     visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved
-    training.pushed(1, 6)
+    training.push_and_wait(1, 6)
     visit.page.clock.install()
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    first, second = rows(page)[:2]
+    first, second = list_row_ids(page)[:2]
     away = True
 
     def answer(route: Route) -> None:
@@ -181,13 +181,13 @@ def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: 
     page.keyboard.press("f")
     page.keyboard.press("1")
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
-    assert selected(page) == [second]
+    assert list_selected_ids(page) == [second]
     page.keyboard.press("k")
     expect(page.locator("#flags")).to_contain_text("Your flag of this sample is not saved, retrying.")
     page.wait_for_url(f"**sel={first}")
     page.reload()
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
-    assert flagged(training) == []
+    assert list_flagged_ids(training) == []
     stop_retries(page)
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
     away = False
@@ -196,16 +196,16 @@ def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: 
     expect(page.locator("#unsaved")).to_be_hidden()
     expect(page.locator(f"#r-{first} .tag.flag")).to_be_visible()
     expect(page.locator("#flags .flags li")).to_have_count(1)
-    assert flagged(training) == [first]
-    visit.forgive()
+    assert list_flagged_ids(training) == [first]
+    visit.clear_faults()
 
 
 def test_a_flag_is_sent_from_the_next_page_which_says_why_it_is_refused(visit: Visit, training: Training) -> None:
-    visit.context.remove_listener("dialog", visit.opened)
+    visit.context.remove_listener("dialog", visit.record_dialog)
     visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    first = rows(page)[0]
+    first = list_row_ids(page)[0]
 
     def answer(route: Route) -> None:
         if "/steps/" in route.request.frame.url:
@@ -219,11 +219,11 @@ def test_a_flag_is_sent_from_the_next_page_which_says_why_it_is_refused(visit: V
     expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
     visit.go("/findings/")
     expect(page.locator("p.toast")).to_have_text(f"Sample {first[:16]}: refused")
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_what_is_typed_stays_when_the_session_ends(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.wait_for_load_state("networkidle")
     for key in ("f", "Enter"):
@@ -237,4 +237,4 @@ def test_what_is_typed_stays_when_the_session_ends(visit: Visit, training: Train
     comment.fill("")
     training.push(1, generations(1, 6), source="even more")
     page.wait_for_url(re.compile("/sign-in/"))
-    visit.forgive()
+    visit.clear_faults()

@@ -1,4 +1,4 @@
-"""Dialogs as axe-core judges them. The pages: `test_every_page.py`."""
+"""Dialogs pass axe-core. For pages see `test_every_page.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = DIRECT
 
 def test_no_dialog_has_an_issue(visit: Visit, training: Training) -> None:
     for step in (1, 2):
-        training.pushed(step, 3, group("a", [0.0, 1.0, 0.5]))
+        training.push_and_wait(step, 3, group("a", [0.0, 1.0, 0.5]))
     run, page, found = f"/runs/{training.uid}", visit.page, []
     for path, key, dialog in (
         (f"/compare/?of={training.uid}@1,{training.uid}@2&split=train", "j", "#pair"),

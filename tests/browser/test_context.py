@@ -1,4 +1,4 @@
-"""The configuration of two runs next to each other, while one of them is trained."""
+"""The page that compares the configuration of two runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_unfolded_keys_stay_open_and_arrow_keys_pass_other_runs(visit: Visit, tr
     fold.first.click()
     expect(fold.first).to_have_attribute("aria-expanded", "true")
     configure(training, 7.5)
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     expect(page.locator("#config")).to_contain_text("7.5")
     expect(fold.first).to_have_attribute("aria-expanded", "true")
     expect(page.locator(".config-folded .config-key, .config-folded tr").first).to_be_visible()

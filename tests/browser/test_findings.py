@@ -1,4 +1,4 @@
-"""A finding made by keyboard from what was selected, and the file of it opened from a disk."""
+"""Findings: created by keyboard from a selected quote, edited, and downloaded as a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.support.measure import Visit, rows
+from tests.browser.support.measure import Visit, list_row_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
 
@@ -20,25 +20,25 @@ SELECT = """() => {
 }"""
 
 
-def select(page: Page) -> str:
-    """Selects the first characters of the response, once nothing comes that would draw it anew; gives them."""
+def select_quote(page: Page) -> str:
+    """Selects the first characters of the response once the page has loaded, and returns them."""
     page.wait_for_load_state("networkidle")
     page.evaluate(SELECT)
     return str(page.evaluate("getSelection().toString()"))
 
 
-def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothing(
+def test_a_selected_quote_becomes_a_finding_whose_file_opens_without_other_requests(
     visit: Visit, browser: Browser, tmp_path: Path
 ) -> None:
     training = Training(
         visit.site.product, "quoted", project=tmp_path.name
     )  # one without a finding: it asks for a title
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<2")
-    row = rows(page)[1]
+    row = list_row_ids(page)[1]
     page.keyboard.press("j")
     expect(page.locator(f"#sample article[data-id='{row}']")).to_be_visible()
-    quote = select(page)
+    quote = select_quote(page)
     page.keyboard.press("q")
     box = page.locator("#adding")
     expect(box.locator("blockquote")).to_have_text(quote)
@@ -60,21 +60,21 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
     file = tmp_path / "finding.html"
     download.value.save_as(file)
     requests: list[str] = []
-    alone = browser.new_context()
-    alone.on("request", lambda request: requests.append(request.url))
-    opened = alone.new_page()
-    opened.goto(file.as_uri())
-    expect(opened.locator("blockquote")).to_have_text(quote)
+    other_context = browser.new_context()
+    other_context.on("request", lambda request: requests.append(request.url))
+    report = other_context.new_page()
+    report.goto(file.as_uri())
+    expect(report.locator("blockquote")).to_have_text(quote)
     assert requests == [file.as_uri()]
-    alone.close()
+    other_context.close()
 
 
-def test_words_that_are_being_typed_are_refused_when_a_mate_saved_others_meanwhile(
+def test_a_typed_comment_is_not_saved_if_another_user_changed_the_comment_meanwhile(
     visit: Visit, training: Training
 ) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    visit.go(f"/findings/add/?sample={rows(page)[0]}").locator("#add-to").select_option("")
+    visit.go(f"/findings/add/?sample={list_row_ids(page)[0]}").locator("#add-to").select_option("")
     page.get_by_label("Title").fill(f"Typed in {training.uid}")
     page.get_by_role("button", name="Add").click()
     expect(page.locator("[data-add-form]")).to_have_count(0)
@@ -94,15 +94,15 @@ def test_words_that_are_being_typed_are_refused_when_a_mate_saved_others_meanwhi
     expect(page.get_by_label("Comment")).to_have_value("half an hour of work")
     expect(page.locator(".words")).to_have_text("the mate's")
     page.close()
-    visit.forgive()  # the refusal
+    visit.clear_faults()  # the refusal
 
 
 def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, training: Training) -> None:
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    row = rows(page)[0]
-    quote = select(page)
+    row = list_row_ids(page)[0]
+    quote = select_quote(page)
     page.keyboard.press("Shift+Q")
     expect(page.locator(".toast")).to_have_text("Copied with quote")
     copied = str(page.evaluate("navigator.clipboard.readText()")).split("\n")

@@ -1,4 +1,4 @@
-"""Flagging by keyboard, seen by others as it happens."""
+"""Flags: raised by keyboard, undone, and shown to other users at once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_slow import Held
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = NGINX
 
 
-def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_flag_raised_by_two_keys_is_counted_selects_the_next_sample_and_is_withdrawn(
+    visit: Visit, training: Training
+) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    first, second = rows(page)[:2]
+    first, second = list_row_ids(page)[:2]
     page.keyboard.press("f")
     expect(page.locator("#flag-box form")).to_be_visible()
     page.keyboard.press("1")
@@ -28,7 +30,7 @@ def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, t
     expect(page.locator("#figures")).to_contain_text("flagged1")
     page.keyboard.press("k")
     expect(page.locator("#flags .flags li")).to_have_count(1)
-    assert selected(page) == [first]
+    assert list_selected_ids(page) == [first]
     page.get_by_role("button", name="remove").click()
     expect(page.locator("#flags .flags li")).to_have_count(0)
     expect(page.locator("#figures")).to_contain_text("flagged0")
@@ -39,8 +41,8 @@ def test_a_flag_is_shown_next_to_two_marks(visit: Visit, training: Training) -> 
     """The marks of a sample that ends in repetition and has no answer marker."""
     texts = ["I am not sure. " * 40, "Who knows? " * 40, *(f"{n} is it.\n#### {n}" for n in range(10))]
     rows = [{"prompt": "2+2", "response": text, "score": float(n), "group": "a"} for n, text in enumerate(texts)]
-    training.pushed(1, 12, rows)
-    product, sample = visit.site.product, training.samples(1)[0]["id"]
+    training.push_and_wait(1, 12, rows)
+    product, sample = visit.site.product, training.list_samples(1)[0]["id"]
     product.post("flags/", {"sample": sample})
     key = product.get(f"samples/{sample}/")["prompt_key"]
     for path in ("steps/1/", f"prompts/{key}/"):
@@ -57,12 +59,12 @@ def test_a_flag_is_shown_next_to_two_marks(visit: Visit, training: Training) -> 
     assert marks.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
 
 
-def test_what_was_undone_is_shown_as_it_is_now(visit: Visit, training: Training) -> None:
-    """Also before any ring of it: here none comes."""
-    training.pushed(1, 4)
+def test_an_undone_flag_is_removed_from_the_pane_without_a_notification(visit: Visit, training: Training) -> None:
+    """The page receives no notification in this test."""
+    training.push_and_wait(1, 4)
     visit.page.route_web_socket(re.compile("."), lambda _socket: None)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    first, second, third = rows(page)[:3]
+    first, second, third = list_row_ids(page)[:3]
     page.keyboard.press("f")
     page.keyboard.press("1")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
@@ -76,29 +78,29 @@ def test_what_was_undone_is_shown_as_it_is_now(visit: Visit, training: Training)
     expect(page.locator("#flags .flags li")).to_have_count(0)
 
 
-def test_another_person_sees_a_flag_as_it_is_raised(
-    person: Callable[..., Visit], visit: Visit, mate: Any, training: Training
+def test_another_user_sees_a_new_flag_at_once(
+    open_visit: Callable[..., Visit], visit: Visit, mate: Any, training: Training
 ) -> None:
-    training.pushed(1, 4)
-    other = person(mate).go(f"/runs/{training.uid}/steps/latest/")
-    mine = visit.go(f"/runs/{training.uid}/steps/latest/")
+    training.push_and_wait(1, 4)
+    other = open_visit(mate).go(f"/runs/{training.uid}/steps/latest/")
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
     expect(other.locator("#figures")).to_contain_text("flagged0")
-    mine.keyboard.press("f")
-    mine.keyboard.press("Enter")
-    mine.keyboard.type("looks wrong")
-    mine.keyboard.press("Enter")
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    page.keyboard.type("looks wrong")
+    page.keyboard.press("Enter")
     expect(other.locator("#flags .flags")).to_contain_text("looks wrong")
     expect(other.locator("#figures")).to_contain_text("flagged1")
     expect(other.get_by_role("button", name="remove")).to_have_count(0)
     other.keyboard.press("f")
     other.keyboard.press("2")
-    expect(mine.locator("#flags .flags")).to_contain_text("mina")
+    expect(page.locator("#flags .flags")).to_contain_text("mina")
 
 
 def test_escape_closes_the_box_in_a_drawer_first_and_a_hidden_box_gets_no_keys(
     visit: Visit, training: Training
 ) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     visit.page.set_viewport_size({"width": 1000, "height": 800})
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     drawer, box, row = page.locator("#sample"), page.locator("#flag-box"), page.locator("#rows tr[data-id]").first
@@ -120,9 +122,9 @@ def test_escape_closes_the_box_in_a_drawer_first_and_a_hidden_box_gets_no_keys(
 
 
 def test_several_rows_are_selected_flagged_together_and_undone_together(visit: Visit, training: Training) -> None:
-    training.pushed(1, 6)
+    training.push_and_wait(1, 6)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    ids = rows(page)
+    ids = list_row_ids(page)
     page.keyboard.press("x")
     expect(page.locator("#picked")).to_contain_text("1 selected")
     page.locator(f"#r-{ids[2]} td").nth(1).click(modifiers=["Shift"])
@@ -149,16 +151,16 @@ def test_several_rows_are_selected_flagged_together_and_undone_together(visit: V
     expect(page.locator("#rows tr[data-picked]")).to_have_count(0)
 
 
-def test_an_undo_waits_for_the_flags_of_many_and_rows_selected_meanwhile_stay_selected(
+def test_an_undo_waits_until_many_flags_are_saved_and_keeps_the_rows_selected_meanwhile(
     visit: Visit, training: Training
 ) -> None:
-    training.pushed(1, 6)
+    training.push_and_wait(1, 6)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    ids = rows(page)
+    ids = list_row_ids(page)
     page.keyboard.press("x")
     page.locator(f"#r-{ids[2]} td").nth(1).click(modifiers=["Shift"])
     expect(page.locator("#picked")).to_contain_text("3 selected")
-    saving = Held(page, re.compile("/flags/"), lambda route: route.request.method == "POST")
+    saving = HeldRequests(page, re.compile("/flags/"), lambda route: route.request.method == "POST")
     page.keyboard.press("f")
     page.keyboard.press("3")
     saving.wait()
@@ -175,9 +177,9 @@ def test_an_undo_waits_for_the_flags_of_many_and_rows_selected_meanwhile_stay_se
 
 
 def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    first, second = rows(page)[:2]
+    first, second = list_row_ids(page)[:2]
     page.keyboard.press("f")
     page.keyboard.press("Enter")
     page.keyboard.type("about the first")

@@ -1,4 +1,4 @@
-"""The group board in a browser: by key from the table, on to the next group, whole texts, narrow windows."""
+"""The page of a group: its keys, its folded texts, and its width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
@@ -29,17 +29,17 @@ def group(name: str, scores: list[float], answers: list[str] | None = None) -> l
     ]
 
 
-def columns(page: Page) -> list[str]:
+def list_scores(page: Page) -> list[str]:
     return [text.strip() for text in page.locator(".board-column .score").all_inner_texts()]
 
 
-def test_one_key_opens_the_group_and_another_the_next_of_the_result(visit: Visit, training: Training) -> None:
+def test_one_key_opens_the_group_and_another_the_next_group_of_the_result(visit: Visit, training: Training) -> None:
     rows = [*group("a", [0.0, 0.0]), *group("b", [0.2, 0.9]), *group("c", [0.4, 0.4, 0.4])]
-    training.pushed(1, len(rows), rows)
+    training.push_and_wait(1, len(rows), rows)
     page = visit.go(f"/runs/{training.uid}/steps/1/?q=is:zerovar")
     page.keyboard.press("g")
     expect(page.locator("#board .tag.bad").first).to_have_text("ZERO VARIANCE: NO GRADIENT")
-    assert columns(page) == ["0.00"] * 2
+    assert list_scores(page) == ["0.00"] * 2
     page.keyboard.press("J")
     expect(page.locator(".board-column")).to_have_count(3)
     expect(page).to_have_url(re.compile(r"/groups/1/c/\?q=is:zerovar$"))
@@ -51,7 +51,7 @@ def test_one_key_opens_the_group_and_another_the_next_of_the_result(visit: Visit
 
 
 def test_a_click_on_the_tables_group_opens_it(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2, group("a", [0.0, 1.0]))
+    training.push_and_wait(1, 2, group("a", [0.0, 1.0]))
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.locator("#rows td.group a").first.click()
     page.wait_for_url("**/groups/1/a/")
@@ -59,8 +59,10 @@ def test_a_click_on_the_tables_group_opens_it(visit: Visit, training: Training) 
     expect(page.locator(".board-column").nth(1)).to_be_focused()
 
 
-def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3, group("a", [0.0, 0.5, 1.0]))
+def test_keys_flag_the_focused_response_select_it_for_a_finding_and_undo_the_flag(
+    visit: Visit, training: Training
+) -> None:
+    training.push_and_wait(1, 3, group("a", [0.0, 0.5, 1.0]))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")
     second = page.locator(".board-column").nth(1)
     page.keyboard.press("2")
@@ -80,8 +82,8 @@ def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, train
     expect(page.locator(".tag.flag")).to_have_count(0)
 
 
-def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, training: Training) -> None:
-    training.pushed(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
+def test_expanded_texts_stay_open_while_others_open_and_a_step_arrives(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")
     expect(page.locator("#answers")).to_have_text("7 × 204 (correct), 3 × 210, 2 without an answer")
     folds = page.locator("details.fold")
@@ -108,15 +110,15 @@ def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, 
     expect(folds.nth(2).locator("pre del").first).to_be_visible()
 
 
-def test_every_response_is_whole_with_one_key(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3, group("a", [0.0, 0.5, 1.0]))
+def test_one_key_expands_and_folds_all_responses(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3, group("a", [0.0, 0.5, 1.0]))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")
     for count in (3, 0):
         page.keyboard.press("e")
         expect(page.get_by_text("Beginning of a")).to_have_count(count)
 
 
-def test_hostile_responses_are_text_side_by_side_in_any_window(visit: Visit, training: Training) -> None:
+def test_hostile_responses_are_shown_as_text_in_wide_and_narrow_windows(visit: Visit, training: Training) -> None:
     rows = [
         {
             "prompt": text[:5000],
@@ -128,18 +130,18 @@ def test_hostile_responses_are_text_side_by_side_in_any_window(visit: Visit, tra
         }
         for n, text in enumerate(HOSTILE.values())
     ]
-    training.pushed(1, len(rows), rows)
+    training.push_and_wait(1, len(rows), rows)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.keyboard.press("g")
     expect(page.locator("details.fold").first).to_be_visible()
     for width in (1440, 800):
         page.set_viewport_size({"width": width, "height": 800})
-        assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
+        assert measure_overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
     for at in range(page.locator("details.fold").count()):
         page.locator("details.fold > summary").nth(at).click()
     for _ in range(page.locator("[data-expand]").count()):
         page.locator("[data-expand]", has_text="expand").first.click()
         page.wait_for_timeout(50)
-    assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
+    assert measure_overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
     assert page.evaluate("window.__ran") is None
     assert page.locator("iframe, object, main script, main img").count() == 0

@@ -1,4 +1,4 @@
-"""Texts in lists are cut between letters; the keys of hits and of templates."""
+"""Search hits: texts in lists are cut between letters, and keys move through the hits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
 
@@ -22,16 +22,16 @@ CUT = """() => [...document.querySelectorAll('#rows .tail a')].map((link) => {
 })"""
 
 
-def opened(visit: Visit, training: Training, query: str = "") -> Page:
+def open_step(visit: Visit, training: Training, query: str = "") -> Page:
     created = generations(1, 20)
     for n, row in enumerate(created):
         row["response"] = f"The needle is here, {'so we go on. ' * 300} a needle {TEXTS[n % 5]}"
-    training.pushed(1, 20, created)
+    training.push_and_wait(1, 20, created)
     return visit.go(f"/runs/{training.uid}/steps/1/{query}")
 
 
 def test_a_list_cuts_the_beginning_of_a_text_between_letters(visit: Visit, training: Training) -> None:
-    page = opened(visit, training)
+    page = open_step(visit, training)
     for width in (1440, 1111, 800, 400):
         page.set_viewport_size({"width": width, "height": 700})
         cut = page.evaluate(CUT)
@@ -40,7 +40,7 @@ def test_a_list_cuts_the_beginning_of_a_text_between_letters(visit: Visit, train
 
 def test_the_number_of_hits_does_not_cover_the_text(visit: Visit, training: Training) -> None:
     row = {"prompt": "p", "score": 1.0, "response": "so we go on " * 5_000}
-    training.pushed(1, 2, [row, {**row, "response": "كتب على الطاولة so " * 5_000}])
+    training.push_and_wait(1, 2, [row, {**row, "response": "كتب على الطاولة so " * 5_000}])
     page = visit.go(f"/runs/{training.uid}/steps/1/?q=so")
     expect(page.locator("#rows .snippet .hits").first).to_have_text("×5,000")
     overlap = """() => [...document.querySelectorAll('#rows .snippet')].map((link) => {
@@ -53,7 +53,7 @@ def test_the_number_of_hits_does_not_cover_the_text(visit: Visit, training: Trai
 
 
 def test_keys_go_through_the_hits_and_switch_to_templates(visit: Visit, training: Training) -> None:
-    page = opened(visit, training, "?q=needle")
+    page = open_step(visit, training, "?q=needle")
     position = page.locator("[data-hits] output")
     expect(page.locator("#rows .snippet mark.hit").first).to_have_text("needle")
     expect(position).to_have_text("hit 1 of 2")
@@ -69,16 +69,16 @@ def test_keys_go_through_the_hits_and_switch_to_templates(visit: Visit, training
     expect(page.locator(".alike")).to_have_count(0)
 
 
-def test_n_goes_on_to_the_hits_of_the_next_sample_in_the_list(visit: Visit, training: Training) -> None:
-    page = opened(visit, training, "?q=needle")
-    position, ids = page.locator("[data-hits] output"), rows(page)
+def test_n_continues_with_the_hits_of_the_next_sample_in_the_list(visit: Visit, training: Training) -> None:
+    page = open_step(visit, training, "?q=needle")
+    position, ids = page.locator("[data-hits] output"), list_row_ids(page)
     expect(position).to_have_text("hit 1 of 2")
     for key, at, hit in (("n", 0, 2), ("n", 1, 1), ("n", 1, 2), ("n", 2, 1), ("Shift+N", 1, 2), ("Shift+N", 1, 1)):
         page.keyboard.press(key)
         expect(page.locator("#sample article")).to_have_attribute("data-id", ids[at])
         expect(position).to_have_text(f"hit {hit} of 2")
         expect(page.locator("mark.hit.reached")).to_be_in_viewport()
-        assert selected(page) == [ids[at]]
+        assert list_selected_ids(page) == [ids[at]]
     for key in ("k", "Shift+N"):
         page.keyboard.press(key)
     expect(page.locator(".toast")).to_have_text("First hit in the list")
@@ -86,7 +86,7 @@ def test_n_goes_on_to_the_hits_of_the_next_sample_in_the_list(visit: Visit, trai
 
 def test_the_hits_have_buttons_on_a_phone(visit: Visit, training: Training) -> None:
     visit.page.set_viewport_size({"width": 400, "height": 800})
-    page = opened(visit, training, "?q=needle")
+    page = open_step(visit, training, "?q=needle")
     page.locator("#rows .tail").first.click()
     position = page.locator("[data-hits] output")
     expect(position).to_have_text("hit 1 of 2")
@@ -95,13 +95,15 @@ def test_the_hits_have_buttons_on_a_phone(visit: Visit, training: Training) -> N
         expect(position).to_have_text(text)
 
 
-def test_n_passes_samples_without_a_hit_and_stays_in_a_sample_without_a_list(visit: Visit, training: Training) -> None:
+def test_n_skips_samples_without_a_hit_and_stays_in_a_sample_opened_without_a_list(
+    visit: Visit, training: Training
+) -> None:
     created = generations(1, 6)
     for at in (0, 5):
         created[at]["response"] = "A needle and a needle."
-    training.pushed(1, 6, created)
+    training.push_and_wait(1, 6, created)
     page = visit.go(f"/runs/{training.uid}/steps/1/?q=needle or score>=0&sort=score")
-    ids = rows(page)
+    ids = list_row_ids(page)
     expect(page.locator("[data-hits] output")).to_have_text("hit 1 of 2")
     page.keyboard.press("j")
     expect(page.locator("[data-hits] output")).to_have_text("0 hits")
@@ -121,7 +123,7 @@ def test_the_response_keeps_a_width_next_to_all_other_columns(visit: Visit, trai
     for n, row in enumerate(created):
         row |= {"response": f"{'We add and add. ' * 20}\n#### {n + 7}", "score": 1.0, "timing": {"generation": 1.5}}
         row |= {"rewards": {"acc": 1.0, "format": 0.5}, "data_source": f"source-{n % 2}"}
-    training.pushed(3, 12, created)
+    training.push_and_wait(3, 12, created)
     page = visit.go(f"/runs/{training.uid}/steps/all/?q=is:answer-mismatch")
     heading = page.locator("th.c-tail")
     expect(page.locator("#rows .got").first).to_be_visible()

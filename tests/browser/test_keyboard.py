@@ -1,4 +1,4 @@
-"""By keyboard alone: the palette, keys one after the other, other layouts, keys at rest, links for a team mate."""
+"""The keyboard: palette, key sequences, other layouts, keys that are switched off, copied links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training, generations
 from tests.browser.test_group import group
@@ -20,23 +20,23 @@ pytestmark = NGINX
 
 
 @pytest.fixture
-def pressed(visit: Visit, training: Training) -> Page:
+def step_page(visit: Visit, training: Training) -> Page:
     """A page that shows step 2 of 2."""
     for step in (1, 2):
-        training.pushed(step, 6)
+        training.push_and_wait(step, 6)
     return visit.go(f"/runs/{training.uid}/steps/2/")
 
 
-def press_as(page: Page, **event: Any) -> None:
-    """A key as another keyboard or an input method reports it."""
+def dispatch_key(page: Page, **event: Any) -> None:
+    """Sends a key event as another keyboard or an input method reports it."""
     page.evaluate(
         "init => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, cancelable: true, ...init}))",
         event,
     )
 
 
-def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, training: Training) -> None:
-    training.pushed(1, 6, [*group("a", [0.0, 0.5, 1.0]), *group("b", [0.1, 0.6, 0.9])])
+def test_keys_lead_from_the_list_of_runs_to_a_flag_and_back(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 6, [*group("a", [0.0, 0.5, 1.0]), *group("b", [0.1, 0.6, 0.9])])
     page = visit.go("/")
     page.keyboard.press("Control+k")
     page.keyboard.type(training.name)
@@ -47,7 +47,7 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
     expect(page.locator("#going")).to_contain_text("Samples")
     page.keyboard.press("s")
     page.wait_for_url("**/steps/latest/")
-    first, second = rows(page)[:2]
+    first, second = list_row_ids(page)[:2]
     page.keyboard.press("j")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     page.keyboard.press("k")
@@ -81,28 +81,28 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
         ("team gspo", ["gspo-lr3e-6"]),
     ],
 )
-def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked: str, best: list[str]) -> None:
+def test_the_palette_shows_the_run_that_matches_best_first(step_page: Page, asked: str, best: list[str]) -> None:
     names = ["lr3e_g-r-p-o", "grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
     result = {"results": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
-    intercept(pressed, "**/go/?*", lambda route: route.fulfill(json=result))
-    pressed.keyboard.press("Control+k")
-    pressed.keyboard.type(asked)
-    runs = pressed.locator("#palette-list .palette-row", has=pressed.locator(".kind", has_text="run"))
+    intercept(step_page, "**/go/?*", lambda route: route.fulfill(json=result))
+    step_page.keyboard.press("Control+k")
+    step_page.keyboard.type(asked)
+    runs = step_page.locator("#palette-list .palette-row", has=step_page.locator(".kind", has_text="run"))
     expect(runs.locator("bdi").first).to_have_text(best[0])
     assert runs.locator("bdi").all_inner_texts()[: len(best)] == best
 
 
-def test_a_run_is_listed_before_actions_whose_description_has_its_name(pressed: Page) -> None:
+def test_a_run_is_listed_before_actions_whose_description_has_its_name(step_page: Page) -> None:
     result = {"results": [{"kind": "run", "name": "my-reason", "detail": "team", "url": "/"}]}
-    intercept(pressed, "**/go/?*", lambda route: route.fulfill(json=result))
-    pressed.keyboard.press("Control+k")
-    pressed.keyboard.type("reason")  # in the description of the flag
-    expect(pressed.locator("#palette-list .palette-row").nth(1)).to_be_visible()
-    expect(pressed.locator("#palette-list .palette-row bdi").first).to_have_text("my-reason")
+    intercept(step_page, "**/go/?*", lambda route: route.fulfill(json=result))
+    step_page.keyboard.press("Control+k")
+    step_page.keyboard.type("reason")  # in the description of the flag
+    expect(step_page.locator("#palette-list .palette-row").nth(1)).to_be_visible()
+    expect(step_page.locator("#palette-list .palette-row bdi").first).to_have_text("my-reason")
 
 
-def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, training: Training) -> None:
-    page = pressed
+def test_the_palette_goes_to_a_step_and_does_what_the_page_can(step_page: Page, training: Training) -> None:
+    page = step_page
     page.get_by_role("button", name="Go to").click()
     page.keyboard.type("1")
     expect(page.locator("#palette [aria-selected]")).to_contain_text("step 1")
@@ -125,50 +125,50 @@ def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, tr
     expect(page.locator("#help")).to_be_visible()
 
 
-def test_keys_answer_by_their_place_where_a_layout_has_no_latin_letters(pressed: Page) -> None:
-    page, every = pressed, rows(pressed)
-    press_as(page, key="о", code="KeyJ")  # a Russian keyboard's o
-    expect(page.locator(f"#rows tr[data-id='{every[1]}']")).to_have_attribute("aria-selected", "true")
-    press_as(page, key=",", code="Slash", shiftKey=True)
+def test_keys_work_by_position_in_a_keyboard_layout_without_latin_letters(step_page: Page) -> None:
+    page, ids = step_page, list_row_ids(step_page)
+    dispatch_key(page, key="о", code="KeyJ")  # a Russian keyboard's o
+    expect(page.locator(f"#rows tr[data-id='{ids[1]}']")).to_have_attribute("aria-selected", "true")
+    dispatch_key(page, key=",", code="Slash", shiftKey=True)
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
-    press_as(page, key="j", code="KeyC")  # Dvorak: what is typed counts
-    expect(page.locator(f"#rows tr[data-id='{every[2]}']")).to_have_attribute("aria-selected", "true")
-    press_as(page, key="j", code="KeyJ", isComposing=True)
-    press_as(page, key="Process", code="KeyJ", keyCode=229)
-    press_as(page, key="k", code="KeyK")
-    expect(page.locator(f"#rows tr[data-id='{every[1]}']")).to_have_attribute("aria-selected", "true")
+    dispatch_key(page, key="j", code="KeyC")  # Dvorak: what is typed counts
+    expect(page.locator(f"#rows tr[data-id='{ids[2]}']")).to_have_attribute("aria-selected", "true")
+    dispatch_key(page, key="j", code="KeyJ", isComposing=True)
+    dispatch_key(page, key="Process", code="KeyJ", keyCode=229)
+    dispatch_key(page, key="k", code="KeyK")
+    expect(page.locator(f"#rows tr[data-id='{ids[1]}']")).to_have_attribute("aria-selected", "true")
 
 
-def test_single_keys_rest_when_they_are_switched_off(pressed: Page, visit: Visit) -> None:
-    page, address = pressed, pressed.url.removeprefix(visit.site.url)
+def test_single_keys_do_nothing_when_they_are_switched_off(step_page: Page, visit: Visit) -> None:
+    page, address = step_page, step_page.url.removeprefix(visit.site.url)
     visit.go("/settings/#keys")
     page.locator("#keys button[value=off]").click()
     expect(page.locator("#keys button[value=off]")).to_have_attribute("aria-pressed", "true")
     visit.go(address)
-    before = selected(page)
+    before = list_selected_ids(page)
     page.keyboard.press("j")
     page.keyboard.press("o")
     page.keyboard.press("Control+k")  # answers still, and after the others
     expect(page.locator("#palette")).to_be_visible()
-    assert selected(page) == before and page.locator("#going").count() == 0
+    assert list_selected_ids(page) == before and page.locator("#going").count() == 0
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Next sample in the list").click()
     expect(page.locator("#rows tr").nth(1)).to_have_attribute("aria-selected", "true")
 
 
 def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
-    visit: Visit, training: Training, person: Callable[..., Visit], mate: Any
+    visit: Visit, training: Training, open_visit: Callable[..., Visit], mate: Any
 ) -> None:
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for step in (1, 2):
-        training.pushed(step, 8, generations(step, 8))
+        training.push_and_wait(step, 8, generations(step, 8))
     page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<0.7&sort=-score")
     page.keyboard.press("j")
     page.keyboard.press("i")
     expect(page.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
     page.wait_for_url("**sel=**view=json**")
-    seen, chosen = rows(page), selected(page)
+    seen, chosen = list_row_ids(page), list_selected_ids(page)
     page.keyboard.press("y")
     expect(page.locator(".toast")).to_contain_text("Link copied")
     link = str(page.evaluate("navigator.clipboard.readText()"))
@@ -179,35 +179,35 @@ def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
     page.keyboard.press("Y")
     expect(page.locator(".toast")).to_contain_text("latest step")
     assert "/steps/latest/" in str(page.evaluate("navigator.clipboard.readText()"))
-    training.pushed(3, 8, generations(3, 8))
-    theirs = person(mate).go(link.removeprefix(visit.site.url))
-    assert (rows(theirs), selected(theirs)) == (seen, chosen) and len(seen) > 2
-    expect(theirs.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
+    training.push_and_wait(3, 8, generations(3, 8))
+    other = open_visit(mate).go(link.removeprefix(visit.site.url))
+    assert (list_row_ids(other), list_selected_ids(other)) == (seen, chosen) and len(seen) > 2
+    expect(other.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
 
 
-def test_space_presses_what_is_announced_as_a_button(pressed: Page) -> None:
-    chip = pressed.locator(".chip[role=button]").first
+def test_space_presses_what_is_announced_as_a_button(step_page: Page) -> None:
+    chip = step_page.locator(".chip[role=button]").first
     chip.focus()
-    pressed.keyboard.press("Space")
-    expect(pressed.locator(".chip[role=button][aria-pressed=true]")).to_have_count(1)
+    step_page.keyboard.press("Space")
+    expect(step_page.locator(".chip[role=button][aria-pressed=true]")).to_have_count(1)
 
 
-def test_a_sample_that_a_key_opens_is_named_for_screen_readers(pressed: Page) -> None:
-    status = pressed.locator("#sample-status")
+def test_a_sample_that_a_key_opens_is_named_for_screen_readers(step_page: Page) -> None:
+    status = step_page.locator("#sample-status")
     expect(status).to_have_text("")
-    pressed.keyboard.press("j")
+    step_page.keyboard.press("j")
     expect(status).to_contain_text("train step 2 · score")
 
 
-def test_a_script_that_does_not_arrive_is_an_error_that_says_what_to_do(
-    pressed: Page, visit: Visit, training: Training
+def test_a_script_that_is_not_loaded_shows_an_error_that_says_what_to_do(
+    step_page: Page, visit: Visit, training: Training
 ) -> None:
-    told = "could not be loaded. Reload the page"
+    message = "could not be loaded. Reload the page"
     for script in ("palette/palette.js", "run/charts/index.js"):
-        intercept(pressed, f"**/{script}", lambda route: route.abort())
-    pressed.keyboard.press("Control+k")
-    expect(pressed.locator(".toast")).to_contain_text(told)
-    expect(pressed.locator("#palette")).to_be_hidden()
+        intercept(step_page, f"**/{script}", lambda route: route.abort())
+    step_page.keyboard.press("Control+k")
+    expect(step_page.locator(".toast")).to_contain_text(message)
+    expect(step_page.locator("#palette")).to_be_hidden()
     page = visit.go(f"/runs/{training.uid}/")
-    expect(page.locator("[data-charts]")).to_contain_text(told)
-    visit.forgive()
+    expect(page.locator("[data-charts]")).to_contain_text(message)
+    visit.clear_faults()

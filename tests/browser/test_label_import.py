@@ -14,10 +14,10 @@ from tests.browser.support.training import Training
 pytestmark = DIRECT
 
 
-def test_rows_are_sent_as_they_are_and_those_left_can_be_downloaded(
+def test_rows_are_sent_unchanged_and_those_not_imported_can_be_downloaded(
     visit: Visit, training: Training, tmp_path: Path
 ) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     place = {"run": training.name, "split": "train", "step": 1, "index": 0, "name": "review", "value": "ok"}
     big = 2**53 + 1  # a number that JavaScript cannot hold
     lines = [{**place, "group": "0"}, {**place, "group": big, "problem": "of the last import"}]
@@ -40,4 +40,4 @@ def test_rows_are_sent_as_they_are_and_those_left_can_be_downloaded(
     visit.context.clear_cookies()
     box.get_by_role("button", name="Import").click()
     expect(box.get_by_role("status")).to_contain_text("You are signed out.")
-    visit.forgive()
+    visit.clear_faults()

@@ -1,4 +1,4 @@
-"""The Chinese interface in a browser: keys by their place, full-width signs in the query, and back to English."""
+"""The Chinese interface: keys by position, full-width characters in the query, and the switch to English."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.support.axe import list_violations
-from tests.browser.support.measure import Visit, rows
+from tests.browser.support.measure import Visit, list_row_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_keyboard import press_as
+from tests.browser.test_keyboard import dispatch_key
 
 pytestmark = NGINX
 
 
-def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(
-    person: Callable[..., Visit], training: Training
+def test_the_chinese_interface_accepts_keys_and_queries_and_switches_to_english(
+    open_visit: Callable[..., Visit], training: Training
 ) -> None:
-    training.pushed(1, 6)
-    visit = person(locale="zh-CN")
+    training.push_and_wait(1, 6)
+    visit = open_visit(locale="zh-CN")
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
     expect(page.get_by_role("navigation", name="页面").get_by_role("link", name="样本")).to_be_visible()
     expect(page.locator("header time")).to_contain_text("前")  # the script's words too
 
-    second = rows(page)[1]
-    press_as(page, key="j", code="KeyJ", isComposing=True)
-    press_as(page, key="Process", code="KeyJ", keyCode=229)
-    press_as(page, key="о", code="KeyJ")
+    second = list_row_ids(page)[1]
+    dispatch_key(page, key="j", code="KeyJ", isComposing=True)
+    dispatch_key(page, key="Process", code="KeyJ", keyCode=229)
+    dispatch_key(page, key="о", code="KeyJ")
     expect(page.locator(f"#rows tr[data-id='{second}']")).to_have_attribute("aria-selected", "true")
 
     page.locator("#q").fill("（score＜0.3）")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.browser.support.charts import UNPLACED, chart, log
+from tests.browser.support.charts import UNPLACED, find_chart, log_metrics
 from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
@@ -18,11 +18,11 @@ from tests.browser.support.training import Training, generations
 pytestmark = NGINX
 
 
-def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
-    person: Callable[..., Visit], training: Training, mate: Any
+def test_the_large_chart_clips_zooms_names_points_outside_and_can_be_downloaded(
+    open_visit: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
-    log(training, 1.0)
-    page = person().go(f"/runs/{training.uid}/?chart=actor/spike")
+    log_metrics(training, 1.0)
+    page = open_visit().go(f"/runs/{training.uid}/?chart=actor/spike")
     large = page.locator("#large")
     expect(large.locator("tbody td")).to_have_text(["2", "0 – 100"])
     large.locator("[data-large=low]").fill("0")
@@ -68,21 +68,21 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     large.locator("h2").click()
     assert large.locator("[data-large=reset]").is_disabled(), "a click is not the end of the drag again"
 
-    theirs = person(mate).page
-    theirs.goto(url)
-    expect(theirs.locator("#large h2")).to_have_text("actor/spike")
-    expect(theirs.locator("#large [data-large=high]")).to_have_value("5")
-    expect(theirs.locator("[data-large=reset]")).to_be_enabled()
-    theirs.keyboard.press("0")
-    theirs.wait_for_url(lambda url: "zoom=" not in url)
-    theirs.keyboard.press("k")
-    theirs.wait_for_url("**chart=actor/down**")
-    theirs.keyboard.press("Escape")
-    expect(chart(theirs, "actor/down")).to_be_focused()
+    other = open_visit(mate).page
+    other.goto(url)
+    expect(other.locator("#large h2")).to_have_text("actor/spike")
+    expect(other.locator("#large [data-large=high]")).to_have_value("5")
+    expect(other.locator("[data-large=reset]")).to_be_enabled()
+    other.keyboard.press("0")
+    other.wait_for_url(lambda url: "zoom=" not in url)
+    other.keyboard.press("k")
+    other.wait_for_url("**chart=actor/down**")
+    other.keyboard.press("Escape")
+    expect(find_chart(other, "actor/down")).to_be_focused()
 
 
 def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: Training) -> None:
-    log(training, 1.0)
+    log_metrics(training, 1.0)
     page = visit.go(f"/runs/{training.uid}/?chart=actor/up&zoom=5..10")
     frame = page.locator("#large .zoom-frame")
     size = frame.bounding_box()
@@ -102,33 +102,33 @@ def test_the_frame_below_the_large_chart_moves_the_zoom(visit: Visit, training: 
     assert "zoom=" not in page.url  # it was in steps
 
 
-def test_the_large_chart_has_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:
-    log(training, 1.0, steps=700)
+def test_the_large_chart_loads_all_points_also_later_ones_and_keeps_its_step(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0, steps=700)
     held: list[Route] = []
     intercept(visit.page, re.compile("/metrics/.max_points"), lambda route: held.append(route))
     page = visit.go(f"/runs/{training.uid}/?chart=actor/spike")
-    here, last = page.locator("#large aside header b"), page.locator("#large tbody td")
+    position, last = page.locator("#large aside header b"), page.locator("#large tbody td")
     expect(last).to_have_text(["1", "0 – 100"])
     for _ in range(20):
         page.keyboard.press("ArrowLeft")
-    expect(here).to_contain_text("step 6")
-    step = here.inner_text()
+    expect(position).to_contain_text("step 6")
+    step = position.inner_text()
     with page.expect_response(re.compile("/metrics/.max_points")):
         held[0].continue_()
     page.unroute_all()
     page.wait_for_timeout(300)
-    expect(here).to_have_text(step)
-    log(training, 1.0, steps=704)
+    expect(position).to_have_text(step)
+    log_metrics(training, 1.0, steps=704)
     expect(last.nth(1)).to_have_text("2")
-    expect(here).to_have_text(step)
+    expect(position).to_have_text(step)
     page.keyboard.press("ArrowRight")
-    expect(here).to_have_text(f"step {int(step.split()[1]) + 1}")  # all points
+    expect(position).to_have_text(f"step {int(step.split()[1]) + 1}")  # all points
 
 
 def test_the_large_chart_loads_all_points_of_short_attempts_and_of_the_attempt_of_the_page(
     visit: Visit, training: Training
 ) -> None:
-    log(training, 1.0, steps=70)
+    log_metrics(training, 1.0, steps=70)
     for first in range(1, 700, 50):  # the small chart has few points of each: all are downsampled together
         points = [{"step": step, "values": {"part/loss": 1 / step}} for step in range(first, first + 50)]
         log_points(training, points, attempt=f"from-{first}")
@@ -158,34 +158,32 @@ def test_parts_of_a_reward_are_stacked_by_attempt_though_they_have_points_at_dif
     expect(page.locator("#large [data-large=outside]")).to_be_hidden()  # the upper part is at 11, never at 1 or 22
 
 
-def test_a_chart_of_a_query_has_the_hours_of_all_attempts_and_goes_on_counting(
-    visit: Visit, training: Training
-) -> None:
-    log(training, 1.0)
+def test_a_chart_of_a_query_has_the_hours_of_all_attempts_and_adds_new_steps(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0)
     log_points(
         training, [{"step": step, "time": 3600.0 * step, "values": {"actor/up": 1.0}} for step in (24, 25, 26)], "b"
     )
     for step in (3, 25):
-        training.pushed(step, 4)
+        training.push_and_wait(step, 4)
     page = visit.go(f"/runs/{training.uid}/?x=time&ask=score|train||&chart=query:score|train||")
-    values, here = page.locator("#large tbody td"), page.locator("#large aside header b")
+    values, position = page.locator("#large tbody td"), page.locator("#large aside header b")
     expect(values).to_have_text(["0.375", "0.375 – 0.375"])
     page.keyboard.press("ArrowLeft")
-    expect(here).to_have_text("24 h")
-    training.pushed(26, 4, [{**row, "score": 1.0} for row in generations(26, 4)])
+    expect(position).to_have_text("24 h")
+    training.push_and_wait(26, 4, [{**row, "score": 1.0} for row in generations(26, 4)])
     expect(values).to_have_text(["0.375", "1", "0.375 – 1"])
-    expect(here).to_have_text("24 h")
+    expect(position).to_have_text("24 h")
 
 
-def test_the_side_of_the_large_chart_leads_to_samples_of_its_split_also_without_lines(
+def test_the_sidebar_of_the_large_chart_links_samples_of_its_split_also_without_lines(
     visit: Visit, training: Training
 ) -> None:
     other = training.start_another("charts-side")
-    log(training, 1.0)
+    log_metrics(training, 1.0)
     for run in (training, other):
         log_points(run, [{"step": step, "values": {"eval_reward": step / 4}} for step in (1, 2)])
-    training.pushed(20, 4)
-    message = training.server.send_json("POST", "flags/", {"sample": training.samples(20)[0]["id"]})
+    training.push_and_wait(20, 4)
+    message = training.server.send_json("POST", "flags/", {"sample": training.list_samples(20)[0]["id"]})
     assert message.is_success, message.error_message
     page = visit.go(f"/runs/{training.uid}/?chart=eval_reward")
     large = page.locator("#large")

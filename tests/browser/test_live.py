@@ -1,4 +1,4 @@
-"""A page that is open while things arrive, while the server is away, and while others look at the same."""
+"""Live updates of an open page: new steps, an unreachable server, several tabs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Site, Visit, rows, selected
+from tests.browser.support.measure import Site, Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Trainer, Training, generations
-from tests.browser.test_slow import Held
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = NGINX
 
@@ -24,12 +24,12 @@ SET_HIDDEN = """(isHidden) => {
 }"""
 
 
-def count_of(page: Page) -> str:
+def read_count(page: Page) -> str:
     return page.locator("#found b").first.inner_text()
 
 
-def test_a_step_appears_by_itself_and_the_address_stays_symbolic(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_new_step_appears_by_itself_and_the_address_stays_at_latest(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     page.evaluate("window.notReloaded = true")
     expect(page.locator("#alive")).to_contain_text("step 1")
@@ -37,22 +37,22 @@ def test_a_step_appears_by_itself_and_the_address_stays_symbolic(visit: Visit, t
     expect(follow).to_have_attribute("aria-pressed", "true")
     training.push(2, generations(2, 6))
     expect(page.locator("#rows tr[data-id]")).to_have_count(6)
-    assert shown_steps(page) == {"2"}
-    page.keyboard.press("j")  # somebody reads: nothing moves any more
+    assert read_shown_steps(page) == {"2"}
+    page.keyboard.press("j")  # a user reads: nothing moves any more
     expect(follow).to_have_attribute("aria-pressed", "false")
     training.push(3, generations(3, 5))
     expect(page.locator("[data-arrived]")).to_have_text("R step 3 is here (5 samples)")
-    assert shown_steps(page) == {"2"}
+    assert read_shown_steps(page) == {"2"}
     assert page.evaluate("window.notReloaded")
     assert page.url.startswith(f"{visit.site.url}/runs/{training.uid}/steps/latest/?sel=")
     page.keyboard.press("L")
     expect(page.locator("#rows tr[data-id]")).to_have_count(5)
-    assert shown_steps(page) == {"3"}
+    assert read_shown_steps(page) == {"3"}
     assert page.url == f"{visit.site.url}/runs/{training.uid}/steps/latest/"
 
 
-def shown_steps(page: Page) -> set[str]:
-    """The steps that the parts of the page are about."""
+def read_shown_steps(page: Page) -> set[str]:
+    """Returns the steps that the parts of the page show."""
     parts = {
         "title": page.title(),
         "heading": page.locator("h1").first.inner_text(),
@@ -70,48 +70,48 @@ def shown_steps(page: Page) -> set[str]:
 
 
 def test_a_newer_step_waits_behind_a_bar_and_all_parts_stay_at_one_step(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    page.mouse.wheel(0, 10)  # somebody reads
+    page.mouse.wheel(0, 10)  # a user reads
     reading = page.locator("#sample article").get_attribute("data-id")
-    training.pushed(2, 6)
+    training.push_and_wait(2, 6)
     bar = page.locator("[data-arrived]")
     expect(bar).to_have_text("R step 2 is here (6 samples)")
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
-    assert shown_steps(page) == {"1"} and rows(page)[0] == reading
+    assert read_shown_steps(page) == {"1"} and list_row_ids(page)[0] == reading
     page.keyboard.press("/")
     page.keyboard.type("score>0.2")  # a query is for the step on the page too
     page.keyboard.press("Enter")
     expect(page.locator("#rows tr[data-id]")).to_have_count(3)
-    assert shown_steps(page) == {"1"}
+    assert read_shown_steps(page) == {"1"}
     page.keyboard.press("Shift+R")
     expect(bar).to_be_hidden()
     expect(page.locator("#rows tr[data-id]")).to_have_count(4)
-    assert shown_steps(page) == {"2"}
+    assert read_shown_steps(page) == {"2"}
     page.keyboard.press("j")
-    expect(page.locator("#sample article")).to_have_attribute("data-id", rows(page)[1])
-    training.pushed(3, 6)
+    expect(page.locator("#sample article")).to_have_attribute("data-id", list_row_ids(page)[1])
+    training.push_and_wait(3, 6)
     expect(bar).to_have_text("R step 3 is here (6 samples)")
     page.reload()  # the sample in the address is of step 2
-    assert shown_steps(page) == {"2"}
+    assert read_shown_steps(page) == {"2"}
     expect(bar).to_have_text("R step 3 is here (6 samples)")
     page.go_back()
     expect(page.locator("#strip .strip-name")).to_contain_text("step 3 of 3")  # the entry before had no sample
-    assert shown_steps(page) == {"3"}
+    assert read_shown_steps(page) == {"3"}
 
 
-def is_of_page(route: Route) -> bool:
-    """Not of a panel, which has the same address."""
+def is_page_request(route: Route) -> bool:
+    """Whether the page is requested, not a panel, which has the same address."""
     return "hx-request" not in route.request.headers
 
 
-def test_a_page_that_follows_waits_before_it_tries_again(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_page_that_follows_new_steps_waits_before_it_tries_again(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     tried: list[float] = []
 
     def refuse_first(route: Route) -> None:
-        if not is_of_page(route):
+        if not is_page_request(route):
             return route.fallback()
         tried.append(time.monotonic())
         if len(tried) > 1:
@@ -123,17 +123,17 @@ def test_a_page_that_follows_waits_before_it_tries_again(visit: Visit, training:
     expect(page.locator(".toast")).to_have_text("The server returned status 503.")
     expect(page.locator("#rows tr[data-id]")).to_have_count(6)
     assert tried[1] - tried[0] > 0.9
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_a_query_and_a_newer_step_that_load_together_are_both_shown(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    page.mouse.wheel(0, 10)  # somebody reads
+    page.mouse.wheel(0, 10)  # a user reads
     bar, box, shown = page.locator("[data-arrived]"), page.locator("#q"), page.locator("#rows tr[data-id]")
-    training.pushed(2, 6)
+    training.push_and_wait(2, 6)
     expect(bar).to_have_text("R step 2 is here (6 samples)")
-    newer = Held(page, re.compile(r"/steps/latest/$"), is_of_page)
+    newer = HeldRequests(page, re.compile(r"/steps/latest/$"), is_page_request)
     bar.click()
     newer.wait()
     box.fill("score<0.4")
@@ -141,10 +141,10 @@ def test_a_query_and_a_newer_step_that_load_together_are_both_shown(visit: Visit
     expect(shown).to_have_count(2)
     newer.release()
     expect(shown).to_have_count(3)
-    assert shown_steps(page) == {"2"}
-    training.pushed(3, 5)
+    assert read_shown_steps(page) == {"2"}
+    training.push_and_wait(3, 5)
     expect(bar).to_have_text("R step 3 is here (5 samples)")
-    query = Held(page, re.compile(r"/steps/latest/\?.*0\.7"))
+    query = HeldRequests(page, re.compile(r"/steps/latest/\?.*0\.7"))
     box.fill("score<0.7")
     box.press("Enter")
     query.wait()
@@ -152,18 +152,18 @@ def test_a_query_and_a_newer_step_that_load_together_are_both_shown(visit: Visit
     expect(shown).to_have_count(2)
     query.release()
     expect(shown).to_have_count(4)
-    assert shown_steps(page) == {"3"}
+    assert read_shown_steps(page) == {"3"}
 
 
-def test_a_run_without_samples_fills_by_itself(visit: Visit, training: Training) -> None:
+def test_the_page_of_a_run_without_samples_shows_the_first_samples_by_itself(visit: Visit, training: Training) -> None:
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     expect(page.locator("main")).to_contain_text("No samples received yet.")
     training.push(1, generations(1, 4))
     expect(page.locator("#rows tr[data-id]")).to_have_count(4)
 
 
-def test_the_socket_is_open_below_the_address_that_people_type(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_the_socket_is_opened_below_the_public_address(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     frames: list[str] = []
     visit.page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(str(frame))))
     with visit.page.expect_websocket() as opened:
@@ -179,7 +179,7 @@ def test_the_socket_is_open_below_the_address_that_people_type(visit: Visit, tra
 
 def test_a_page_catches_up_after_the_server_was_away(visit: Visit, training: Training) -> None:
     product = visit.site.product
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     trainer = Trainer(training)
     trainer.train(2, 5)
     page = visit.go(f"/runs/{training.uid}/steps/all/")
@@ -192,21 +192,21 @@ def test_a_page_catches_up_after_the_server_was_away(visit: Visit, training: Tra
     expect(page.locator("#strip .strip-name")).to_contain_text("3 steps")
     expect(page.locator("#link")).to_be_hidden()
     trainer.end()
-    assert len(set(rows(page))) == 15
-    assert count_of(page) == "15"
-    visit.forgive()
+    assert len(set(list_row_ids(page))) == 15
+    assert read_count(page) == "15"
+    visit.clear_faults()
 
 
-def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_half_typed_flag_and_the_selected_row_are_kept_when_samples_arrive(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    chosen = rows(page)[1]
+    chosen = list_row_ids(page)[1]
     page.locator(f"#r-{chosen}").click()
     expect(page.locator(f"#sample article[data-id='{chosen}']")).to_be_visible()
     page.keyboard.press("f")
     page.keyboard.press("Enter")
     page.keyboard.type("it says half a th")
-    before = rows(page)
+    before = list_row_ids(page)
     training.push(2, generations(2, 4))
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
     training.push(1, [*generations(1, 4, version=2), {"prompt": "new", "response": "row", "score": -1}], source="1")
@@ -215,18 +215,18 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     page.keyboard.type("ing")
     expect(page.locator("#flag-text")).to_have_value("it says half a thing")
     expect(page.locator("#flag-text")).to_be_focused()
-    assert selected(page) == [chosen]
-    assert rows(page) == before, "rows moved under the reader"
+    assert list_selected_ids(page) == [chosen]
+    assert list_row_ids(page) == before, "rows moved under the reader"
     page.keyboard.press("Enter")
     expect(page.locator("#flags .flags")).to_contain_text("it says half a thing")
     page.locator("[data-arrived]").click()
     expect(page.locator("#rows tr[data-id]")).to_have_count(5)
-    assert selected(page) == [chosen]
-    assert len(set(rows(page))) == 5
+    assert list_selected_ids(page) == [chosen]
+    assert len(set(list_row_ids(page))) == 5
 
 
 def test_a_page_says_when_it_is_hidden_and_requests_nothing_meanwhile(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     page, sent, requested = visit.page, list[Any](), list[str]()
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(json.loads(frame))))
     visit.go(f"/runs/{training.uid}/")
@@ -235,7 +235,7 @@ def test_a_page_says_when_it_is_hidden_and_requests_nothing_meanwhile(visit: Vis
     page.wait_for_load_state("networkidle")  # it has followed the first notification
     page.on("request", lambda request: requested.append(request.url))
     page.evaluate(SET_HIDDEN, True)
-    training.pushed(2, 2)
+    training.push_and_wait(2, 2)
     page.wait_for_timeout(1000)
     assert requested == []
     page.evaluate(SET_HIDDEN, False)
@@ -245,37 +245,37 @@ def test_a_page_says_when_it_is_hidden_and_requests_nothing_meanwhile(visit: Vis
 
 
 def test_an_update_requests_the_panels_of_a_run_together(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     page, requested = visit.go(f"/runs/{training.uid}/"), list[str]()
     page.wait_for_load_state("networkidle")  # it has followed the first notification
-    page.on("request", lambda request: requested.append(request.headers.get("x-panels", panel_of(request))))
-    training.pushed(2, 2)
+    page.on("request", lambda request: requested.append(request.headers.get("x-panels", get_panel(request))))
+    training.push_and_wait(2, 2)
     expect(page.locator("#strip .strip-name")).to_contain_text("2 steps")
     assert {*requested} == {"alive strip notices reuse events", ""}  # and the charts
 
 
 def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     tabs = [visit.page, *(visit.context.new_page() for _ in range(4))]
     requested: dict[Page, list[str]] = {tab: [] for tab in tabs}
     for tab in tabs:
         tab.goto(f"{visit.site.url}/runs/{training.uid}/steps/all/")
-        tab.on("request", lambda request, tab=tab: requested[tab].append(panel_of(request)))
+        tab.on("request", lambda request, tab=tab: requested[tab].append(get_panel(request)))
     training.push_many(range(2, 202), 2)
     for tab in tabs:
         expect(tab.locator("#strip .strip-name")).to_contain_text("201 steps", timeout=120_000)
         expect(tab.locator("#found b").first).to_have_text("402")
-        assert len(set(rows(tab))) == len(rows(tab)) == 50
+        assert len(set(list_row_ids(tab))) == len(list_row_ids(tab)) == 50
     for panels in requested.values():
-        assert 0 < panels.count("result") < 100, "rings are not gathered"
+        assert 0 < panels.count("result") < 100, "notifications are not combined"
 
 
-def panel_of(request: Request) -> str:
+def get_panel(request: Request) -> str:
     return request.headers.get("hx-target", "")
 
 
-def test_a_page_without_a_socket_asks_now_and_then(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_page_without_a_socket_polls_the_server(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     visit.page.route_web_socket(re.compile("/ws/"), lambda socket: socket.close())
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     expect(page.locator("#link")).to_contain_text("disconnected")
@@ -283,15 +283,15 @@ def test_a_page_without_a_socket_asks_now_and_then(visit: Visit, training: Train
     expect(page.locator("#rows tr[data-id]")).to_have_count(6, timeout=12_000)
 
 
-def test_a_proxy_that_takes_the_prefix_off_serves_the_same(
-    site: Site, person: Callable[..., Visit], training: Training
+def test_a_proxy_that_removes_the_prefix_serves_the_same_page(
+    site: Site, open_visit: Callable[..., Visit], training: Training
 ) -> None:
-    if not site.stripped:
+    if not site.stripping_url:
         return
-    training.pushed(1, 4)
-    visit = person()
+    training.push_and_wait(1, 4)
+    visit = open_visit()
     with visit.page.expect_websocket() as opened:
-        visit.page.goto(f"{site.stripped}/runs/{training.uid}/steps/latest/")
+        visit.page.goto(f"{site.stripping_url}/runs/{training.uid}/steps/latest/")
     with opened.value.expect_event("framereceived"):
         training.push(2, generations(2, 6))
     expect(visit.page.locator("#rows tr[data-id]")).to_have_count(6)

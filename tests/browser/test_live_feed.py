@@ -1,4 +1,4 @@
-"""The live feed in a browser: cards come by themselves, and wait while somebody reads."""
+"""The live feed: cards appear by themselves, and wait while a person reads."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
 
 pytestmark = DIRECT
 
 
-def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_cards_appear_by_themselves_and_wait_behind_a_bar_after_space_stops_the_feed(
+    visit: Visit, training: Training
+) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/live/?name={training.name}")
     cards, bar = page.locator("#arrivals article"), page.locator("[data-feed-new]")
     expect(cards).to_have_count(1)
@@ -40,11 +42,11 @@ def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(vis
     expect(cards.first).to_contain_text("train step 5")
     expect(page).not_to_have_url(re.compile("paused"))
     page.set_viewport_size({"width": 800, "height": 900})
-    assert overflow(page) <= 0
+    assert measure_overflow(page) <= 0
 
 
-def test_a_card_that_somebody_points_at_stays_where_it_is(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_a_card_under_the_pointer_stays_where_it_is(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/live/?name={training.name}")
     page.locator("#arrivals article").hover()
     training.push(1, generations(1, 6), source="more")

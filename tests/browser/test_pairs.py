@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.support.axe import list_violations
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 from tests.browser.test_group import group
@@ -20,7 +20,7 @@ def read_answers(page: Page) -> list[str]:
 
 def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, training: Training) -> None:
     rows = [*group("a", [0.0, 0.5, 1.0, 0.2]), *group("b", [0.0, 1.0, 0.5, 0.3])]
-    training.pushed(1, len(rows), rows)
+    training.push_and_wait(1, len(rows), rows)
     settings = {"project": training.project, "name": "Pairs", "unit": "group", "pairs_per_group": 3}
     queue = training.product.post("queues/", {**settings, "runs": [training.uid]})["id"]
     page = visit.go(f"/queues/{queue}/review/")
@@ -41,7 +41,7 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     page.reload()
     expect(page.locator(".pair.current")).to_contain_text("Pair 3 of 3")
     assert read_answers(page) == ["left", "equal"]
-    assert list_violations(page) == [] and overflow(page) == 0
+    assert list_violations(page) == [] and measure_overflow(page) == 0
     page.keyboard.press("Enter")
     expect(page.locator("[data-answer-error]")).to_be_visible()
     page.keyboard.press("0")
@@ -50,4 +50,4 @@ def test_pairs_are_compared_by_key_with_back_draft_and_undo(visit: Visit, traini
     page.keyboard.press("u")
     expect(page.locator(f"article[data-item='{item}']")).to_be_visible()
     assert read_answers(page) == ["left", "equal", "skip"]
-    visit.forgive()  # the refused draft
+    visit.clear_faults()  # the refused draft

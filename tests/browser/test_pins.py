@@ -1,4 +1,4 @@
-"""Pinning a step by one key, planning where it is replayed, and two people who plan at once."""
+"""Pins and replay plans: pinned by key, planned, and edited by two people at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Members
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
-from tests.browser.test_slow import Held
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = NGINX
 
@@ -22,7 +22,7 @@ HOST = "node7"
 
 
 def register_artifact(training: Training, step: int, **origin: str) -> None:
-    """The trainer's machine tells that it keeps what the step generated."""
+    """Registers the file of a step, as the trainer's machine does that keeps it."""
     values = {
         "attempt": "a",
         "step": step,
@@ -36,7 +36,7 @@ def register_artifact(training: Training, step: int, **origin: str) -> None:
 
 
 def plan_steps(training: Training, count: int, plan: str) -> None:
-    """Steps from 3 on, pinned and in a plan. Every second one is replayed out of order, so that no lines fold."""
+    """Adds steps from 3 on to a plan. Every second one is replayed out of order, so that no lines fold."""
     for step in range(3, 3 + count):
         register_artifact(training, step)
         target = {"target_step": 100 - step} if step % 2 else {}
@@ -45,25 +45,26 @@ def plan_steps(training: Training, count: int, plan: str) -> None:
 
 
 @pytest.fixture
-def stepped(training: Training) -> Training:
-    training.pushed(1, 4)
-    training.pushed(2, 4)
+def artifact_run(training: Training) -> Training:
+    """A run with two steps whose files are registered."""
+    training.push_and_wait(1, 4)
+    training.push_and_wait(2, 4)
     register_artifact(training, 1)
     register_artifact(training, 2)
     return training
 
 
 @pytest.fixture
-def planner(members: Members, training: Training) -> Any:
+def maintainer(members: Members, training: Training) -> Any:
     """The cookies of a maintainer of the project."""
     return members.add(training.project, "pat", "maintainer")
 
 
-def plan_of(training: Training, name: str) -> str:
+def get_plan_path(training: Training, name: str) -> str:
     return f"/pins/?project={training.project}&plan={name}"
 
 
-def add(page: Page, training: Training, step: int) -> None:
+def add_to_plan(page: Page, training: Training, step: int) -> None:
     row = (
         page.locator("#pins tr")
         .filter(has_text=training.name)
@@ -72,12 +73,12 @@ def add(page: Page, training: Training, step: int) -> None:
     row.locator("a", has_text="Add").click()
 
 
-def cells(page: Page, word: str) -> Any:
+def find_cells(page: Page, word: str) -> Any:
     return page.locator(f"#plan-strip g rect.cell-{word}, #plan-strip a rect.cell-{word}")
 
 
-def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit: Visit, stepped: Training) -> None:
-    page = visit.go(f"/runs/{stepped.uid}/steps/2/")
+def test_a_step_is_pinned_by_key_planned_at_step_3_and_shown_in_the_strip(visit: Visit, artifact_run: Training) -> None:
+    page = visit.go(f"/runs/{artifact_run.uid}/steps/2/")
     page.keyboard.press("p")
     expect(page.locator("#pin-note")).to_be_focused()
     page.keyboard.type("keep this")
@@ -88,21 +89,21 @@ def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit:
     expect(page.locator("#pins")).to_contain_text("keep this")
     expect(page.locator("#pins")).to_contain_text(f"{HOST} has not polled for 60 s")
     expect(page.locator("#pins pre").first).to_contain_text("rolloutdeck import /dumps/2")
-    page.goto(visit.site.url + plan_of(stepped, "by-key"))
+    page.goto(visit.site.url + get_plan_path(artifact_run, "by-key"))
     page.evaluate("window.notReloaded = true")
-    add(page, stepped, 2)
-    expect(cells(page, "unknown")).to_have_count(1)
+    add_to_plan(page, artifact_run, 2)
+    expect(find_cells(page, "unknown")).to_have_count(1)
     page.locator("#plan input[name=target]").fill("3")
     page.keyboard.press("Tab")
-    expect(page.locator("#plan-strip")).to_contain_text(f"step 3: {stepped.name} step 2, unknown")
-    expect(cells(page, "none")).to_have_count(11)
+    expect(page.locator("#plan-strip")).to_contain_text(f"step 3: {artifact_run.name} step 2, unknown")
+    expect(find_cells(page, "none")).to_have_count(11)
     page.get_by_label("repeat_last").check()
-    expect(cells(page, "unknown")).to_have_count(10)
+    expect(find_cells(page, "unknown")).to_have_count(10)
     assert page.evaluate("window.notReloaded")
     expect(page).to_have_url(re.compile("target=3"))
     assert "csrf" not in page.url
     page.reload()
-    expect(cells(page, "unknown")).to_have_count(10)
+    expect(find_cells(page, "unknown")).to_have_count(10)
     page.get_by_role("button", name="Save as revision 1").click()
     expect(page.locator("main")).to_contain_text("Saved revision 1")
     expect(page).not_to_have_url(re.compile("base="))
@@ -118,13 +119,13 @@ def is_live_update(route: Route) -> bool:
     return route.request.headers.get("hx-target") == "plan" and not is_preview(route)
 
 
-def test_what_is_typed_chosen_or_saved_while_a_preview_loads_is_kept(visit: Visit, training: Training) -> None:
+def test_changes_to_a_plan_are_kept_while_a_preview_loads(visit: Visit, training: Training) -> None:
     plan_steps(training, 2, "slow")
     pattern = re.compile(r"/pins/\?")
-    updates = Held(visit.page, pattern, is_live_update)
-    page = visit.go(plan_of(training, "slow"))
+    updates = HeldRequests(visit.page, pattern, is_live_update)
+    page = visit.go(get_plan_path(training, "slow"))
     updates.wait()  # after a connect, the page asks for what it may have missed
-    previews = Held(page, pattern, is_preview)
+    previews = HeldRequests(page, pattern, is_preview)
     page.get_by_label("repeat_last").check()
     previews.wait()
     with page.expect_response(pattern):
@@ -148,82 +149,87 @@ def test_what_is_typed_chosen_or_saved_while_a_preview_loads_is_kept(visit: Visi
     visit.faults[:] = [fault for fault in visit.faults if "htmx:" not in fault]  # htmx logs requests that it stops
 
 
-def test_of_two_people_who_plan_at_once_the_second_is_told_and_keeps_what_they_did(
-    person: Callable[..., Visit], visit: Visit, planner: Any, stepped: Training
+def test_the_second_of_two_people_who_plan_at_once_sees_the_conflict_and_keeps_the_draft(
+    open_visit: Callable[..., Visit], visit: Visit, maintainer: Any, artifact_run: Training
 ) -> None:
-    page = visit.go(f"/runs/{stepped.uid}/steps/1/")
+    page = visit.go(f"/runs/{artifact_run.uid}/steps/1/")
     page.keyboard.press("p")
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned")
-    mine, theirs = visit.go(plan_of(stepped, "at-once")), person(planner).go(plan_of(stepped, "at-once"))
-    for pin, target in ((mine, "4"), (theirs, "7")):
-        add(pin, stepped, 1)
-        pin.locator("#plan input[name=target]").fill(target)
-        pin.keyboard.press("Tab")
-        expect(pin.locator("#plan-strip")).to_contain_text(f"step {target}: {stepped.name} step 1")
-    mine.get_by_role("button", name="Save as revision 1").click()
-    expect(mine.locator("main")).to_contain_text("Saved revision 1")
-    expect(theirs.locator(".conflict")).to_contain_text("admin saved revision 1")
-    expect(theirs.locator(".conflict")).to_contain_text(f"Their changes: step 4 now replays {stepped.name} step 1")
-    expect(theirs.locator("#plan input[name=target]")).to_have_value("7")
-    expect(theirs.locator("#plan button.primary")).to_be_disabled()
-    theirs.get_by_role("link", name="Rebase my draft on revision 1").click()
-    theirs.get_by_role("button", name="Save as revision 2").click()
-    expect(theirs.locator("main")).to_contain_text("Saved revision 2")
-    expect(mine.locator(".history")).to_contain_text("step 7 now replays")
-    expect(mine.locator("#plan input[name=target]")).to_have_value("7")
+    own, other = (
+        visit.go(get_plan_path(artifact_run, "at-once")),
+        open_visit(maintainer).go(get_plan_path(artifact_run, "at-once")),
+    )
+    for plan_page, target in ((own, "4"), (other, "7")):
+        add_to_plan(plan_page, artifact_run, 1)
+        plan_page.locator("#plan input[name=target]").fill(target)
+        plan_page.keyboard.press("Tab")
+        expect(plan_page.locator("#plan-strip")).to_contain_text(f"step {target}: {artifact_run.name} step 1")
+    own.get_by_role("button", name="Save as revision 1").click()
+    expect(own.locator("main")).to_contain_text("Saved revision 1")
+    expect(other.locator(".conflict")).to_contain_text("admin saved revision 1")
+    expect(other.locator(".conflict")).to_contain_text(f"Their changes: step 4 now replays {artifact_run.name} step 1")
+    expect(other.locator("#plan input[name=target]")).to_have_value("7")
+    expect(other.locator("#plan button.primary")).to_be_disabled()
+    other.get_by_role("link", name="Rebase my draft on revision 1").click()
+    other.get_by_role("button", name="Save as revision 2").click()
+    expect(other.locator("main")).to_contain_text("Saved revision 2")
+    expect(own.locator(".history")).to_contain_text("step 7 now replays")
+    expect(own.locator("#plan input[name=target]")).to_have_value("7")
 
 
-def test_what_a_person_types_survives_what_others_do(
-    person: Callable[..., Visit], visit: Visit, planner: Any, stepped: Training
+def test_a_note_that_is_being_typed_is_kept_when_a_step_arrives(
+    open_visit: Callable[..., Visit], visit: Visit, maintainer: Any, artifact_run: Training
 ) -> None:
-    page = visit.go(f"/runs/{stepped.uid}/steps/latest/")
+    page = visit.go(f"/runs/{artifact_run.uid}/steps/latest/")
     page.keyboard.press("p")
     page.keyboard.type("half a no")
-    stepped.pushed(3, 4)
+    artifact_run.push_and_wait(3, 4)
     expect(page.locator("#strip .strip-name")).to_contain_text("of 3")
     expect(page.locator("#pin summary")).to_contain_text("step 2")
     page.keyboard.type("te")
     expect(page.locator("#pin-note")).to_have_value("half a note")
     page.keyboard.press("Enter")
-    other = person(planner).go(f"/runs/{stepped.uid}/steps/2/")
+    other = open_visit(maintainer).go(f"/runs/{artifact_run.uid}/steps/2/")
     expect(other.locator("#pin summary")).to_contain_text("pinned")
     other.keyboard.press("p")
     expect(other.locator("#pin-box")).to_contain_text("half a note")
 
 
-def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
-    trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
-    result = stepped.server.send_json("POST", "runs/", {"project": stepped.project, "name": trap[:190], "attempt": "a"})
+def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, artifact_run: Training) -> None:
+    hostile_name = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
+    result = artifact_run.server.send_json(
+        "POST", "runs/", {"project": artifact_run.project, "name": hostile_name[:190], "attempt": "a"}
+    )
     assert result.is_success, result.error_message
     hostile = Training.__new__(Training)
     hostile.product, hostile.server, hostile.name, hostile.uid = (
-        stepped.product,
-        stepped.server,
+        artifact_run.product,
+        artifact_run.server,
         "x",
         result.json()["id"],
     )
-    hostile.pushed(1, 4)
+    hostile.push_and_wait(1, 4)
     register_artifact(hostile, 1, host="<img src=x>", path="/d/<b>x</b>" + "M" * 300, command="<script>x</script>")
     page = visit.go(f"/runs/{hostile.uid}/steps/1/")
     page.keyboard.press("p")
-    page.locator("#pin-note").fill(trap)
+    page.locator("#pin-note").fill(hostile_name)
     page.locator("#pin-target").fill("999")
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned")
     for width in (1440, 800, 400):
         page.set_viewport_size({"width": width, "height": 900})
         for path in (
-            f"/pins/?project={stepped.project}&steps=999",
+            f"/pins/?project={artifact_run.project}&steps=999",
             f"/runs/{hostile.uid}/steps/1/",
             f"/runs/{hostile.uid}/",
         ):
             page.goto(visit.site.url + path)
             expect(page.locator("main")).to_be_visible()
-            assert overflow(page) <= 0, (path, width)
+            assert measure_overflow(page) <= 0, (path, width)
             assert page.evaluate("window.__ran") is None
             assert page.locator("main img, main script, main iframe, [hx-trigger=load]").count() == 0
-    page.goto(f"{visit.site.url}/pins/?project={stepped.project}")
+    page.goto(f"{visit.site.url}/pins/?project={artifact_run.project}")
     expect(page.locator("#pins")).to_contain_text(re.compile("<img src=x onerror="))
     page.get_by_role("button", name=re.compile("^Remove .* from the plan$")).last.click()
     page.get_by_role("button", name=re.compile("Save as revision")).click()
@@ -232,9 +238,9 @@ def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped:
 
 def test_a_range_is_pinned_by_one_form_and_folds_to_one_line(visit: Visit, training: Training) -> None:
     for step in range(1, 6):
-        training.pushed(step, 4)
+        training.push_and_wait(step, 4)
         register_artifact(training, step)
-    page = visit.go(plan_of(training, "range"))
+    page = visit.go(get_plan_path(training, "range"))
     page.keyboard.press("a")
     expect(page.locator("#range-run")).to_be_focused()
     page.select_option("#range-run", training.uid)
@@ -256,9 +262,9 @@ def test_a_range_is_pinned_by_one_form_and_folds_to_one_line(visit: Visit, train
 def test_lines_removed_quickly_and_a_folded_range_leave_the_plan(visit: Visit, training: Training) -> None:
     """Each click stops the request of the click before it."""
     for step in range(1, 9):
-        training.pushed(step, 4)
+        training.push_and_wait(step, 4)
         register_artifact(training, step)
-    page = visit.go(plan_of(training, "removal"))
+    page = visit.go(get_plan_path(training, "removal"))
     page.keyboard.press("a")
     page.select_option("#range-run", training.uid)
     page.fill("#range-first", "1")

@@ -1,4 +1,4 @@
-"""Keys that walk the table need no server: the panes around are there."""
+"""Panes of the samples before and after the selected one are loaded in advance."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import cycle
 from playwright.sync_api import Request, Route, expect
 
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Visit, rows
+from tests.browser.support.measure import Visit, list_row_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
 
 pytestmark = NGINX
 
 
-def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+def test_a_key_shows_the_next_sample_without_a_request(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
-    first, second, _ = rows(page)
+    first, second, _ = list_row_ids(page)
     requests: list[str] = []
 
-    def heard(request: Request) -> None:
+    def record_request(request: Request) -> None:
         if request.headers.get("hx-target") == "sample":
             requests.append(request.url)
 
-    page.on("request", heard)
+    page.on("request", record_request)
     deadline = time.monotonic() + 60
     for key, rendered in cycle(
         [("j", second), ("k", first)]
@@ -40,8 +40,8 @@ def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, trainin
         page.wait_for_load_state("networkidle")
 
 
-def test_panes_come_ahead_in_the_way_to_read_that_was_chosen_meanwhile(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+def test_prefetched_panes_have_the_view_that_was_chosen_meanwhile(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
     held: list[Route] = []
     several = re.compile(r"/samples/\?.*\bof=")
     intercept(visit.page, several, lambda route: route.continue_() if held else held.append(route))

@@ -1,15 +1,15 @@
-"""What Ctrl+P prints: the content, black on white, without bars, key hints and forms."""
+"""Printed pages have their content in black on white, without bars, key hints and forms."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.charts import log_metrics
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
 from tests.browser.test_pins import plan_steps
-from tests.browser.test_run import log
 
 pytestmark = DIRECT
 
@@ -20,17 +20,17 @@ HIDDEN = f".top, .foot, main :is({CONTROLS})"
 @pytest.mark.parametrize("page_kind", [
         "step", "sample", "compare", "overview", "finding", "pins", "timeline", "context", "runs"
     ])  # fmt: skip
-def test_a_printed_page_is_its_content(visit: Visit, training: Training, page_kind: str) -> None:
+def test_a_printed_page_has_only_the_content(visit: Visit, training: Training, page_kind: str) -> None:
     long = "\n".join(f"line {n} of the response" for n in range(200)) + "\n#### 42"
     for step in (1, 2):
         rows = [{"prompt": f"{step} {n}", "response": long, "score": n / 4, "data_source": "s"} for n in range(4)]
-        training.pushed(step, 4, rows)
-    log(training, 1e-6)
+        training.push_and_wait(step, 4, rows)
+    log_metrics(training, 1e-6)
     if page_kind == "pins":
         plan_steps(training, 2, "printed")
     page = visit.go("/")
     page.emulate_media(color_scheme="dark")
-    sample = training.samples(1)[0]["id"]
+    sample = training.list_samples(1)[0]["id"]
     run, of = f"/runs/{training.uid}", f"{training.uid}@1,{training.uid}@2"
     if page_kind == "finding":
         visit.go(f"/findings/add/?sample={sample}")
@@ -70,7 +70,7 @@ def test_a_printed_page_is_its_content(visit: Visit, training: Training, page_ki
     colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
     assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
     page.set_viewport_size({"width": 720, "height": 1000})  # about an A4 page
-    assert overflow(page) <= 0
+    assert measure_overflow(page) <= 0
     if page_kind in ("step", "sample"):  # nothing scrolls: all lines are on paper
         cut = page.locator("#sample .text").evaluate_all(
             "all => all.filter(one => one.scrollHeight > one.clientHeight + 2).length"

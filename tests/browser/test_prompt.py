@@ -1,4 +1,4 @@
-"""The history of a prompt in a browser: to another step by key, without losing the place, and the word diff."""
+"""The history of a prompt: keys open another step, and the word diff."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
-from tests.browser.test_compare import HOLD_FIRST_DIFF, LONG
+from tests.browser.test_compare import HOLD_FIRST_DIFF, LONG_TEXT
 from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = DIRECT
@@ -22,20 +22,20 @@ BREAK_DIFFS = """() => {
 }"""
 
 
-def answer(step: int, right: bool) -> list[dict[str, Any]]:
+def build_answer(step: int, right: bool) -> list[dict[str, Any]]:
     text = f"<img src=x onerror=alert(1)> At step {step} we add.\n#### {4 if right else 5}"
     return [{"prompt": "What is 2 + 2?", "response": text, "score": float(right), "acc": int(right), "group": "a"}]
 
 
-def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, training: Training) -> None:
+def test_keys_move_through_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, training: Training) -> None:
     for step, right in [(1, False), (2, True), (3, False)]:
-        training.pushed(step, 1, answer(step, right))
-    beside = training.start_another("beside")
-    beside.pushed(1, 1, answer(1, True))
-    key = visit.site.product.get(f"samples/{training.samples(1)[0]['id']}/")["prompt_key"]
+        training.push_and_wait(step, 1, build_answer(step, right))
+    other_run = training.start_another("beside")
+    other_run.push_and_wait(1, 1, build_answer(1, True))
+    key = visit.site.product.get(f"samples/{training.list_samples(1)[0]['id']}/")["prompt_key"]
     page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
     page.evaluate("window.notReloaded = true")
-    other = page.locator(f"#history-lines th a[href*='{beside.uid}']")
+    other = page.locator(f"#history-lines th a[href*='{other_run.uid}']")
     expect(page.locator("#lines .facts")).to_contain_text("REGRESSED")
     expect(page.locator("[data-text=selected]")).to_contain_text("At step 3 we add.")
     page.keyboard.press("d")
@@ -62,18 +62,20 @@ def test_keys_walk_the_steps_of_a_prompt_and_show_what_changed(visit: Visit, tra
     page.locator("#answers .tail a").click()
     expect(page).to_have_url(re.compile("sel="))
     expect(other).to_have_attribute("href", re.compile("vs="))
-    training.push(4, answer(4, True))
+    training.push(4, build_answer(4, True))
     expect(page.locator("#lines .facts")).to_contain_text("again since step 4")
     expect(other).to_have_attribute("href", re.compile("vs="))  # with the selected response
     assert page.evaluate("window.notReloaded")
     page.set_viewport_size({"width": 800, "height": 900})
-    assert overflow(page) <= 0
+    assert measure_overflow(page) <= 0
 
 
 def test_a_slow_diff_is_not_shown_for_other_responses(visit: Visit, training: Training) -> None:
     for step in (1, 2, 3):
-        training.pushed(step, 1, [{"prompt": "ask", "response": f"{LONG}#### {step}", "score": 0.0, "group": "a"}])
-    key = visit.site.product.get(f"samples/{training.samples(1)[0]['id']}/")["prompt_key"]
+        training.push_and_wait(
+            step, 1, [{"prompt": "ask", "response": f"{LONG_TEXT}#### {step}", "score": 0.0, "group": "a"}]
+        )
+    key = visit.site.product.get(f"samples/{training.list_samples(1)[0]['id']}/")["prompt_key"]
     page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
     page.evaluate(HOLD_FIRST_DIFF)
     page.keyboard.press("d")

@@ -16,12 +16,12 @@ pytestmark = DIRECT
 COUNT = 20
 
 
-def opened(visit: Visit, training: Training) -> Page:
+def open_step(visit: Visit, training: Training) -> Page:
     """A step of 20 samples with scores from 0 to 0.95, each longer than the one before."""
     created = generations(1, COUNT)
     for n, row in enumerate(created):
         row["response"] = f"answer {n} " + "x" * (20 + 10 * n)
-    training.pushed(1, COUNT, created)
+    training.push_and_wait(1, COUNT, created)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     expect(page.locator("[data-scripted]")).to_be_attached()
     return page
@@ -38,8 +38,8 @@ def drag(page: Page, over: Locator, start: tuple[float, float], end: tuple[float
     page.mouse.up()
 
 
-def test_a_brush_over_a_chart_writes_the_query_and_back_takes_it_away(visit: Visit, training: Training) -> None:
-    page = opened(visit, training)
+def test_a_brush_over_a_chart_writes_the_query_and_back_removes_it(visit: Visit, training: Training) -> None:
+    page = open_step(visit, training)
     drag(page, page.locator("svg.points"), (0.02, 0.55), (0.99, 0.99))
     expect(page.locator("#q")).to_have_value(re.compile(r"^score:\.\.0\.\d+ len:\d+\.\.\d+$"))
     expect(page.locator("#found")).not_to_have_attribute("data-total", str(COUNT))
@@ -55,8 +55,10 @@ def test_a_brush_over_a_chart_writes_the_query_and_back_takes_it_away(visit: Vis
     expect(page.locator("#rows tr[data-id]")).to_have_count(COUNT)
 
 
-def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit: Visit, training: Training) -> None:
-    page = opened(visit, training)
+def test_the_query_box_completes_by_keyboard_and_keeps_the_last_result_after_an_error(
+    visit: Visit, training: Training
+) -> None:
+    page = open_step(visit, training)
     box, choices = page.get_by_role("combobox", name="Query"), page.locator("#q-choices").get_by_role("option")
     page.keyboard.press("/")
     page.keyboard.type("sco")
@@ -75,7 +77,7 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     expect(choices).to_have_count(0)
     expect(page.locator("#found")).to_have_attribute("data-total", "1")
     page.keyboard.type(")")
-    page.wait_for_timeout(400)  # no error while somebody types
+    page.wait_for_timeout(400)  # no error while a user types
     expect(box).to_have_attribute("aria-invalid", "false")
     page.keyboard.press("Enter")
     expect(page.locator("#q-error u")).to_have_text(")")
@@ -86,17 +88,17 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     box.fill("score<0.5")
     page.keyboard.press("Enter")
     expect(page.locator(".toast")).to_have_text("The server returned status 503.")
-    visit.forgive()
+    visit.clear_faults()
 
 
-def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, training: Training) -> None:
+def test_a_step_with_many_fields_is_not_cut_off_on_a_small_screen(visit: Visit, training: Training) -> None:
     sources = [f"openai/source_{n}" for n in range(6)]
     rows = generations(1, 12)
     values = [
         {**row, "data_source": sources[n % 6], "response_length": 1000 * n, "truncated": n == 11, "acc": n % 2}
         for n, row in enumerate(rows)
     ]
-    training.pushed(1, 12, values)
+    training.push_and_wait(1, 12, values)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.evaluate("document.fonts.ready.then(() => true)")
     for width in (1440, 1280, 1200, 1120):
@@ -106,10 +108,10 @@ def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, traini
         assert page.evaluate(f"{wider}.map(one => one.className)") == [], width
 
 
-def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
-    page = opened(visit, training)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+def test_an_incomplete_query_is_not_sent_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
+    page = open_step(visit, training)
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     box, total = page.get_by_role("combobox", name="Query"), page.locator("#found")
     page.keyboard.press("/")
     for text in ("s", "core<", "0."):
@@ -119,7 +121,7 @@ def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, train
     box.fill("is:wr")
     page.wait_for_timeout(350)
     expect(box).to_have_attribute("aria-invalid", "false")
-    assert [url for url in asked if "/steps/latest/?q=" in url] == []
+    assert [url for url in requested if "/steps/latest/?q=" in url] == []
     box.fill("score<0.5")
     expect(total).to_have_attribute("data-total", "10")
     box.fill("score<0.2")

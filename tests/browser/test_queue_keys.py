@@ -1,4 +1,4 @@
-"""Keys of the review of a queue: each decides the item that the person means."""
+"""Keys in the review of a queue act on the item that was shown when they were pressed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from playwright.sync_api import expect
 
 from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
-from tests.browser.support.queues import ANSWER_MANY, STATUS, answer, create_queue, slow_down
+from tests.browser.support.queues import ANSWER_MANY, STATUS, answer_item, create_queue, slow_down
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
-from tests.browser.test_slow import Held
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = DIRECT
 
 
 @pytest.mark.usefixtures("mates")
 def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, training: Training) -> None:
-    training.pushed(1, 1)
+    training.push_and_wait(1, 1)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     page.keyboard.press("1")
     expect(page.get_by_role("radio", name="1 yes")).to_be_checked()  # a click drops keys that wait for the scripts
@@ -41,12 +41,12 @@ def test_enter_of_an_input_method_does_not_send_the_answers(visit: Visit, traini
 def test_a_key_for_the_next_item_does_not_answer_the_refused_one_that_replaces_it(
     visit: Visit, training: Training
 ) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     item = page.locator("article[data-item]").get_attribute("data-item")
-    reopened = Held(page, re.compile(r"review/\?item="))
+    reopened = HeldRequests(page, re.compile(r"review/\?item="))
     intercept(page, "**/answers/", lambda route: route.fulfill(status=400, json={"message": "refused"}), times=1)
-    answer(page)
+    answer_item(page)
     reopened.wait()
     page.keyboard.press("2")
     reopened.release()
@@ -55,13 +55,13 @@ def test_a_key_for_the_next_item_does_not_answer_the_refused_one_that_replaces_i
     expect(page.get_by_role("radio", name="2 no")).not_to_be_checked()
     page.keyboard.press("2")
     expect(page.get_by_role("radio", name="2 no")).to_be_checked()
-    visit.forgive()
+    visit.clear_faults()
 
 
 def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     visit: Visit, mates: list[Any], training: Training
 ) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     queue = create_queue(training, num_reviewers_per_item=2)
     contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
     for context, is_correct in zip(contexts, (True, False), strict=True):
@@ -85,8 +85,8 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
 
 @pytest.mark.usefixtures("mates")
 def test_keys_pressed_while_the_next_item_loads_answer_that_item(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
-    following = Held(visit.page, re.compile("after="))
+    training.push_and_wait(1, 3)
+    following = HeldRequests(visit.page, re.compile("after="))
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     for key in ("1", "4", "Enter", "2", "4", "Enter"):
         page.keyboard.press(key)
@@ -107,7 +107,7 @@ def test_keys_pressed_while_the_next_item_loads_answer_that_item(visit: Visit, t
 
 @pytest.mark.usefixtures("mates")
 def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     for left in (3, 2, 1):
         expect(page.locator(STATUS)).to_have_text(f"0 answered, {left} left")
@@ -116,5 +116,5 @@ def test_enter_goes_through_all_skipped_items(visit: Visit, training: Training) 
     page.keyboard.press("Enter")
     for done in range(3):
         expect(page.locator(STATUS)).to_have_text(f"{done} answered, {3 - done} left")
-        answer(page)
+        answer_item(page)
     expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")

@@ -1,4 +1,4 @@
-"""Review queues in use: several people at once, a browser that dies, an unreachable server, and a blind reviewer."""
+"""Review queues: several reviewers at once, a killed browser, an unreachable server, a blind reviewer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from playwright.sync_api import BrowserType, Route, WebSocket, expect
 
 from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
-from tests.browser.support.queues import ANSWER_MANY, STATUS, answer, create_queue, is_done
+from tests.browser.support.queues import ANSWER_MANY, STATUS, answer_item, create_queue, is_done
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
 
@@ -27,7 +27,7 @@ ITEMS = 200
 BY_KEYBOARD = 12  # items of each person; the others are answered by a script in the same browsers
 
 
-class DoomedBrowser:
+class KillableBrowser:
     """A Chromium of its own, for a person whose browser is killed."""
 
     def __init__(self, launcher: BrowserType, options: dict[str, Any], state: Any) -> None:
@@ -36,7 +36,7 @@ class DoomedBrowser:
         self.page = browser.new_context(storage_state=state).new_page()
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes, like a power cut: no page learns of it."""
+        """Sends SIGKILL to all of its processes, like a power cut: no page can react."""
         killed = 0
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -47,28 +47,28 @@ class DoomedBrowser:
 
 
 def test_every_item_gets_two_answers_although_a_browser_is_killed(
-    person: Callable[..., Visit],
+    open_visit: Callable[..., Visit],
     mates: list[Any],
     training: Training,
     browser_type: BrowserType,
     browser_type_launch_args: dict[str, Any],
 ) -> None:
     for step in range(ITEMS // 50):
-        training.pushed(step, 50)
+        training.push_and_wait(step, 50)
     queue = create_queue(training, num_reviewers_per_item=2)
     path = f"/queues/{queue}/review/"
-    doomed = DoomedBrowser(browser_type, browser_type_launch_args, mates[0])
-    doomed.page.goto(training.product.url + path)
-    pages = [doomed.page, person(mates[1]).go(path), person().go(path)]
+    killable = KillableBrowser(browser_type, browser_type_launch_args, mates[0])
+    killable.page.goto(training.product.url + path)
+    pages = [killable.page, open_visit(mates[1]).go(path), open_visit().go(path)]
     for turn in range(BY_KEYBOARD):
         for page in pages:
-            answer(page)
+            answer_item(page)
             expect(page.locator(STATUS)).to_contain_text(f"{turn + 1} answered, ")
     for page in pages:
         page.evaluate(ANSWER_MANY, [queue, ITEMS // 2])
-    while doomed.page.evaluate("window.answered") < 25:
-        doomed.page.wait_for_timeout(50)
-    doomed.kill()
+    while killable.page.evaluate("window.answered") < 25:
+        killable.page.wait_for_timeout(50)
+    killable.kill()
     for page in pages[1:]:
         page.evaluate("window.working")
 
@@ -76,15 +76,15 @@ def test_every_item_gets_two_answers_although_a_browser_is_killed(
     stored = {row["user"]: row["done"] for row in state["people"]}
     assert stored["quinn"] >= BY_KEYBOARD + 25
     assert state["answers_done"] == sum(stored.values()) < 2 * ITEMS  # what quinn had open waits for her
-    visit = person(mates[0])
+    visit = open_visit(mates[0])
     expect(visit.go("/queues/").locator("#queues")).to_contain_text(f"{stored['quinn']} answered by you")
-    back = visit.go(path)
-    expect(back.locator(STATUS)).to_contain_text(f"{stored['quinn']} answered, ")
+    reopened = visit.go(path)
+    expect(reopened.locator(STATUS)).to_contain_text(f"{stored['quinn']} answered, ")
     for _ in range(BY_KEYBOARD // 2):
-        answer(back)
-    for page in (back, *pages[1:]):
+        answer_item(reopened)
+    for page in (reopened, *pages[1:]):
         page.evaluate(ANSWER_MANY, [queue, ITEMS])
-    for page in (back, *pages[1:]):
+    for page in (reopened, *pages[1:]):
         page.evaluate("window.working")
 
     items = training.product.get(f"queues/{queue}/items/?page_size={ITEMS}")["results"]
@@ -97,20 +97,20 @@ def test_every_item_gets_two_answers_although_a_browser_is_killed(
     assert Counter(author for each in answers for author in each) == done
     assert Counter(label["author"] for label in labels) == done and len({label["id"] for label in labels}) == 2 * ITEMS
     assert [row["held"] for row in state["people"]] == [0, 0, 0]
-    for page, name in ((back, "quinn"), (pages[1], "ravi"), (pages[2], "admin")):
+    for page, name in ((reopened, "quinn"), (pages[1], "ravi"), (pages[2], "admin")):
         page.goto(training.product.url + path)
         expect(page.locator("[data-queue-done]")).to_contain_text(f"You answered {done[name]} items.")
 
 
 @pytest.mark.usefixtures("mates")
 def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     expect(page.locator("article[data-item]")).to_be_visible()
     page.wait_for_load_state("networkidle")
     visit.context.set_offline(True)
     first = page.locator("article[data-item]").get_attribute("data-item")
-    answer(page)  # the next item was loaded before
+    answer_item(page)  # the next item was loaded before
     banner = page.locator("#unsaved-answers")
     expect(banner).to_contain_text("1 answered item is not saved yet")
     for key in ("1", "Enter"):
@@ -125,15 +125,15 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     expect(page.locator(".queue-head [role=status]")).to_have_text("2 answered, 1 left")
     rows = training.product.get(f"labels/?run={training.uid}&name=correct")["results"]
     assert [row["value"] for row in rows] in ([True, False], [False, True]) and first != second
-    answer(page)
+    answer_item(page)
     expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")
-    visit.forgive()
+    visit.clear_faults()
 
 
 @pytest.mark.usefixtures("mates")
 def test_a_marked_part_is_the_text_that_the_person_selected(visit: Visit, training: Training) -> None:
     response = "🎉 one\r\ntwo \x07 𝑥 one"
-    training.pushed(1, 1, [{**generations(1, 1)[0], "response": response}])
+    training.push_and_wait(1, 1, [{**generations(1, 1)[0], "response": response}])
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     text = page.locator("[data-text]").last
     expect(text).to_contain_text("one")
@@ -154,7 +154,7 @@ def test_a_marked_part_is_the_text_that_the_person_selected(visit: Visit, traini
 
 @pytest.mark.usefixtures("mates")
 def test_a_selection_is_only_for_its_own_response(visit: Visit, training: Training) -> None:
-    training.pushed(1, 2)
+    training.push_and_wait(1, 2)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     for key in ("1", "4"):
         page.keyboard.press(key)
@@ -173,14 +173,14 @@ def test_a_selection_is_only_for_its_own_response(visit: Visit, training: Traini
 
 @pytest.mark.usefixtures("mates")
 def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     queue = create_queue(training)
     page = visit.go(f"/queues/{queue}/review/")
     expect(page.locator("article[data-item]")).to_be_visible()
     page.wait_for_load_state("networkidle")
     session = [cookie for cookie in visit.context.cookies() if "csrf" not in str(cookie.get("name"))]
     visit.context.clear_cookies()  # as after "sign out" in another tab
-    answer(page)
+    answer_item(page)
     banner = page.locator("#unsaved-answers")
     expect(banner).to_contain_text("You are signed out")
     visit.context.add_cookies(session)  # type: ignore[arg-type]
@@ -197,11 +197,11 @@ def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training:
     training.product.post(f"queues/{queue}/", {"closed": False}, "PATCH")
     page.reload()
     expect(page.locator("article[data-item] input:checked")).to_have_count(2)  # what was entered is a draft
-    visit.forgive()
+    visit.clear_faults()
 
 
-def test_the_form_of_a_new_queue_says_that_its_preview_is_old(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+def test_the_form_of_a_new_queue_says_that_its_preview_is_outdated(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
     page = visit.go(f"/queues/new/?run={training.uid}")
     preview = page.locator(".queue-preview")
     expect(preview).to_contain_text("3 items of 3 that match")
@@ -218,33 +218,35 @@ def test_the_form_of_a_new_queue_says_that_its_preview_is_old(visit: Visit, trai
     expect(preview).to_contain_text("0 items of 0 that match")
 
 
-def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: list[Any], training: Training) -> None:
+def test_a_blind_reviewer_receives_no_hidden_value(
+    open_visit: Callable[..., Visit], mates: list[Any], training: Training
+) -> None:
     rows = [
         {**row, "score": 0.7654321 + at / 1e6, "group": f"grp-{at}", "ground_truth": f"truth-{at}",
          "data_source": "hidden-source"}
         for at, row in enumerate(generations(1, 5))
     ]  # fmt: skip
-    training.pushed(770077, 5, rows)
-    samples = [row["id"] for row in training.samples(770077)]
+    training.push_and_wait(770077, 5, rows)
+    samples = [row["id"] for row in training.list_samples(770077)]
     queue = create_queue(training, name="Neutral", is_blind=True, num_reviewers_per_item=2)
-    visit = person(mates[0])
+    visit = open_visit(mates[0])
     page = visit.page
-    told: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
 
     def record(route: Route) -> None:
         if route.request.resource_type == "document":
             return route.continue_()
         response = route.fetch(max_redirects=0)
-        told.append((route.request.url, f"{response.headers} {response.body().decode(errors='replace')}"))
+        received.append((route.request.url, f"{response.headers} {response.body().decode(errors='replace')}"))
         return route.fulfill(response=response)
 
     def listen(socket: WebSocket) -> None:
-        socket.on("framereceived", lambda frame: told.append((socket.url, str(frame))))
+        socket.on("framereceived", lambda frame: received.append((socket.url, str(frame))))
 
     def load(path: str) -> None:
         response = page.goto(visit.site.url + path)
         assert response
-        told.append((path, f"{response.headers} {response.text()}"))
+        received.append((path, f"{response.headers} {response.text()}"))
 
     def answer_as_lead() -> None:
         item = training.product.post(f"queues/{queue}/next/", {})["item"]
@@ -256,15 +258,15 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     load("/queues/")
     page.wait_for_load_state("networkidle")
     answer_as_lead()
-    while not any(url.startswith("ws") and "queues" in text for url, text in told):
+    while not any(url.startswith("ws") and "queues" in text for url, text in received):
         page.wait_for_timeout(50)
     load(f"/queues/{queue}/review/")
     first = page.locator("article[data-item]").get_attribute("data-item")
-    answer(page)
+    answer_item(page)
     page.keyboard.press("u")
     expect(page.locator(f"article[data-item='{first}']")).to_be_visible()  # the next item has the same numbers at first
     expect(page.locator(STATUS)).to_have_text("0 answered, 5 left")
-    answer(page)
+    answer_item(page)
     page.keyboard.press("s")
     expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
     page.keyboard.press("2")
@@ -272,7 +274,7 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     load(f"/queues/{queue}/review/")
     answer_as_lead()
     while not is_done(page):
-        answer(page)
+        answer_item(page)
     load("/queues/")
     for path in ("queues/?state=all", *(f"queues/{queue}/{name}" for name in ("", "items/", "agreement/"))):
         page.evaluate("(path) => fetch(path).then((answer) => answer.text())", f"/api/v1/{path}")
@@ -281,22 +283,22 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     page.evaluate(ANSWER_MANY, [queue, 1])
     page.evaluate("window.working")
 
-    assert any("says 5" in text for _url, text in told)  # texts were recorded
+    assert any("says 5" in text for _url, text in received)  # texts were recorded
     hidden = ["0.765", "0.77", "truth-", "grp-", "hidden-source", "770077", training.uid, training.name]
     for secret in [*hidden, "others-reason", *samples]:
-        assert [url for url, text in told if secret in text] == [], secret
+        assert [url for url, text in received if secret in text] == [], secret
     visit.context.unroute_all(behavior="wait")  # a request of the live feed may be on its way
-    visit.forgive()  # what only leads may see was refused
+    visit.clear_faults()  # what only leads may see was refused
 
 
 @pytest.mark.usefixtures("mates")
 def test_the_progress_of_a_slow_answer_does_not_replace_a_newer_one(visit: Visit, training: Training) -> None:
-    training.pushed(1, 5)
+    training.push_and_wait(1, 5)
     queue = create_queue(training)
     page = visit.go(f"/queues/{queue}/review/")
     held: list[tuple[Route, Any]] = []
     intercept(page, "**/answers/", lambda route: held.append((route, route.fetch())))
-    answer(page)
+    answer_item(page)
     while not held:
         page.wait_for_timeout(20)
     skipped = page.locator("article[data-item]").get_attribute("data-item")
@@ -313,11 +315,11 @@ def test_the_progress_of_a_slow_answer_does_not_replace_a_newer_one(visit: Visit
 
 @pytest.mark.usefixtures("mates")
 def test_a_typed_correction_is_saved_without_a_click_on_its_box(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     queue = create_queue(training)
     page = visit.go(f"/queues/{queue}/review/")
     with page.expect_request("**/answers/") as request:
-        answer(page)
+        answer_item(page)
     sent = request.value.post_data or ""
     assert 'name="q.correct"' in sent and 'name="correction"' not in sent  # without the text of the response
     item = page.locator("article[data-item]").get_attribute("data-item")
@@ -332,6 +334,6 @@ def test_a_typed_correction_is_saved_without_a_click_on_its_box(visit: Visit, tr
 
 @pytest.mark.usefixtures("mates")
 def test_a_correction_keeps_the_line_breaks_at_the_start_of_the_response(visit: Visit, training: Training) -> None:
-    training.pushed(1, 1, [{"prompt": "2+2", "response": "\n\nIt is 4.", "score": 1.0}])
+    training.push_and_wait(1, 1, [{"prompt": "2+2", "response": "\n\nIt is 4.", "score": 1.0}])
     page = visit.go(f"/queues/{create_queue(training)}/review/")
     expect(page.locator("[name=correction]")).to_have_value("\n\nIt is 4.")

@@ -1,4 +1,4 @@
-"""A queue gone through by keyboard, and what was read marked as seen."""
+"""Quick review by keyboard, and marks of samples that were viewed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from playwright.sync_api import expect
 
 from tests.browser.support.axe import list_violations
 from tests.browser.support.intercept import intercept
-from tests.browser.support.measure import Visit, overflow, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_slow import Held
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = NGINX
 
 
-def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+def test_each_sample_of_a_queue_is_judged_by_one_key_and_the_last_decision_is_undone(
+    visit: Visit, training: Training
+) -> None:
+    training.push_and_wait(1, 4)
     page = visit.go(f"/runs/{training.uid}/")
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url) if "of=" in request.url else None)
@@ -29,7 +31,7 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
         page.wait_for_timeout(50)
     page.wait_for_load_state("networkidle")
     assert [urlsplit(url).path.endswith("/samples/") for url in requests] == [True]  # the panes of the others, at once
-    first, second, third, last = rows(page)
+    first, second, third, last = list_row_ids(page)
     for _ in range(3):
         page.keyboard.down("a")  # as of a key that is held: only one sample is decided
     page.keyboard.up("a")
@@ -40,7 +42,7 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     expect(page.locator(f"#r-{second}")).to_contain_text("⚑ reward hack")
     expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
     expect(page.locator("#queue .done .value")).to_have_attribute("width", "50%")
-    assert selected(page) == [third]
+    assert list_selected_ids(page) == [third]
     page.keyboard.press("u")
     expect(page.locator("#queue")).to_contain_text("1 of 4 · 25 %")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
@@ -55,15 +57,15 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     page.reload()
     expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
     page.set_viewport_size({"width": 800, "height": 900})
-    assert overflow(page) == 0
+    assert measure_overflow(page) == 0
     assert list_violations(page) == []
 
 
 def test_a_decision_can_be_changed_before_it_is_saved(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/review/?run={training.uid}")
-    first, second, third = rows(page)
-    decisions = Held(page, "**/verdict/")
+    first, second, third = list_row_ids(page)
+    decisions = HeldRequests(page, "**/verdict/")
     page.keyboard.press("1")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     decisions.wait()
@@ -80,9 +82,9 @@ def test_a_decision_can_be_changed_before_it_is_saved(visit: Visit, training: Tr
 
 
 def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/review/?run={training.uid}")
-    first, second, _third = rows(page)
+    first, second, _third = list_row_ids(page)
     comment, label = page.locator("#verdict-text"), page.locator("#verdict-label")
     comment.fill("about the first")
     label.select_option("unsure")
@@ -101,13 +103,13 @@ def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training
     expect(label).to_have_value("unsure")
     page.locator(f"#r-{second}").click()
     expect(comment).to_have_value("about the second")
-    visit.forgive()
+    visit.clear_faults()
 
 
-def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+def test_a_sample_that_was_read_for_a_second_is_marked_as_viewed(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    first, second, third = rows(page)
+    first, second, third = list_row_ids(page)
     expect(page.locator(f"#r-{first}")).to_have_attribute("data-viewed", "viewed")
     page.keyboard.press("j")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
@@ -125,6 +127,6 @@ def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit,
     page.keyboard.press("u")
     expect(page.locator(f"#r-{second}")).to_have_attribute("data-viewed", "OK")
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
-    assert rows(page) == [second]
+    assert list_row_ids(page) == [second]
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")
     expect(page.locator("#result")).to_contain_text("No samples match this query.")

@@ -1,4 +1,4 @@
-"""The overview's charts and the list of runs in a browser: by keyboard, and as a link that a team mate opens."""
+"""The charts of a run and the list of runs: by keyboard, and as links for other users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.browser.support.charts import UNPLACED, chart, log
+from tests.browser.support.charts import UNPLACED, find_chart, log_metrics
 from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import NGINX
@@ -19,13 +19,13 @@ from tests.browser.support.training import Training, generations
 pytestmark = NGINX
 
 
-def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
-    person: Callable[..., Visit], training: Training, mate: Any
+def test_a_link_to_charts_opens_the_same_charts_for_another_user(
+    open_visit: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
     other = training.start_another("charts-other")
-    log(training, 1.0)
-    log(other, 2.0)
-    page = person().go(f"/runs/{training.uid}/")
+    log_metrics(training, 1.0)
+    log_metrics(other, 2.0)
+    page = open_visit().go(f"/runs/{training.uid}/")
     count = page.locator("#chart-count")
     expect(count).to_have_text("5 of 5 charts")
     expect(page.locator(".constants summary")).to_have_text("constant: 1 metric")
@@ -43,27 +43,27 @@ def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
     expect(page.locator("#overlay a:visible")).to_have_count(1)
     page.keyboard.press("Enter")
     page.wait_for_url("**runs=*")
-    expect(chart(page, "actor/up").locator("i")).to_have_text(["20", "40"])
+    expect(find_chart(page, "actor/up").locator("i")).to_have_text(["20", "40"])
     page.locator("nav[aria-label=Axis] a", has_text="time").click()
     page.wait_for_url("**x=time*")
     for part in ("m=up|down", "log=1", "smooth=0.5", f"runs={other.uid}"):
         assert part in page.url.replace("%7C", "|"), part
 
-    theirs = person(mate).page
-    theirs.goto(page.url)
-    expect(theirs.locator("#chart-count")).to_have_text("2 of 5 charts")
-    expect(theirs.locator("#log")).to_have_attribute("aria-pressed", "true")
-    expect(theirs.locator("#smooth-value")).to_have_text("0.5")
-    expect(theirs.locator(".run-chip")).to_have_count(2)
-    expect(chart(theirs, "actor/up").locator("i")).to_have_text(["20", "40"])
-    theirs.locator("#metrics").fill("(")
-    expect(theirs.locator("#metrics-error")).to_contain_text("Invalid pattern:")
-    expect(theirs.locator("#chart-count")).to_have_text("2 of 5 charts")
+    other_page = open_visit(mate).page
+    other_page.goto(page.url)
+    expect(other_page.locator("#chart-count")).to_have_text("2 of 5 charts")
+    expect(other_page.locator("#log")).to_have_attribute("aria-pressed", "true")
+    expect(other_page.locator("#smooth-value")).to_have_text("0.5")
+    expect(other_page.locator(".run-chip")).to_have_count(2)
+    expect(find_chart(other_page, "actor/up").locator("i")).to_have_text(["20", "40"])
+    other_page.locator("#metrics").fill("(")
+    expect(other_page.locator("#metrics-error")).to_contain_text("Invalid pattern:")
+    expect(other_page.locator("#chart-count")).to_have_text("2 of 5 charts")
 
 
-def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit: Visit, training: Training) -> None:
-    log(training, 1.0)
-    training.pushed(20, 4)
+def test_a_closed_group_stays_closed_and_a_point_of_a_chart_leads_to_its_step(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0)
+    training.push_and_wait(20, 4)
     page = visit.go(f"/runs/{training.uid}/?show=table")
     cells = page.locator("tr[data-metric='actor/down'] td")
     expect(cells).to_have_text(["-20", "20", "-20", "-1"])
@@ -71,9 +71,9 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     page.locator("details.chart-group summary", has_text="actor").click()
     page.wait_for_url("**closed=actor")
     page.reload()
-    expect(chart(page, "actor/up")).to_be_hidden()
+    expect(find_chart(page, "actor/up")).to_be_hidden()
     page.locator("details.chart-group summary", has_text="actor").click()
-    curve = chart(page, "actor/up")
+    curve = find_chart(page, "actor/up")
     expect(curve).to_have_attribute(
         "aria-label", "actor/up: 20. Press the arrow keys to move between steps, Enter to enlarge the chart."
     )
@@ -92,22 +92,22 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     expect(page.locator("#strip .strip-name")).to_contain_text("step 20")
 
 
-def test_the_table_of_metrics_keeps_what_is_open_while_values_arrive(visit: Visit, training: Training) -> None:
-    log(training, 1.0)
+def test_the_table_of_metrics_keeps_open_sections_while_values_arrive(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0)
     page = visit.go(f"/runs/{training.uid}/?show=table")
     page.locator(".constants summary").click()
-    log(training, 1.0, steps=21)
+    log_metrics(training, 1.0, steps=21)
     expect(page.locator("tr[data-metric='actor/up'] td").first).to_have_text("21")
     expect(page.locator(".constants dl")).to_be_visible()
 
 
 def test_a_chart_of_several_metrics_names_its_lines_and_draws_one_run(visit: Visit, training: Training) -> None:
     other = training.start_another("charts-several")
-    log(training, 1.0)
-    log(other, 2.0, steps=15)
+    log_metrics(training, 1.0)
+    log_metrics(other, 2.0, steps=15)
     page = visit.go(f"/runs/{training.uid}/?runs={other.uid}")
-    expect(chart(page, "score").locator("i")).to_have_text(["1", "1"])
-    seconds = chart(page, "seconds")
+    expect(find_chart(page, "score").locator("i")).to_have_text(["1", "1"])
+    seconds = find_chart(page, "seconds")
     expect(seconds.locator("i")).to_have_text(["50", "20"])
     expect(seconds).to_have_attribute("aria-label", re.compile("timing_s/step 50, timing_s/gen 20"))
     colours = seconds.locator("i").evaluate_all("all => all.map((value) => getComputedStyle(value).color)")
@@ -119,7 +119,7 @@ def test_a_chart_of_several_metrics_names_its_lines_and_draws_one_run(visit: Vis
     tip = page.locator(".chart-tip")
     expect(tip).to_contain_text("seconds · step 1")
     expect(tip.locator("span")).to_have_text(["timing_s/step31", "timing_s/gen21"])
-    title, values = seconds.locator(".chart-name"), chart(page, "score").locator(".chart-values")
+    title, values = seconds.locator(".chart-name"), find_chart(page, "score").locator(".chart-values")
     assert "…" not in title.inner_text() + values.inner_text()
 
 
@@ -129,9 +129,9 @@ def test_reward_parts_that_only_samples_have_are_stacked(visit: Visit, training:
         for n, row in enumerate(rows):
             row["rewards"] = {"acc": float(n < step), "format": 0.5 * n}
             row["score"] = sum(row["rewards"].values())
-        training.pushed(step, 4, rows)
+        training.push_and_wait(step, 4, rows)
     page = visit.go(f"/runs/{training.uid}/")
-    parts = chart(page, "reward parts")
+    parts = find_chart(page, "reward parts")
     expect(parts).to_have_attribute("aria-label", re.compile(r"samples/parts/acc 0\.75, samples/parts/format 0\.75"))
     expect(parts.locator("i")).to_have_text(["0.75", "0.75"])
     # At the last step each part is 0.75: two areas of one height, one on the other.
@@ -184,28 +184,28 @@ FLAG_ROWS = """box => {
 }"""
 
 
-def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) -> None:
-    log(training, 1.0)
-    training.pushed(20, 4)
-    sample = training.samples(20)[0]["id"]
+def test_ticks_of_events_are_below_the_curves(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0)
+    training.push_and_wait(20, 4)
+    sample = training.list_samples(20)[0]["id"]
     message = training.server.send_json("POST", "flags/", {"sample": sample})
     assert message.is_success, message.error_message
     page = visit.go(f"/runs/{training.uid}/")
-    expect(chart(page, "actor/down").locator("canvas")).to_be_visible()
-    rows = chart(page, "actor/down").evaluate(FLAG_ROWS)
+    expect(find_chart(page, "actor/down").locator("canvas")).to_be_visible()
+    rows = find_chart(page, "actor/down").evaluate(FLAG_ROWS)
     assert rows and min(rows) >= 1
 
 
-def test_values_that_are_no_numbers_are_a_gap_and_named_at_the_end(visit: Visit, training: Training) -> None:
+def test_nan_values_are_a_gap_in_the_line_and_named_if_they_are_the_last(visit: Visit, training: Training) -> None:
     values = [1.87, 1.87, 1.87, 1.87, math.nan, math.nan, math.nan, 1.87, 1]
     log_share(training, values)
     page = visit.go(f"/runs/{training.uid}/")
-    expect(chart(page, "share").locator("i")).to_have_text("1")
+    expect(find_chart(page, "share").locator("i")).to_have_text("1")
     page.wait_for_load_state("networkidle")
-    line, gap = chart(page, "share").evaluate(COLUMN_PIXELS, [1.5 / 8, 4.5 / 8])
+    line, gap = find_chart(page, "share").evaluate(COLUMN_PIXELS, [1.5 / 8, 4.5 / 8])
     assert gap < line
     log_share(training, [*values, math.nan])
-    expect(chart(page, "share").locator("i")).to_have_text("NaN")
+    expect(find_chart(page, "share").locator("i")).to_have_text("NaN")
 
 
 def log_share(training: Training, values: list[float]) -> None:
@@ -226,15 +226,15 @@ def test_a_metric_cannot_hide_its_name(visit: Visit, training: Training) -> None
 
 
 def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training: Training) -> None:
-    log(training, 1.0)
+    log_metrics(training, 1.0)
     shares = [0.109375, 0.5, 0.8203125]  # uPlot's own ticks of this range have no end
     log_share(training, shares)
     page = visit.go(f"/runs/{training.uid}/?log=1")
-    chart(page, "share").scroll_into_view_if_needed()
-    expect(chart(page, "share").locator("i")).to_have_text("0.82")
+    find_chart(page, "share").scroll_into_view_if_needed()
+    expect(find_chart(page, "share").locator("i")).to_have_text("0.82")
     log_share(training, [1e-306, 1.0, 0.75])  # the margin below would be 0
-    expect(chart(page, "share").locator("i")).to_have_text("0.75")
-    spike = chart(page, "actor/spike")
+    expect(find_chart(page, "share").locator("i")).to_have_text("0.75")
+    spike = find_chart(page, "actor/spike")
     spike.scroll_into_view_if_needed()
     expect(spike.locator(".chart-note")).to_have_text(UNPLACED)
     page.keyboard.press("l")
@@ -242,14 +242,14 @@ def test_a_log_axis_names_the_values_that_it_cannot_show(visit: Visit, training:
 
 
 def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
-    person: Callable[..., Visit], training: Training, mate: Any
+    open_visit: Callable[..., Visit], training: Training, mate: Any
 ) -> None:
-    log(training, 1.0)
+    log_metrics(training, 1.0)
     for step in (1, 2):
-        training.pushed(step, 4)
-    visit = person()
+        training.push_and_wait(step, 4)
+    visit = open_visit()
     page = visit.go(f"/runs/{training.uid}/")
-    expect(chart(page, "actor/up")).to_be_visible()
+    expect(find_chart(page, "actor/up")).to_be_visible()
     page.keyboard.press("n")
     form = page.locator("#add-chart")
     page.keyboard.type("is:nothing")
@@ -276,19 +276,19 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     form.locator("[name=q]").fill("score<0.5")
     page.keyboard.press("Enter")
     expect(form).to_be_hidden()
-    added = chart(page, "share of score<0.5")
+    added = find_chart(page, "share of score<0.5")
     expect(added.locator("i")).to_have_text(["0.5"])
     expect(added).to_be_focused()
     assert page.url.count("ask=") == 1, "not the cancelled one"
-    theirs = person(mate).page
-    theirs.goto(page.url)
-    expect(chart(theirs, "share of score<0.5").locator("i")).to_have_text(["0.5"])
-    theirs.keyboard.press("n")
-    theirs.locator("#add-chart [name=among]").fill("score>=0 or /a|b/")
-    theirs.locator("#add-chart [name=q]").fill("score<0.5")
-    theirs.keyboard.press("Enter")
-    expect(chart(theirs, "share of score<0.5 among score>=0 or /a|b/").locator("i")).to_have_text(["0.5"])
-    training.pushed(3, 8, generations(3, 8)[:4] + [{**row, "score": 0.9} for row in generations(3, 8)[4:]])
+    other_page = open_visit(mate).page
+    other_page.goto(page.url)
+    expect(find_chart(other_page, "share of score<0.5").locator("i")).to_have_text(["0.5"])
+    other_page.keyboard.press("n")
+    other_page.locator("#add-chart [name=among]").fill("score>=0 or /a|b/")
+    other_page.locator("#add-chart [name=q]").fill("score<0.5")
+    other_page.keyboard.press("Enter")
+    expect(find_chart(other_page, "share of score<0.5 among score>=0 or /a|b/").locator("i")).to_have_text(["0.5"])
+    training.push_and_wait(3, 8, generations(3, 8)[:4] + [{**row, "score": 0.9} for row in generations(3, 8)[4:]])
     expect(added.locator("i")).to_have_text(["0.5"])
 
     with page.expect_response("**/charts/") as saved:
@@ -297,19 +297,21 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     expect(page).not_to_have_url(re.compile("ask="))
     pinned = "details[data-group=pinned] figure"
     expect(page.locator(pinned)).to_have_count(1)
-    chart(page, "actor/up").focus()
+    find_chart(page, "actor/up").focus()
     with page.expect_response("**/charts/"):
         page.keyboard.press("p")
     with page.expect_response("**/charts/"):
         page.keyboard.press("<")
     with page.expect_response("**/charts/"):
-        chart(page, "score").locator(".chart-name").drag_to(chart(page, "actor/up"), target_position={"x": 5, "y": 60})
+        find_chart(page, "score").locator(".chart-name").drag_to(
+            find_chart(page, "actor/up"), target_position={"x": 5, "y": 60}
+        )
     with page.expect_response("**/charts/"):
-        chart(page, "score").focus()
+        find_chart(page, "score").focus()
         page.keyboard.press("z")
-    theirs.goto(page.url)
-    expect(theirs.locator(f"{pinned} .chart-name")).to_have_text(["score", "actor/up", "share of score<0.5"])
-    expect(chart(theirs, "score")).to_have_class(re.compile("wide"))
+    other_page.goto(page.url)
+    expect(other_page.locator(f"{pinned} .chart-name")).to_have_text(["score", "actor/up", "share of score<0.5"])
+    expect(find_chart(other_page, "score")).to_have_class(re.compile("wide"))
     page.keyboard.press("Enter")
     expect(page.locator("#large [data-arrange=pin]")).to_have_attribute("aria-pressed", "true")
     for key in ("score", "actor/up", "query:share|train||score<0.5"):
@@ -320,27 +322,27 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     expect(page.locator(pinned)).to_have_count(0)
 
 
-def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit: Visit, training: Training) -> None:
+def test_charts_pinned_by_others_are_kept_and_unsaved_pins_are_not_shown(visit: Visit, training: Training) -> None:
     own = Training(training.product, training.name, f"{training.project}-pins")  # no other test arranges its charts
-    log(own, 1.0)
+    log_metrics(own, 1.0)
     address = f"projects/{own.project}/charts/"
     page = visit.go(f"/runs/{own.uid}/")
     pinned = page.locator("details[data-group=pinned] .chart-name")
-    theirs = [{"version": 0, "pinned": ["of-another-run", "actor/up"]}]
+    other_changes = [{"version": 0, "pinned": ["of-another-run", "actor/up"]}]
 
-    def save_theirs_first(route: Route) -> None:
-        if theirs:
-            own.server.send_json("PATCH", address, theirs.pop())
+    def save_other_change_first(route: Route) -> None:
+        if other_changes:
+            own.server.send_json("PATCH", address, other_changes.pop())
         route.continue_()
 
-    intercept(page, "**/charts/", save_theirs_first)
-    chart(page, "actor/down").focus()
+    intercept(page, "**/charts/", save_other_change_first)
+    find_chart(page, "actor/down").focus()
     later = "const later = document.querySelector('[data-arrange=later]');"
     page.evaluate(f"() => {{ {later} later.click(); later.click(); }}")
     expect(page.locator(".toast")).to_contain_text("Another user changed the charts of this project.")
     expect(pinned).to_have_text(["actor/up"])
     assert own.product.get(address)["order"] == [], "the second change is not sent either"
-    chart(page, "actor/down").focus()
+    find_chart(page, "actor/down").focus()
     for key in ("p", "<"):
         with page.expect_response("**/charts/"):
             page.keyboard.press(key)
@@ -349,7 +351,7 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
 
     page.unroute_all()
     intercept(page, "**/charts/", lambda route: route.abort())
-    chart(page, "actor/spike").focus()
+    find_chart(page, "actor/spike").focus()
     page.keyboard.press("p")
     expect(page.locator(".toast")).to_have_text("Server unreachable. Not saved; try again.")
     expect(pinned).to_have_count(2)
@@ -358,20 +360,20 @@ def test_what_others_have_pinned_stays_and_what_was_not_saved_is_not_shown(visit
         page.keyboard.press("p")
     assert own.product.get(address)["pinned"][-1] == "actor/spike"
     assert [fault for fault in visit.faults if not re.search("412|ERR_FAILED", fault)] == []
-    visit.forgive()  # what was refused, and the request that failed
+    visit.clear_faults()  # what was refused, and the request that failed
 
 
 def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, training: Training) -> None:
     other = training.start_another("charts-twin")
     for run, rate in ((training, 1.0), (other, 3.0)):
-        log(run, rate)
+        log_metrics(run, rate)
         message = run.server.send_json("PATCH", f"runs/{run.uid}/", {"tags": ["twins"]})
         assert message.is_success, message.error_message
     page = visit.go(f"/runs/{training.uid}/")
     page.keyboard.press("v")
     page.locator("#overlay a", has_text="tag:twins").click()
     page.wait_for_url("**groups=tag:twins**")
-    up = chart(page, "actor/up")
+    up = find_chart(page, "actor/up")
     expect(up.locator(".chart-values")).to_have_text("40")
     up.focus()
     page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""The run list by keyboard: the query completes, a mistake keeps the list, a group unfolds and selects its runs."""
+"""The list of runs by keyboard: its query, its actions, its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = DIRECT
 
 
 def test_runs_are_queried_by_keyboard(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4, generations(1, 4))
+    training.push_and_wait(1, 4, generations(1, 4))
     page = visit.go("/")
     names, choices = page.locator(".run-name"), page.locator("#q-choices").get_by_role("option")
     expect(names.first).to_be_visible()
@@ -28,7 +28,7 @@ def test_runs_are_queried_by_keyboard(visit: Visit, training: Training) -> None:
     expect(page).to_have_url(re.compile(r"q=score"))
     expect(names.first).to_be_visible()
     page.keyboard.type("statsu:x")
-    page.wait_for_timeout(400)  # no error while somebody types
+    page.wait_for_timeout(400)  # no error while a user types
     expect(page.locator("#q")).to_have_attribute("aria-invalid", "false")
     page.keyboard.press("Enter")
     expect(page.locator("#q-error")).to_contain_text("Did you mean")
@@ -37,18 +37,18 @@ def test_runs_are_queried_by_keyboard(visit: Visit, training: Training) -> None:
     expect(names.first).to_be_visible()
 
 
-def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4, generations(1, 4))
+def test_an_incomplete_query_is_not_sent_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4, generations(1, 4))
     page = visit.go("/")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     box, names = page.locator("#q"), page.locator(".run-name")
     expect(names.first).to_be_visible()
     page.keyboard.press("/")
     for text in ("sco", "re>", "is:arch"):
         box.fill(text)
         page.wait_for_timeout(400)
-    assert [url for url in asked if "/?q=" in url] == []
+    assert [url for url in requested if "/?q=" in url] == []
     box.fill("score>=0 ")
     expect(page).to_have_url(re.compile(r"q=score(>|%3E)=0$"))
     page.keyboard.press("Enter")
@@ -65,7 +65,7 @@ def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, train
     expect(box).to_have_value("score>=0")
 
 
-def test_the_actions_are_those_of_the_list_that_is_shown(visit: Visit, training: Training) -> None:
+def test_the_actions_belong_to_the_list_that_is_shown(visit: Visit, training: Training) -> None:
     page = visit.go("/")
     page.get_by_label("Show", exact=True).select_option("bin")
     expect(page.locator("#tidy [value=restore]")).to_have_count(1)
@@ -73,7 +73,7 @@ def test_the_actions_are_those_of_the_list_that_is_shown(visit: Visit, training:
 
 
 def test_other_columns_keep_the_query_that_is_shown(visit: Visit, training: Training) -> None:
-    training.pushed(1, 4)
+    training.push_and_wait(1, 4)
     page = visit.go("/")
     summary, apply = page.locator("#picker summary"), page.get_by_role("button", name="Apply")
     visit.context.set_offline(True)
@@ -88,4 +88,4 @@ def test_other_columns_keep_the_query_that_is_shown(visit: Visit, training: Trai
     apply.click()
     expect(page).to_have_url(re.compile(r"q=name"))
     expect(page.locator("#q")).to_have_value(f"name:{training.name}")
-    visit.forgive()
+    visit.clear_faults()

@@ -1,4 +1,4 @@
-"""Reading one sample by keyboard: found words, word diffs, tokens, turns, copying."""
+"""The page of a sample by keyboard: search, word diff, tokens, turns, copying."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ESCAPE = """() => {
 }"""
 
 
-def texts(all_of: Locator) -> str:
-    return "|".join(all_of.all_text_contents())
+def join_texts(elements: Locator) -> str:
+    return "|".join(elements.all_text_contents())
 
 
-def rows() -> list[dict[str, Any]]:
+def build_rows() -> list[dict[str, Any]]:
     tools = (
         'I ask.\n<tool_call>\n{"name": "python", "arguments": {"code": "print(4)"}}\n</tool_call>\nuser\n'
         "<tool_response>\n4\n</tool_response>\nassistant\nIt is 4. هذا صحيح. 一共有三个\n#### 4"
@@ -57,22 +57,22 @@ def rows() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def opened(visit: Visit, training: Training, index: int) -> Page:
-    """The step's page with one of the `rows` beside the table."""
-    training.pushed(1, 3, rows())
-    scores = {row["score"]: row["id"] for row in training.samples(1)}
-    page = visit.go(f"/runs/{training.uid}/steps/1/?sel={scores[rows()[index]['score']]}")
+def open_sample(visit: Visit, training: Training, index: int) -> Page:
+    """Opens the step's page with one of the built rows selected."""
+    training.push_and_wait(1, 3, build_rows())
+    scores = {row["score"]: row["id"] for row in training.list_samples(1)}
+    page = visit.go(f"/runs/{training.uid}/steps/1/?sel={scores[build_rows()[index]['score']]}")
     expect(page.locator("#sample .text.response")).to_be_visible()
     return page
 
 
-def test_a_response_is_compared_read_as_turns_and_linked(visit: Visit, training: Training) -> None:
-    page = opened(visit, training, 1)
+def test_a_response_is_compared_shown_as_turns_and_linked(visit: Visit, training: Training) -> None:
+    page = open_sample(visit, training, 1)
     page.keyboard.press("d")
     changes = page.locator("[data-diff-out]")
     expect(changes).to_be_visible()
-    assert texts(changes.locator("del")) == "is|4|صحيح|三"
-    assert texts(changes.locator("ins")) == "was|5|خطأ|四"
+    assert join_texts(changes.locator("del")) == "is|4|صحيح|三"
+    assert join_texts(changes.locator("ins")) == "was|5|خطأ|四"
     page.keyboard.press(".")
     expect(changes.locator(".reached")).to_have_text("is")
     page.keyboard.press("v")
@@ -109,12 +109,12 @@ def count_task_seconds(session: CDPSession) -> float:
     return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
-def test_megabytes_of_a_loop_in_several_scripts_open_at_once(visit: Visit, training: Training) -> None:
+def test_texts_of_megabytes_in_several_scripts_open_fast(visit: Visit, training: Training) -> None:
     loop = "The answer هو الجواب الصحيح 答案是四十二 and we repeat "
     steps = "".join(f"step {n} هو 答案 " for n in range(130_000))  # no loop, so nothing is folded
     texts = {0.0: loop * 42_000 + "#### 42", 0.5: steps, 1.0: "It is 42."}
-    training.pushed(1, 3, [{"prompt": "p", "response": text, "score": score} for score, text in texts.items()])
-    urls = {sample["score"]: f"{visit.site.url}/samples/{sample['id']}/" for sample in training.samples(1)}
+    training.push_and_wait(1, 3, [{"prompt": "p", "response": text, "score": score} for score, text in texts.items()])
+    urls = {sample["score"]: f"{visit.site.url}/samples/{sample['id']}/" for sample in training.list_samples(1)}
     page = visit.go("/")
     page.goto(urls[1.0])  # fills the browser's cache
     short = statistics.median(measure_opening(page, urls[1.0]) for _ in range(3))
@@ -134,12 +134,12 @@ def test_megabytes_of_a_loop_in_several_scripts_open_at_once(visit: Visit, train
         assert kept >= 2_000_000
 
 
-def test_unlike_texts_stay_side_by_side(visit: Visit, training: Training) -> None:
+def test_very_different_texts_stay_side_by_side(visit: Visit, training: Training) -> None:
     unlike = [
         "We compute the sum of both numbers first, and then halve it twice. #### 7",
         "Let x be what the shop sells on Monday. The rest follows from the table above. #### 9",
     ]
-    training.pushed(
+    training.push_and_wait(
         1,
         2,
         [
@@ -147,7 +147,7 @@ def test_unlike_texts_stay_side_by_side(visit: Visit, training: Training) -> Non
             for n, text in enumerate(unlike)
         ],
     )
-    page = visit.go(f"/samples/{training.samples(1)[0]['id']}/?view=diff")
+    page = visit.go(f"/samples/{training.list_samples(1)[0]['id']}/?view=diff")
     expect(page.locator("[data-diff-status]")).to_contain_text(
         "0 % of their three-word sequences are the same (limit 20 %)"
     )
@@ -161,7 +161,7 @@ def test_unlike_texts_stay_side_by_side(visit: Visit, training: Training) -> Non
 
 
 def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, training: Training) -> None:
-    page = opened(visit, training, 2)
+    page = open_sample(visit, training, 2)
     fold = page.locator("#sample .response .fold").first
     expect(fold.locator("summary")).to_contain_text("× 60")
     page.evaluate("history.replaceState({ htmx: true }, '')")
@@ -203,8 +203,8 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     expect(page).to_have_url(re.compile("at=4500&as=table"))
 
 
-def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, training: Training) -> None:
-    page = opened(visit, training, 2)
+def test_words_typed_before_the_search_script_is_loaded_are_found(visit: Visit, training: Training) -> None:
+    page = open_sample(visit, training, 2)
     page.wait_for_load_state("networkidle")  # keys that wait for other scripts longer than 15 s are not used
     held: list[Route] = []
     intercept(page, re.compile(r"/find\b[^/]*\.js"), lambda route: held.append(route))
@@ -221,9 +221,9 @@ def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, traini
     assert page.evaluate(ESCAPE) == "BODY"
 
 
-def test_what_is_copied_is_what_was_written(visit: Visit, training: Training) -> None:
+def test_the_copied_text_equals_the_response(visit: Visit, training: Training) -> None:
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = opened(visit, training, 2)
+    page = open_sample(visit, training, 2)
     page.get_by_role("button", name="Copy response", exact=True).click()
     expect(page.locator(".toast")).to_have_text("Copied")
-    assert json.dumps(page.evaluate("navigator.clipboard.readText()")) == json.dumps(rows()[2]["response"])
+    assert json.dumps(page.evaluate("navigator.clipboard.readText()")) == json.dumps(build_rows()[2]["response"])

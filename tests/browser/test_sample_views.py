@@ -1,11 +1,11 @@
-"""Reading by keyboard, in narrow windows, and what a model could write to harm who reads it."""
+"""The views of a sample: hostile texts stay text, keys move through the result, narrow windows."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support.measure import Visit, overflow, rows, selected
+from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids, measure_overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
 
@@ -53,40 +53,40 @@ def test_hostile_text_stays_text(visit: Visit, training: Training, view: str) ->
         }
         for name, text in HOSTILE.items()
     ]
-    training.pushed(1, len(created), created)
+    training.push_and_wait(1, len(created), created)
     by_length = {len(text): name for name, text in HOSTILE.items()}
-    for sample in training.samples(1):
+    for sample in training.list_samples(1):
         page = open_sample(visit, sample["id"], view)
         name = by_length[sample["chars"]]
         assert page.evaluate("window.__ran") is None, name
         assert page.locator("[data-live]#result, iframe, object, main script, main img").count() == 0, name
-        assert overflow(page) <= 0, f"{name} makes the page scroll sideways"
+        assert measure_overflow(page) <= 0, f"{name} makes the page scroll sideways"
         if name == "math after all that" and view == "math":
             assert page.locator(".katex").count() == 1
         assert page.locator(".text").first.bounding_box()["height"] < 100_000, name  # type: ignore[index]
     assert visit.faults == []
 
 
-def test_keys_walk_the_current_result(visit: Visit, training: Training) -> None:
-    training.pushed(1, 6)
-    training.pushed(2, 6)
+def test_keys_move_through_the_current_result(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 6)
+    training.push_and_wait(2, 6)
     page = visit.go(f"/runs/{training.uid}/steps/1/?q=score<0.5")
-    ids = rows(page)
+    ids = list_row_ids(page)
     assert len(ids) == 3
     for key, at in (("j", 1), ("j", 2), ("j", 2), ("k", 1), ("k", 0), ("k", 0)):
         page.keyboard.press(key)
         expect(page.locator(f"#sample article[data-id='{ids[at]}']")).to_be_visible()
-        assert selected(page) == [ids[at]]
+        assert list_selected_ids(page) == [ids[at]]
     page.keyboard.press("w")
     expect(page.locator("#strip .strip-name")).to_contain_text("step 2")
     expect(page.locator("#sample .sample-head")).to_contain_text("0.00")
-    expect(page.locator(f"#r-{rows(page)[0]}")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(f"#r-{list_row_ids(page)[0]}")).to_have_attribute("aria-selected", "true")
 
 
 def test_no_page_scrolls_sideways_in_a_window_of_400_or_800_pixels(visit: Visit, training: Training) -> None:
     training.push(1, [{**row, "data_source": f"a/rather/long-name-{n}"} for n, row in enumerate(generations(1, 12))])
-    training.pushed(2, 4)
-    sample = training.samples(2)[0]["id"]
+    training.push_and_wait(2, 4)
+    sample = training.list_samples(2)[0]["id"]
     run = f"/runs/{training.uid}"
     for path in (
         "/",
@@ -101,8 +101,11 @@ def test_no_page_scrolls_sideways_in_a_window_of_400_or_800_pixels(visit: Visit,
         page = visit.go(path)
         for width in (400, 800):
             page.set_viewport_size({"width": width, "height": 700})
-            assert overflow(page) <= 0 and page.evaluate("main.scrollWidth - main.clientWidth") <= 0, (path, width)
+            assert measure_overflow(page) <= 0 and page.evaluate("main.scrollWidth - main.clientWidth") <= 0, (
+                path,
+                width,
+            )
     page = visit.go(f"{run}/steps/1/")
     page.locator("#rows tr[data-id]").first.click()
     expect(page.locator("#sample article")).to_be_in_viewport()
-    assert overflow(page) <= 0
+    assert measure_overflow(page) <= 0

@@ -1,4 +1,4 @@
-"""The menu of saved views: an error keeps what one has entered."""
+"""The menu of saved views: saving, and errors that keep the entered values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = DIRECT
 
 
 def test_an_error_keeps_the_menu_open_with_what_was_entered(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go("/")
     page.locator("#views-menu > summary").click()
     form = page.locator("#views-menu .view-save")
@@ -26,7 +26,7 @@ def test_an_error_keeps_the_menu_open_with_what_was_entered(visit: Visit, traini
     expect(form.get_by_role("alert")).to_have_text("Choose a project to share the view with.")
     expect(form.locator("[name=name]")).to_have_value("my view")
     expect(form.locator("[name=shared]")).to_be_checked()
-    visit.forgive()
+    visit.clear_faults()
     form.locator("select").select_option(training.project)
     form.get_by_role("button", name="Save view").click()
     expect(page.get_by_text("View my view saved.")).to_be_visible()
@@ -35,7 +35,7 @@ def test_an_error_keeps_the_menu_open_with_what_was_entered(visit: Visit, traini
 
 
 def test_the_menu_of_the_overview_lists_views_and_saves_one(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/runs/{training.uid}/?closed=timing_s")
     page.locator("#views-menu > summary").click()
     form = page.locator("#views-menu .view-save")
@@ -49,13 +49,13 @@ def test_the_menu_of_the_overview_lists_views_and_saves_one(visit: Visit, traini
 
 
 def test_the_list_is_requested_again_after_an_error(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
+    training.push_and_wait(1, 3)
     page = visit.go(f"/runs/{training.uid}/")
     intercept(page, "**/views/?*", lambda route: route.abort())
     page.locator("#views-menu > summary").click()
     expect(page.locator("#views-list")).not_to_contain_text("Loading views")
     page.unroute("**/views/?*")
-    visit.forgive()
+    visit.clear_faults()
     for _click in range(2):
         page.locator("#views-menu > summary").click()
     expect(page.locator("#views-menu .view-save")).to_be_visible()

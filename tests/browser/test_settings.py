@@ -12,7 +12,7 @@ pytestmark = DIRECT
 
 
 def test_a_reload_after_a_new_token_creates_no_second_one(visit: Visit, training: Training) -> None:
-    training.pushed(1, 1)
+    training.push_and_wait(1, 1)
     page = visit.go(f"/settings/{PROJECT}/")
     tokens = page.locator("tr", has_text="laptop")
     page.get_by_placeholder("purpose").fill("laptop")

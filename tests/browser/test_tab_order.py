@@ -1,4 +1,4 @@
-"""Dialogs by keyboard alone. The pages: `test_every_page.py`."""
+"""Dialogs work by keyboard alone. For pages see `test_every_page.py`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from playwright.sync_api import Page
 
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.tab_order import faults
+from tests.browser.support.tab_order import list_keyboard_faults
 from tests.browser.support.training import Training
 
 pytestmark = DIRECT
 
 
-def opened(visit: Visit, path: str) -> Page:
+def open_page(visit: Visit, path: str) -> Page:
     page = visit.go(path)
     page.wait_for_load_state("networkidle")
     return page
 
 
 def test_a_dialog_keeps_the_focus_while_it_is_open_and_gives_it_back(visit: Visit, training: Training) -> None:
-    training.pushed(1, 3)
-    page = opened(visit, f"/runs/{training.uid}/steps/latest/")
+    training.push_and_wait(1, 3)
+    page = open_page(visit, f"/runs/{training.uid}/steps/latest/")
     for key, dialog in (("?", "#help"), ("Control+k", "#palette"), ("q", "#adding")):
         page.locator(".tabs a").nth(2).focus()
         page.keyboard.press(key)
         page.locator(dialog).wait_for()
-        assert faults(page) == []
+        assert list_keyboard_faults(page) == []
         inside = "(box) => document.activeElement === document.body || box.contains(document.activeElement)"
         assert page.locator(dialog).evaluate(inside), key
         page.keyboard.press("Escape")

@@ -1,4 +1,4 @@
-"""The timeline by keyboard: one tab stop for all columns, and keys to the next and the slowest step."""
+"""The timeline by keyboard: all columns are one tab stop, and keys open the next and the slowest step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.browser.support.training import Training
 pytestmark = DIRECT
 
 
-def test_steps_are_walked_by_keyboard(visit: Visit, training: Training) -> None:
+def test_keys_move_through_the_steps_of_the_timeline(visit: Visit, training: Training) -> None:
     points = [
         {"step": step, "values": {"timing_s/step": 90.0 if step == 4 else 30.0, "timing_s/gen": 20.0}}
         for step in range(1, 31)

@@ -1,4 +1,4 @@
-"""Plain builders for tests: the rows a test needs, by the verbs that really make them where there is one."""
+"""Creates the rows that tests need, with the functions of the product where there are some."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ def project(slug: str = "math") -> Project:
     return Project.objects.get_or_create(slug=slug)[0]
 
 
-def member(of: Project, name: str, role: str) -> User:
+def member(project: Project, name: str, role: str) -> User:
     user = User.objects.create_user(name, password=f"{name}-password")
-    Membership.objects.create(project=of, user=user, role=role)
+    Membership.objects.create(project=project, user=user, role=role)
     return user
 
 
-def run(of: Project, name: str = "grpo", **fields: Any) -> Run:
-    return Run.objects.create(project=of, name=name, uid=fields.pop("uid", f"uid-{of.slug}-{name}"), **fields)
+def run(project: Project, name: str = "grpo", **fields: Any) -> Run:
+    return Run.objects.create(project=project, name=name, uid=fields.pop("uid", f"uid-{project.slug}-{name}"), **fields)
 
 
-def attempt(of: Run, key: str = "files") -> Attempt:
-    return Attempt.objects.get_or_create(run=of, key=key, defaults={"number": of.attempts.count() + 1})[0]
+def attempt(run: Run, key: str = "files") -> Attempt:
+    return Attempt.objects.get_or_create(run=run, key=key, defaults={"number": run.attempts.count() + 1})[0]
 
 
 def token(user: User, *scopes: str, on: Project | None = None) -> str:
-    """The secret of a new token."""
+    """Returns the secret of a new token."""
     return Token.issue(user=user, name="test", scopes=list(scopes), project=on)[1]
 
 
-def flag(sample: str, by: User, **options: Any) -> Label:
-    """A flag that nobody can undo: the act that raised it is forgotten."""
+def flag(sample: str, user: User, **options: Any) -> Label:
+    """Creates a flag that cannot be undone, since its action is deleted."""
     run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
-    act = bulk.flag_samples(run, [sample], by, **options)
+    act = bulk.flag_samples(run, [sample], user, **options)
     if act.pk:
         act.delete()
-    return Label.objects.get(sample=sample, user=by, name=get_flag_name(options.get("reason", "")))
+    return Label.objects.get(sample=sample, user=user, name=get_flag_name(options.get("reason", "")))
 
 
-def flag_row(sample: Sample, by: User, label: str = "bad", reason: str = "") -> Label:
-    """The row of a flag alone: no count, no action, no notification."""
+def flag_row(sample: Sample, user: User, label: str = "bad", reason: str = "") -> Label:
+    """Creates only the row of a flag: no count, no action, no notification."""
     return Label.objects.create(
-        sample=sample.pk, step=sample.step, run=sample.step.run, user=by, author=by.get_username(),
+        sample=sample.pk, step=sample.step, run=sample.step.run, user=user, author=user.get_username(),
         name=get_flag_name(reason), value=label, answer=f" {label} ",
     )  # fmt: skip

@@ -20,7 +20,7 @@ from types import TracebackType
 
 from rolloutdeck.up.paths import create_telemetry_folder
 from tests.support import nginx
-from tests.support.environment import redis_binary
+from tests.support.environment import find_redis_binary
 from tests.support.real_servers import forget_real_servers
 from tests.support.server import Session, free_port
 
@@ -89,7 +89,7 @@ class Cluster:
     def build_command(self, kind: str, number: int = 0) -> list[str]:
         if kind == "redis":
             socket = ["--unixsocket", f"{self.folder}/redis.sock", "--dir", str(self.folder)]
-            return [redis_binary(), "--port", "0", "--save", "", *socket]
+            return [find_redis_binary(), "--port", "0", "--save", "", *socket]
         if kind == "nginx":
             return self.nginx_command
         options = {"web": ["--port", str(self.web_ports[number])], "worker": ["--processes", "1"]}

@@ -16,7 +16,7 @@ from rolloutdeck.up.child import end_with_parent
 from tests.support.real_servers import forget_real_servers
 
 
-def redis_binary() -> str:
+def find_redis_binary() -> str:
     result = shutil.which("redis-server") or shutil.which("valkey-server")
     if result:
         return result
@@ -29,7 +29,7 @@ def start_redis(folder: Path) -> str:
     """A throw-away Redis on a unix socket below `folder`; returns its URL and stops it when Python exits."""
     socket = folder / "redis.sock"
     process = subprocess.Popen(
-        [redis_binary(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)],
+        [find_redis_binary(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)],
         stdout=subprocess.DEVNULL,
         preexec_fn=partial(end_with_parent, os.getpid()),  # a killed test run leaves no Redis behind
     )

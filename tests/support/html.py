@@ -1,4 +1,4 @@
-"""Pages as a reader of the markup sees them, whatever the line breaks of the templates."""
+"""Compares HTML pages without regard to the line breaks of the templates."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def collapse_spaces(page: str) -> str:
-    """One space for each run of white space, and none next to a tag."""
+    """Replaces white space by one space, and removes it next to tags."""
     return re.sub(r" ?(<[^>]*>) ?", r"\1", re.sub(r"\s+", " ", page))

@@ -43,7 +43,7 @@ def flip_bytes(body: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def cut(body: bytes, chance: random.Random) -> bytes:
+def cut_end(body: bytes, chance: random.Random) -> bytes:
     return body[: chance.randrange(len(body) + 1)]
 
 
@@ -99,7 +99,7 @@ def damage_zip_member(body: bytes, chance: random.Random) -> bytes:
 
 
 Damage = Callable[[bytes, random.Random], bytes]
-BYTE_DAMAGES: list[Damage] = [flip_bytes, cut, remove_part, duplicate_part, move_part, insert_strange_bytes]
+BYTE_DAMAGES: list[Damage] = [flip_bytes, cut_end, remove_part, duplicate_part, move_part, insert_strange_bytes]
 
 
 def _choose_part(body: bytes, chance: random.Random) -> tuple[int, int]:

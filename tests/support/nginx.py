@@ -1,4 +1,4 @@
-"""A real nginx, unprivileged, with the configuration that docs/deployment.md tells people to write."""
+"""A real nginx, unprivileged, with the configuration that docs/deployment.md describes."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def write_balancer(folder: Path, port: int, web_ports: Sequence[int]) -> list[st
 
 
 @contextmanager
-def proxy(folder: Path, server: str, port: int, stripping_port: int) -> Iterator[None]:
-    """Passes /a/b/ on `port` as documented; on `stripping_port` it takes the prefix off, the other way people do it."""
+def run_proxy(folder: Path, server: str, port: int, stripping_port: int) -> Iterator[None]:
+    """Passes /a/b/ on `port` as documented; on `stripping_port` it removes the prefix, as other proxies do."""
     blocks = read_documented_blocks()
     location = blocks["location"].replace(DOCUMENTED_SERVER, server)
     stripping = location.replace(f"proxy_pass {server};", f"proxy_pass {server}/;").replace("$host;", "$http_host;")
@@ -65,14 +65,14 @@ def proxy(folder: Path, server: str, port: int, stripping_port: int) -> Iterator
     ]
     process = subprocess.Popen(write_configuration(folder, [blocks["map"], *servers]))
     try:
-        wait(f"http://127.0.0.1:{port}/a/b/healthz")
+        wait_for_answer(f"http://127.0.0.1:{port}/a/b/healthz")
         yield
     finally:
         process.terminate()
         process.wait(20)
 
 
-def wait(url: str) -> None:
+def wait_for_answer(url: str) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:

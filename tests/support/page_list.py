@@ -1,7 +1,7 @@
-"""All pages, for the tests that look at each of them. `test_access_matrix.py` fails if a page is missing here.
+"""All pages, for the tests that open each of them. `test_access_matrix.py` fails if a page is missing here.
 
-`path` has holes, `{run} {configured} {queue} {rescore} {sample} {key} {finding} {shared} {link} {project}`, which
-`fill_pages` of the browser tests fills.
+`path` has placeholders, `{run} {configured} {queue} {rescore} {sample} {key} {finding} {shared} {link} {project}`.
+`fill_pages` of the browser tests returns their values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ListedPage:
-    """`name` is that of the URL pattern. `phone`: it is also looked at on a phone, in Chinese."""
+    """`name` is that of the URL pattern. `phone`: the page is also tested on a phone, in Chinese."""
 
     name: str
     path: str

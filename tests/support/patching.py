@@ -23,7 +23,7 @@ def patch_everywhere(patch: pytest.MonkeyPatch, module: ModuleType, name: str, v
 
 
 def remove_locks(patch: pytest.MonkeyPatch) -> None:
-    """As on some network file systems."""
+    """Makes locks of files fail, as on some network file systems."""
 
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -1,4 +1,4 @@
-"""Tests and scripts write to servers of their own, never to one that a person uses for real."""
+"""Tests and scripts write to servers of their own, never to one that a person uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real `rolloutdeck up` on a throw-away data directory, for tests of the whole and for `make bench`."""
+"""A real `rolloutdeck up` on a throw-away data directory, for tests of the whole product and for `make bench`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def free_port() -> int:
 
 
 class Product:
-    """`with Product() as product:` runs the whole product; its HOME and data vanish with the block.
+    """`with Product() as product:` runs the whole product; its HOME and data are deleted at the end of the block.
 
-    `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
+    `public_url` is the URL that users open if a proxy is in front of the server; `url` always reaches the server.
     `archive` is a packed data folder to start with, `python` the interpreter that runs the server, `web` and `workers`
     are numbers of processes, None as the product chooses, `variables` are for its environment.
     """
@@ -82,7 +82,7 @@ class Product:
         return self
 
     def up(self) -> None:
-        """Start it all; again after `down`, with the same data and address."""
+        """Starts all processes; after `down`, with the same data and address."""
         command = [self.python, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
         command += ["--web", str(self.web)]
         command += [] if self.workers is None else ["--workers", str(self.workers)]
@@ -105,7 +105,7 @@ class Product:
             self.process.kill()
 
     def kill_all(self) -> None:
-        """What is thrown away needs no farewell, which takes seconds; that it works, tests/test_up.py says."""
+        """Kills all processes, since a normal shutdown takes seconds. tests/test_up.py tests a normal shutdown."""
         result = self.pids()
         for pid in result:
             with suppress(ProcessLookupError):
@@ -147,10 +147,10 @@ class Product:
 
     def sign_in(self, page: Any) -> None:
         """Signs the admin of the first start in."""
-        follow(page, self.sign_in_link())
+        use_sign_in_link(page, self.sign_in_link())
 
     def stop(self, part: str) -> None:
-        """Stop `redis`, `worker` or `web`, and keep it down until `start`."""
+        """Stops `redis`, `worker` or `web`, and keeps it stopped until `start`."""
         self.ask_supervisor("stopProcess", part)
 
     def start(self, part: str) -> None:
@@ -179,7 +179,7 @@ class Product:
             return bytes(answer.read())
 
     def pids(self) -> list[int]:
-        """This server's processes, the supervisor's children included."""
+        """Returns the processes of this server, with the children of the supervisor."""
         listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
         parents = {int(pid): int(parent) for pid, parent in (line.split() for line in listing.splitlines())}
         matches = [self.process.pid]
@@ -188,7 +188,7 @@ class Product:
         return matches
 
     def kill(self, part: str) -> bool:
-        """SIGKILL to one process whose command line holds `part`; False when there is none at the moment."""
+        """Sends SIGKILL to one process whose command line contains `part`. Returns False if there is none."""
         for pid in self.pids()[1:]:
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -200,7 +200,7 @@ class Product:
         return False
 
     def command(self, *words: str) -> subprocess.Popen[bytes]:
-        """Another `rolloutdeck` command on this machine, with the local token."""
+        """Starts another `rolloutdeck` command on this machine, with the local token."""
         return subprocess.Popen(
             [self.python, "-m", "rolloutdeck", *words], env=self.environ, stdout=self.log, stderr=self.log
         )
@@ -237,12 +237,12 @@ class Product:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def disk(self) -> int:
-        """Bytes below the data directory, logs left out."""
+        """Returns the bytes below the data directory, without logs."""
         return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file() and "logs" not in file.parts)
 
 
 class Session:
-    """Requests of a browser without scripts: cookies, pages and forms."""
+    """Sends requests like a browser without scripts: cookies, pages and forms."""
 
     def __init__(self, url: str) -> None:
         self.url, self.cookies = url, http.cookiejar.CookieJar()
@@ -268,7 +268,7 @@ class Session:
         return [{"name": cookie.name, "value": cookie.value, "url": self.url} for cookie in self.cookies]
 
 
-def follow(page: Any, link: str) -> None:
+def use_sign_in_link(page: Any, link: str) -> None:
     """Opens a sign-in link in a browser and presses the one button of its page."""
     page.goto(link)
     page.locator("main button").click()

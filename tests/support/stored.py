@@ -1,4 +1,4 @@
-"""Stored files as tests look at them and damage them, in the data folder or in a bucket."""
+"""Stored files for tests that read or damage them, in the data folder or in a bucket."""
 
 import os
 import time

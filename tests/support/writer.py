@@ -1,6 +1,6 @@
-"""Writes a run's files the way the trainer does: plain open, line by line, no rename, whole files again after a resume.
+"""Writes the files of a run as a trainer does: plain open, line by line, no rename, whole files again after a resume.
 
-As a program (`python -m tests.support.writer FOLDER --steps 12`) it is the other process that `watch` has to cope with.
+As a program (`python -m tests.support.writer FOLDER --steps 12`) it writes while `watch` reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def rows(step: int, count: int, launch: int = 1) -> list[dict[str, Any]]:
-    """Rows in the V0 rollout key set, the same for the same (step, launch)."""
+    """Rows with the keys of a V0 rollout, the same for the same step and launch."""
     chance = random.Random(f"{launch}-{step}")
     return [
         {
@@ -30,7 +30,7 @@ def rows(step: int, count: int, launch: int = 1) -> list[dict[str, Any]]:
 
 
 def write_slowly(file: Path, lines: list[str], pause: float) -> None:
-    """In pieces that end in the middle of lines, as a buffered writer leaves them."""
+    """Writes in pieces that end in the middle of lines, as a buffered writer does."""
     text = "".join(line + "\n" for line in lines)
     with file.open("w", encoding="utf-8") as out:
         for start in range(0, len(text), 4001):
@@ -40,7 +40,7 @@ def write_slowly(file: Path, lines: list[str], pause: float) -> None:
 
 
 def train(folder: Path, steps: range, *, count: int = 32, launch: int = 1, pause: float = 0.002) -> None:
-    """One launch: a rollout file per step, validation every fourth, a metrics file that starts anew with the launch."""
+    """One launch: a rollout file per step, validation every fourth step, and a new metrics file."""
     for name in ("rollout", "val"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.jsonl").open("wb", buffering=0) as metrics:

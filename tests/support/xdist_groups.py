@@ -1,7 +1,7 @@
-"""Which tests one worker of pytest-xdist runs after another: those that share a product, in the order of their group.
+"""Lets one worker of pytest-xdist run all tests that share a product.
 
-Its own `--dist loadgroup` writes the group into a field of pytest's that pytest 9.2 no longer has, and then groups
-nothing without a word.
+The `--dist loadgroup` of pytest-xdist writes the group into a field that pytest 9.2 no longer has, and then silently
+groups nothing.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOUR = "tests/browser/test_every_page.py"
+ALL_PAGES = "tests/browser/test_every_page.py"
 SITE = re.compile(r"\[(?:.*-)?(direct|nginx)(?:-.*)?\]\Z")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together | None:
-    return Together(config, log) if config.getvalue("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-class Together(LoadScopeScheduling):
+class GroupScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
+        return get_group(nodeid)
 
 
-def group(nodeid: str) -> str:
-    """The product that a test drives: of the browser's tests the site, of those at the top their file's; else none.
+def get_group(nodeid: str) -> str:
+    """Returns the group of a test: its site for browser tests, its file for tests directly in tests/, else itself.
 
-    The tour of all pages takes as long as a third of the other tests, so it has a site of its own.
+    The test of all pages takes as long as a third of the other tests, so it has a site of its own.
     """
     path, _, name = nodeid.partition("::")
-    if path == TOUR:
+    if path == ALL_PAGES:
         return path
     if path.startswith("tests/browser/") and (site := SITE.search(name)):
         return site[1]

@@ -46,7 +46,7 @@ def compare_tensors(left: torch.Tensor, right: torch.Tensor, where: str) -> None
     assert same, where
 
 
-def array(value: np.ndarray) -> tuple[Any, ...]:
+def split_array(value: np.ndarray) -> tuple[Any, ...]:
     content = value.ravel().tolist() if value.dtype == object else value.tobytes()
     return value.dtype.str, value.shape, value.flags.writeable, content
 
@@ -59,5 +59,5 @@ PARTS: dict[type, Any] = {
     },
     NonTensorStack: lambda item: {"of": (item.batch_size, item.stack_dim), "rows": item.tensordicts},
     NonTensorData: lambda item: {"of": (item.batch_size, item.device), "value": item.__dict__["_non_tensordict"]},
-    np.ndarray: array,
+    np.ndarray: split_array,
 }

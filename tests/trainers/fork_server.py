@@ -40,8 +40,8 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         requests.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
-def become(request: dict[str, Any], outputs: list[int]) -> None:
-    """What a start by a shell would give the process."""
+def set_up_process(request: dict[str, Any], outputs: list[int]) -> None:
+    """Gives the process the state that it would have if a shell started it."""
     os.setsid()
     os.chdir(request["cwd"])
     os.environ.clear()
@@ -55,7 +55,7 @@ def become(request: dict[str, Any], outputs: list[int]) -> None:
     importlib.invalidate_caches()
 
 
-def run(path: str) -> None:
+def run_as_main(path: str) -> None:
     """Runs the script as the main module."""
     main = types.ModuleType("__main__")
     main.__file__ = path
@@ -70,5 +70,5 @@ gc.freeze()
 with socket.socket(fileno=int(sys.argv[1])) as connection:
     served = serve(connection)
 if served is not None:
-    become(*served)
-    run(served[0]["argv"][0])
+    set_up_process(*served)
+    run_as_main(served[0]["argv"][0])

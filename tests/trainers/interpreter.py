@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 # Ray reads its settings at import. On a busy machine it gives its workers little of the processor.
-FIXED = {
+FIXED_VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
@@ -26,7 +26,7 @@ FIXED = {
 }
 
 
-def python() -> str:
+def require_python() -> str:
     """The Python of an environment with trainers; skips the test where there is none."""
     result = os.environ.get("TRAINERS_PYTHON")
     if not result:
@@ -34,8 +34,8 @@ def python() -> str:
     return result
 
 
-def clean_environment() -> dict[str, str]:
-    """This process's, without what would set up us, verl or Ray."""
+def build_clean_environment() -> dict[str, str]:
+    """The environment of this process, without variables that configure Rolloutdeck, verl or Ray."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -47,7 +47,7 @@ def run_script(
     script: Path, words: Sequence[object], *, cwd: Path, env: Mapping[str, str], timeout: float = 250
 ) -> subprocess.CompletedProcess[str]:
     """Like subprocess.run of `python script words`. Variables that set up Python itself have no effect."""
-    return _start_server(python()).run([str(script), *map(str, words)], cwd, env, timeout)
+    return _start_server(require_python()).run([str(script), *map(str, words)], cwd, env, timeout)
 
 
 @cache
@@ -60,7 +60,7 @@ class ForkServer:
         self.home = tempfile.TemporaryDirectory(prefix="rd-fork-")
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [interpreter, str(Path(__file__).with_name("fork_server.py")), str(other.fileno())]
-        env = {**clean_environment(), **FIXED, "HOME": self.home.name}
+        env = {**build_clean_environment(), **FIXED_VARIABLES, "HOME": self.home.name}
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, env=env, cwd=self.home.name, pass_fds=[other.fileno()]
         )

@@ -50,7 +50,7 @@ def test_each_file_of_a_checkout_is_checked_or_refused_in_a_sentence(name: str) 
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_is_found_in_a_checkout_is_true_of_its_files(name: str) -> None:
+def test_findings_in_a_checkout_match_its_files(name: str) -> None:
     root = get_checkout(name)
     table = example_settings.extract_checkout(name, root)
     for example in table["examples"]:

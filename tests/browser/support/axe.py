@@ -1,4 +1,4 @@
-"""A page as axe-core judges it by WCAG 2.2 AA and good practice."""
+"""Checks pages with axe-core against WCAG 2.2 AA and its best practices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = VIOLATIONS | {"runOnly": {"type": "rule", "values": ["color-contrast",
 
 
 def list_violations(page: Page, *, themes: bool = True) -> list[str]:
-    """What stands on the page, in its light colours; then in its dark ones, by the rules that look at colours."""
+    """Returns the violations in the light theme by all rules, then in the dark theme by the rules about colours."""
     matches: list[str] = []
     violations: list[dict[str, Any]]
     for theme, rules in ((LIGHT, EVERY), (DARK, COLOURS))[: 2 if themes else 1]:

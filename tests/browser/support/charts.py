@@ -12,8 +12,8 @@ from tests.browser.support.training import Training
 UNPLACED = re.compile(r"\d+ values of 0 or less are not on the logarithmic axis\.")
 
 
-def log(training: Training, rate: float, steps: int = 20) -> None:
-    """Metrics an hour apart: one rises, one falls, one lies still."""
+def log_metrics(training: Training, rate: float, steps: int = 20) -> None:
+    """Metrics an hour apart: one rises, one falls, one is constant."""
     points = [
         {
             "step": step,
@@ -34,5 +34,5 @@ def log(training: Training, rate: float, steps: int = 20) -> None:
     assert message.is_success, message.error_message
 
 
-def chart(page: Page, name: str) -> Any:
+def find_chart(page: Page, name: str) -> Any:
     return page.locator(".chart-grid figure.chart", has=page.get_by_text(name, exact=True))

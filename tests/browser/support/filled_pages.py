@@ -1,4 +1,4 @@
-"""What the pages of `tests/support/page_list.py` show."""
+"""Creates the data that the pages of `tests/support/page_list.py` show."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ CONFIG = {"actor": {"lr": 1e-6, "clip": 0.2}, "data": {"train_files": "data/" + 
 
 
 def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
-    """In a project that no other test writes to: two steps with a small group, a folded one and an empty response; a
-    run with a configuration; the metrics of an asynchronous run; a flag; a finding with its link; 12 pins in a plan; a
-    saved view; review queues, one of them blind and one closed; a re-score. Returns what stands in the holes of the
-    addresses."""
+    """Creates, in a project that no other test writes to: two steps with a small group, a folded one and an empty
+    response; a run with a configuration; the metrics of an asynchronous run; a flag; a finding with its link; 12 pins
+    in a plan; a saved view; review queues, one of them blind and one closed; a re-score. Returns the values for the
+    placeholders in the paths."""
     post, uid, project = training.product.post, training.uid, training.project
     odd = {"prompt": "ask", "response": "", "score": None, "data_source": "gsm8k", "ground_truth": "1"}
     timed = [{**row, "timing": {"generation": 2.0 + at}} for at, row in enumerate(group("a", [0.0, 1.0, 0.5]))]
     rows = [*timed, *group("b", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 5), odd]
     for step in (1, 2):
-        training.pushed(step, 16, [{**row, "policy_version": 1, "trainer_version": step} for row in rows])
+        training.push_and_wait(step, 16, [{**row, "policy_version": 1, "trainer_version": step} for row in rows])
     values = {"actor/loss": 1.0, "perf/step_time": 40.0, "perf/rollout_time": 30.0, "perf/actor_train_time": 20.0}
     points = [{"step": step, "time": 60.0 * step, "values": values} for step in (1, 2)]
     answer = training.server.send_json("POST", f"runs/{uid}/metrics/", {"attempt": "a", "points": points})
     assert answer.is_success, answer.error_message
     config = {"project": project, "name": "configured", "attempt": "a", "config": CONFIG}
     configured = training.server.send_json("POST", "runs/", config).json()["id"]
-    sample = training.samples(2)[0]["id"]
+    sample = training.list_samples(2)[0]["id"]
     post("flags/", {"sample": sample, "text": "loops"})
     plan_steps(training, 12, "stops")
     finding = post("findings/", {"project": project, "title": "Loops"})["id"]
@@ -42,7 +42,7 @@ def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
         post(f"queues/{closed}/", {"closed": at % 2 == 0}, "PATCH")
     rescore = post("rescores/", {"run": uid, "name": "score.v2", "source": "my.py:f", "digest": "1"})["id"]
     results = [
-        {"sample": row["id"], "value": at % 2, "parts": {"acc": 1}} for at, row in enumerate(training.samples(2))
+        {"sample": row["id"], "value": at % 2, "parts": {"acc": 1}} for at, row in enumerate(training.list_samples(2))
     ]
     post(f"rescores/{rescore}/results/", {"results": results})
     return {
@@ -54,12 +54,12 @@ def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
         "sample": sample,
         "key": training.product.get(f"samples/{sample}/")["prompt_key"],
         "finding": str(finding),
-        "shared": share(visit, f"/share/?finding={finding}"),
-        "link": invite(visit, project),
+        "shared": create_share_link(visit, f"/share/?finding={finding}"),
+        "link": add_member(visit, project),
     }
 
 
-def share(visit: Visit, path: str) -> str:
+def create_share_link(visit: Visit, path: str) -> str:
     """Creates a shared link. Returns its path."""
     page = visit.go(path)
     page.locator("main form button").last.click()
@@ -67,7 +67,7 @@ def share(visit: Visit, path: str) -> str:
     return address.removeprefix(visit.site.url)
 
 
-def invite(visit: Visit, project: str) -> str:
+def add_member(visit: Visit, project: str) -> str:
     """Adds a member. Returns the path of their sign-in link."""
     page = visit.go(f"/settings/{project}/")
     page.fill("#new-member", f"nia-{project}")

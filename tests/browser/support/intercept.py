@@ -12,8 +12,9 @@ from playwright.sync_api import Page, Route
 def intercept(page: Page, url: str | re.Pattern[str], answer: Callable[[Route], Any], times: int | None = None) -> None:
     """Passes requests to `url` to `answer`, from now on.
 
-    `page.route` returns before Chromium has told the open document. On a busy machine a key pressed right after it got
-    its answer from the server in 3 % of tries. Messages to a document arrive in order, so it waits for another one.
+    `page.route` returns before Chromium has informed the open document. On a busy machine, in 3 % of tries the server
+    still answered a key that was pressed right after it. Messages to a document arrive in order, so this waits for
+    another message.
     """
     page.route(url, answer, times=times)
     page.evaluate("0")

@@ -1,10 +1,10 @@
-"""What is cut, too wide or empty on a narrow page, as scripts that list it."""
+"""Lists what is cut, too wide or empty on a narrow page."""
 
 from __future__ import annotations
 
 from playwright.sync_api import Page
 
-from tests.browser.support.measure import overflow
+from tests.browser.support.measure import measure_overflow
 
 WIDTHS = (800, 400, 320)  # 320: a window of 1280 at 400 %
 
@@ -37,13 +37,13 @@ EMPTY = """() => [...document.querySelectorAll("button, a.button, a.key-link")].
 }).map((button) => `empty button: ${button.outerHTML.slice(0, 120)}`)"""
 
 
-def list_cut(page: Page) -> list[str]:
-    """What is cut at each of the widths, as sentences. Leaves the window narrow."""
+def list_layout_faults(page: Page) -> list[str]:
+    """Returns the faults at each of the widths, as sentences. Leaves the window narrow."""
     found = []
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         cut = [*page.evaluate(CUT), *page.evaluate(WIDE_TABLES, width < 600), *page.evaluate(EMPTY)]
-        if (wide := overflow(page)) > 0:
+        if (wide := measure_overflow(page)) > 0:
             cut.append(f"the page is {wide} px wider than the window")
         found += [f"{page.url} at {width}: {each}" for each in cut]
     return found

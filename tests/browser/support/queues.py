@@ -1,4 +1,4 @@
-"""Review queues as a reviewer uses them."""
+"""Creates review queues and answers their items as a reviewer does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def create_queue(training: Training, **settings: Any) -> int:
     return int(training.product.post("queues/", values)["id"])
 
 
-def answer(page: Page) -> None:
+def answer_item(page: Page) -> None:
     """Answers the open item by keyboard and waits for the next one, or the summary."""
     item = page.locator("article[data-item]").get_attribute("data-item")
     for key in ("1", "4", "Enter"):

@@ -1,7 +1,7 @@
-"""Where a test of the browser is tried: directly or behind nginx.
+"""Markers that say whether a browser test runs against the server itself or behind nginx.
 
-What people do all day (tasks, flags, pins, queues, what arrives by itself) is tried behind nginx, which adds a prefix
-to each address and stands between the page and its socket. The rest is divided so that both take equally long.
+The most used functions (tasks, flags, pins, queues, live updates) are tested behind nginx, which adds a prefix to each
+URL and passes the WebSocket. The other tests are divided so that both groups take equally long.
 """
 
 from __future__ import annotations

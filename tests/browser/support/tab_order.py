@@ -1,4 +1,4 @@
-"""What a person meets who has a keyboard and no mouse: everything that Tab reaches, in order."""
+"""Checks what a person without a mouse can use: everything that Tab reaches, in order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-# Marks what can be operated, and notes at each focus which it was and whether anything showed it. Of radio buttons of
-# one name only one is a stop.
+# Finds all controls, and records which of them get the focus and whether the focus is visible. Of radio buttons with
+# one name only one is a tab stop.
 WATCH = """() => {
   const kinds = "a[href], button:not(:disabled), input:not([type=hidden]):not(:disabled), select:not(:disabled), " +
     "textarea:not(:disabled), summary, [tabindex]";
@@ -23,15 +23,15 @@ WATCH = """() => {
   const named = (one) => Boolean(
     one.getAttribute("aria-label") || one.getAttribute("aria-labelledby") || one.textContent.trim() || one.title ||
     one.labels?.length || one.querySelector("[aria-label], title, img[alt]"));
-  const tell = (one) => one.outerHTML.slice(0, 160);
+  const describe = (one) => one.outerHTML.slice(0, 160);
   document.activeElement?.blur();
   const before = new Map(stops.filter(single).map((one) => [one, look(one).join(";")]));
   const order = [...before.keys()];
   window.tabbed = {
-    all: order.map(tell),
-    jumping: order.filter((one) => one.tabIndex > 0).map(tell),
-    nameless: order.filter((one) => !named(one)).map(tell),
-    hidden: order.filter((one) => one.closest("[aria-hidden=true]")).map(tell),
+    all: order.map(describe),
+    jumping: order.filter((one) => one.tabIndex > 0).map(describe),
+    nameless: order.filter((one) => !named(one)).map(describe),
+    hidden: order.filter((one) => one.closest("[aria-hidden=true]")).map(describe),
     met: [], unseen: [],
   };
   document.addEventListener("focusin", ({ target }) => {
@@ -39,14 +39,14 @@ WATCH = """() => {
     if (at < 0) return;
     window.tabbed.met.push(at);
     const same = look(target).join(";") === before.get(target);
-    if (same && target.type !== "radio") window.tabbed.unseen.push(tell(target));
+    if (same && target.type !== "radio") window.tabbed.unseen.push(describe(target));
   });
   return order.length;
 }"""
 
 
-def faults(page: Page, max_stops: int | None = None) -> list[str]:
-    """What a keyboard cannot do on this page, or in its open dialog, as sentences."""
+def list_keyboard_faults(page: Page, max_stops: int | None = None) -> list[str]:
+    """Returns what does not work by keyboard on this page, or in its open dialog, as sentences."""
     page.keyboard.press("Tab")  # sets the stops of strips and lists
     stops = int(page.evaluate(WATCH))
     inside = 4 * page.locator("input[type=date]").count()  # day, month, year and calendar are stops in Chromium

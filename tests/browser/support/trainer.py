@@ -1,4 +1,4 @@
-"""A training: for each line `STEP COUNT` it reads it records a step, at the end of its input it finishes."""
+"""A training process: records a step for each input line `STEP COUNT`, and finishes at the end of its input."""
 
 from __future__ import annotations
 

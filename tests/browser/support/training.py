@@ -1,4 +1,4 @@
-"""What arrives while a test looks at the page: dumps over HTTP, or a real training process."""
+"""Sends data while a test looks at a page: dumps over HTTP, or from a real training process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def generations(step: int, count: int, version: int = 1) -> list[dict[str, Any]]
 
 
 class Training:
-    """A run that is written over the HTTP API, straight to the server; of the project `math` unless told."""
+    """A run that is written over the HTTP API, straight to the server; by default in the project `math`."""
 
     def __init__(self, product: Product, name: str, project: str = PROJECT) -> None:
         self.product, self.name, self.project = product, name, project
@@ -44,31 +44,31 @@ class Training:
         self.uid = str(message.json()["id"])
 
     def start_another(self, name: str) -> Training:
-        """A second run of the same project. The name of no other test's run begins so."""
+        """Starts another run in the same project. No run of another test has a name that begins with `name`."""
         return Training(self.product, f"{name}-{self.project}", self.project)
 
     def push(self, step: int, rows: list[dict[str, Any]], source: str = "") -> None:
-        """One dump; what comes from the same `source` again supersedes."""
+        """Sends one dump. A later dump from the same `source` supersedes it."""
         body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
         query = {"attempt": "a", "split": "train", "step": step, "source": source or f"{step}", "format": "native"}
         address = f"runs/{self.uid}/dumps/{hashlib.sha256(body).hexdigest()}/"
         message = self.server.request("PUT", address, query=query, body=body)
         assert message.is_success, message.error_message
 
-    def pushed(self, step: int, count: int, rows: list[dict[str, Any]] | None = None) -> None:
-        """`push`, and wait until it is there to be seen."""
+    def push_and_wait(self, step: int, count: int, rows: list[dict[str, Any]] | None = None) -> None:
+        """Sends one dump, and waits until its samples are visible."""
         self.push(step, rows or generations(step, count))
         deadline = time.monotonic() + 30
-        while len(self.samples(step)) != count:
+        while len(self.list_samples(step)) != count:
             assert time.monotonic() < deadline, f"step {step} was not indexed"
             time.sleep(0.05)
 
     def push_many(self, steps: range, count: int) -> None:
-        """A dump of `count` rows for each step, eight at a time."""
+        """Sends a dump of `count` rows for each step, eight at a time."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda step: self.push(step, generations(step, count)), steps))
 
-    def samples(self, step: int) -> list[dict[str, Any]]:
+    def list_samples(self, step: int) -> list[dict[str, Any]]:
         return list(self.product.get(f"samples/?run={self.uid}&split=train&step={step}")["results"])
 
 

@@ -1,5 +1,5 @@
-"""The whole way of a step of CURE: its own reward.py scores it, import, pin, plan, pull, and reward.py scores it again
-under the names of the next run. CURE is a checkout of Gen-Verse/CURE; reward.py needs numpy alone."""
+"""A step of CURE from end to end: its own reward.py scores it, import, pin, plan, pull, and reward.py scores it again
+under the names of the next run. CURE is a checkout of Gen-Verse/CURE; reward.py needs only numpy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OLD, NEXT = ("Qwen/Qwen2.5-7B-Instruct", "CodeContests"), ("/models/next", "Leet
 
 
 class Cure:
-    """A folder of CURE's, with the stages of its checkout."""
+    """A folder of CURE, with the scripts of its checkout."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "optimization/temp_data"
@@ -48,13 +48,13 @@ class Cure:
         )
         assert done.returncode == 0, done.stderr[-2000:]
 
-    def rewards(self) -> list[list[dict[str, Any]]]:
-        """What train.py reads: of programs, and of tests."""
+    def read_rewards(self) -> list[list[dict[str, Any]]]:
+        """Reads the rewards that train.py reads: of programs, and of tests."""
         return [json.loads((self.data / name).read_text()) for name in (CODE, CASE)]
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Cure:
+def first_training(tmp_path: Path) -> Cure:
     if "CURE" not in os.environ:
         pytest.skip("needs CURE, a checkout of CURE (github.com/Gen-Verse/CURE)")
     cure = Cure(tmp_path / "first")
@@ -64,19 +64,21 @@ def first(tmp_path: Path) -> Cure:
 
 
 @pytest.fixture
-def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> RunCommand:
+def run_command(first_training: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> RunCommand:
     run_command = build_command_runner(
         site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure"
     )
-    import_folder(run_command, first.folder)
+    import_folder(run_command, first_training.folder)
     return run_command
 
 
-def replayed(deck: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
-    """A second folder of CURE's after the first command that `pull` says, and what it says of scoring."""
+def pull_and_copy(
+    run_command: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any
+) -> Cure:
+    """Pulls into a second folder of CURE and runs the copy command that `pull` prints."""
     save_plan(owner, (pin_step(0, owner, step_kind="iteration"), 0), **more)
     capsys.readouterr()
-    assert deck("pull", "--set", f"pretrained_model={NEXT[0]}", f"dataset={NEXT[1]}") == 0
+    assert run_command("pull", "--set", f"pretrained_model={NEXT[0]}", f"dataset={NEXT[1]}") == 0
     copy, train = capsys.readouterr().out.splitlines()
     assert train == f"(cd optimization && python -m train --pretrain {NEXT[0]})"
     cure = Cure(into)
@@ -85,26 +87,28 @@ def replayed(deck: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFi
     return cure
 
 
-def test_a_step_is_trained_on_and_scored_again_as_it_was(
-    first: Cure, deck: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_replayed_step_has_the_same_rewards_also_when_it_is_scored_again(
+    first_training: Cure, run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second = replayed(deck, owner, tmp_path / "second", capsys)
-    assert second.rewards() == first.rewards()
+    second = pull_and_copy(run_command, owner, tmp_path / "second", capsys)
+    assert second.read_rewards() == first_training.read_rewards()
     second.score(*NEXT)
-    assert second.rewards() == first.rewards()
+    assert second.read_rewards() == first_training.read_rewards()
 
 
-def test_without_flagged_answers_reward_py_normalises_what_is_left(
-    first: Cure, deck: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_flagged_answers_reward_py_normalises_the_other_answers(
+    first_training: Cure, run_command: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     flag_samples(owner, rows[0], rows[4])  # of the first task a program and a test
-    second = replayed(deck, owner, tmp_path / "second", capsys, exclude_flagged=True)
-    assert [len(reward) for reward in second.rewards()] == [len(reward) - 1 for reward in first.rewards()]
+    second = pull_and_copy(run_command, owner, tmp_path / "second", capsys, exclude_flagged=True)
+    assert [len(reward) for reward in second.read_rewards()] == [
+        len(reward) - 1 for reward in first_training.read_rewards()
+    ]
     second.score(*NEXT)
-    for before, after in zip(first.rewards(), second.rewards(), strict=True):
+    for before, after in zip(first_training.read_rewards(), second.read_rewards(), strict=True):
         task = before[0]["prompt"]
         left = [row["reward"] for row in after if row["prompt"] == task]
         assert len(left) in (0, 3) and sum(left) == pytest.approx(0.0)  # none where the others are all alike
         assert [row for row in after if row["prompt"] != task] == [row for row in before if row["prompt"] != task]
-    assert first.rewards()[0][0]["prompt"] == second.rewards()[0][0]["prompt"]
+    assert first_training.read_rewards()[0][0]["prompt"] == second.read_rewards()[0][0]["prompt"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.guiding import GuidanceServer, build_rules
-from tests.trainers.slime.test_slime import slime
+from tests.trainers.slime.test_slime import require_slime
 from tests.trainers.verl.process import Training, train
 
 pytestmark = pytest.mark.trainers
@@ -28,29 +28,29 @@ FAILURES = ("raise", "slow", "gone")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
     folder = tmp_path_factory.mktemp("guided")
-    decks: dict[str, Receiver] = {
+    receivers: dict[str, Receiver] = {
         name: GuidanceServer(build_rules(*RULES, **SELECTED)) for name in ("trainer", *FAILURES)
     }
-    decks |= {"exclude": GuidanceServer(build_rules(*RULES, baseline="exclude", **SELECTED)), "plain": Receiver()}
-    decks["slow"].delay, extra = 30.0, {name: {"GUIDED": "1"} for name in ("trainer", "exclude", "raise")}
-    decks["gone"].down()
+    receivers |= {"exclude": GuidanceServer(build_rules(*RULES, baseline="exclude", **SELECTED)), "plain": Receiver()}
+    receivers["slow"].delay, extra = 30.0, {name: {"GUIDED": "1"} for name in ("trainer", "exclude", "raise")}
+    receivers["gone"].down()
     extra["raise"]["BREAKS"], extra["gone"] = "raise", {"BREAKS": "full"}
     cases = {
         name: {
-            "ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_SPOOL": str(folder / name), "ROLLOUTDECK_GUIDANCE": "on",
+            "ROLLOUTDECK_URL": receiver.url, "ROLLOUTDECK_SPOOL": str(folder / name), "ROLLOUTDECK_GUIDANCE": "on",
             **extra.get(name, {}),
         }
-        for name, deck in decks.items()
+        for name, receiver in receivers.items()
     }  # fmt: skip
     script = "../../slime/inside/guiding.py"
-    done = train(script, folder=folder, SLIME=slime(), CASES=json.dumps(cases), ROLLOUTDECK_TOKENS="all").done
-    return {name: Training(deck, folder, done) for name, deck in decks.items()}
+    done = train(script, folder=folder, SLIME=require_slime(), CASES=json.dumps(cases), ROLLOUTDECK_TOKENS="all").done
+    return {name: Training(receiver, folder, done) for name, receiver in receivers.items()}
 
 
-def load(found: dict[str, Training], case: str) -> list[dict[str, Any]]:
-    trained: list[dict[str, Any]] = found[case].json(f"{case}.json")["trained"]
+def load_trained(trainings: dict[str, Training], case: str) -> list[dict[str, Any]]:
+    trained: list[dict[str, Any]] = trainings[case].json(f"{case}.json")["trained"]
     return trained
 
 
@@ -61,8 +61,8 @@ def normalize(rewards: list[float]) -> list[float]:
 
 
 @pytest.mark.parametrize("baseline", ["trainer", "exclude"])
-def test_the_rules_change_what_they_select_and_no_other_number(found: dict[str, Training], baseline: str) -> None:
-    for plain, guided in zip(load(found, "plain")[:2], load(found, baseline)[:2], strict=True):
+def test_the_rules_change_what_they_select_and_no_other_number(trainings: dict[str, Training], baseline: str) -> None:
+    for plain, guided in zip(load_trained(trainings, "plain")[:2], load_trained(trainings, baseline)[:2], strict=True):
         expected = list(plain["rewards"])
         assert len(expected) == 8 and all(expected)
         if baseline == "exclude":
@@ -75,27 +75,27 @@ def test_the_rules_change_what_they_select_and_no_other_number(found: dict[str, 
         assert guided == {**plain, **changed}
 
 
-def test_another_estimator_leaves_masked_samples_out_of_the_loss(found: dict[str, Training]) -> None:
-    plain, guided = load(found, "plain")[2], load(found, "trainer")[2]
+def test_another_estimator_leaves_masked_samples_out_of_the_loss(trainings: dict[str, Training]) -> None:
+    plain, guided = load_trained(trainings, "plain")[2], load_trained(trainings, "trainer")[2]
     assert [sum(mask) for mask in guided["loss_masks"]] == [7, 0, 7, 0, *[7] * 4]
     assert guided["rewards"] == plain["rewards"] == plain["raw_reward"]
-    assert "Rules with the action `weight` have no effect with reinforce_plus_plus" in found["trainer"].done.stderr
+    assert "Rules with the action `weight` have no effect with reinforce_plus_plus" in trainings["trainer"].done.stderr
 
 
-def test_the_run_has_the_version_the_counts_and_the_rules_of_each_sample(found: dict[str, Training]) -> None:
-    values = found["trainer"].values(1)
+def test_the_run_has_the_version_the_counts_and_the_rules_of_each_sample(trainings: dict[str, Training]) -> None:
+    values = trainings["trainer"].values(1)
     counts = {"version": 3, "samples": 6, "tokens": 42, "rule/again": 1, "rule/half": 4, "rule/skip": 1, "rule/tell": 4}
     assert {name: value for name, value in values.items() if name.startswith("guidance/")} == {
         f"guidance/{name}": value for name, value in counts.items()
     }
-    marks = [row.get("guidance") for row in found["trainer"].rows("train", 1)]
+    marks = [row.get("guidance") for row in trainings["trainer"].rows("train", 1)]
     assert marks == [None, "again", None, "skip", *["half, tell"] * 4]
-    told = found["trainer"].json("trainer.json")["told"]
-    assert told[:8] == [*[{}] * 4, *[{"tell": -2.0}] * 4]
+    reward_guidance = trainings["trainer"].json("trainer.json")["told"]
+    assert reward_guidance[:8] == [*[{}] * 4, *[{"tell": -2.0}] * 4]
 
 
 @pytest.mark.parametrize("wrong", FAILURES)
-def test_what_goes_wrong_changes_nothing(found: dict[str, Training], wrong: str) -> None:
+def test_failures_do_not_change_the_training(trainings: dict[str, Training], wrong: str) -> None:
     """A mistake of ours; a server that answers late; no server, and a full disk."""
-    assert load(found, wrong) == load(found, "plain")
-    assert "Rolloutdeck lost something in guidance._apply: NameError" in found["raise"].done.stderr
+    assert load_trained(trainings, wrong) == load_trained(trainings, "plain")
+    assert "Rolloutdeck lost something in guidance._apply: NameError" in trainings["raise"].done.stderr

@@ -30,7 +30,7 @@ ARGUMENTS: list[dict[str, Any]] = [
 ]
 
 
-def test_what_check_says_of_the_logging_interval_is_what_trl_does(tmp_path: Path) -> None:
+def test_check_reports_lost_rows_exactly_where_trl_writes_fewer_rows(tmp_path: Path) -> None:
     done = train("../../trl/inside/intervals.py", json.dumps(ARGUMENTS), folder=tmp_path)
     trl, found = load_trainer("trl"), []
     for arguments in ARGUMENTS:

@@ -1,4 +1,4 @@
-"""What goes wrong beside a real trainer changes nothing in it: its result is bit for bit that of a run without us."""
+"""Failures do not change a real TRL training: its result is bit for bit that of a run without the callback."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ SCRIPT = "../../trl/inside/training.py"
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def plain_training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return train(SCRIPT, "grpo", "plain", folder=tmp_path_factory.mktemp("alone"))
 
 
-def same(found: Training, alone: Training) -> bool:
-    """But for what reward functions get as guidance."""
-    results = [{**training.json("result.json"), "told": None} for training in (found, alone)]
-    return repr(results[0]) == repr(results[1]) and repr(found.json("seen.json")) == repr(alone.json("seen.json"))
+def has_same_result(found: Training, plain_training: Training) -> bool:
+    """Compares all but the guidance of reward functions."""
+    results = [{**training.json("result.json"), "told": None} for training in (found, plain_training)]
+    return repr(results[0]) == repr(results[1]) and repr(found.json("seen.json")) == repr(
+        plain_training.json("seen.json")
+    )
 
 
-def planned() -> PlanServer:
+def create_planning_server() -> PlanServer:
     """A server that has a pin for step 3; its bytes never come."""
     return PlanServer(b"{}", 3, "rollout-0.json")
 
 
-def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) -> None:
-    deck = planned()
-    killer = threading.Thread(target=lambda: (wait_until(lambda: deck.dumps, 200), deck.down()), daemon=True)
+def test_a_killed_server_does_not_change_the_training(plain_training: Training, tmp_path: Path) -> None:
+    receiver = create_planning_server()
+    killer = threading.Thread(target=lambda: (wait_until(lambda: receiver.dumps, 200), receiver.down()), daemon=True)
     killer.start()
-    result = train(SCRIPT, "grpo", "keep", "replay", "guided", folder=tmp_path, deck=deck)
+    result = train(SCRIPT, "grpo", "keep", "replay", "guided", folder=tmp_path, receiver=receiver)
     killer.join(60)
-    assert deck.dumps and "Step 3 is not replayed (miss)" in result.done.stderr
-    assert same(result, alone)
+    assert receiver.dumps and "Step 3 is not replayed (miss)" in result.done.stderr
+    assert has_same_result(result, plain_training)
 
 
-def test_a_disk_that_is_full(alone: Training, tmp_path: Path) -> None:
-    """Also where the bytes of a pin would lie."""
-    result = train(SCRIPT, "grpo", "keep", "replay", "guided", "full", folder=tmp_path, deck=planned())
+def test_a_full_disk_does_not_change_the_training(plain_training: Training, tmp_path: Path) -> None:
+    """The disk also has no space for the bytes of a pin."""
+    result = train(
+        SCRIPT, "grpo", "keep", "replay", "guided", "full", folder=tmp_path, receiver=create_planning_server()
+    )
     assert not list(tmp_path.glob("kept/*/rollout-*.json"))
     assert "Step 3 is not replayed (miss)" in result.done.stderr
-    assert same(result, alone)
+    assert has_same_result(result, plain_training)
 
 
-def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
-    """The callback's, and what generates in the trainer's stead."""
+def test_hooks_that_raise_do_not_change_the_training(plain_training: Training, tmp_path: Path) -> None:
+    """The hooks of the callback, and the rollout_func that replays."""
     result = train(SCRIPT, "grpo", "raise", "replay", "guided", folder=tmp_path)
-    assert not result.deck.dumps
-    assert result.deck.points()
+    assert not result.receiver.dumps
+    assert result.receiver.points()
     for hook in ("capture._capture", "replay._try_replay", "guidance._find_rows"):
         assert f"Training continues, but Rolloutdeck lost something in {hook}: NameError" in result.done.stderr
-    assert same(result, alone)
+    assert has_same_result(result, plain_training)

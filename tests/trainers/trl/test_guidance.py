@@ -31,17 +31,17 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def plain_training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return train(SCRIPT, "grpo", "plain", "again", folder=tmp_path_factory.mktemp("alone"))
 
 
-def index_waiting() -> None:
+def index_received_dumps() -> None:
     for pk in Dump.objects.filter(state=Dump.State.RECEIVED).values_list("pk", flat=True):
         index_dump(pk)
 
 
 def find_step(number: int) -> list[Sample]:
-    index_waiting()
+    index_received_dumps()
     rows = Sample.objects.filter(step__step=number, step__split="train").order_by("group", "index")
     return list(rows) if rows.count() == 8 else []
 
@@ -74,15 +74,15 @@ def compute_advantages(rewards: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("baseline", ["trainer", "exclude"])
 def test_rows_that_a_rule_selects_have_no_advantage_and_all_other_numbers_are_equal(
-    site: Site, project: Project, owner: User, tmp_path: Path, alone: Training, baseline: str
+    site: Site, project: Project, owner: User, tmp_path: Path, plain_training: Training, baseline: str
 ) -> None:
     guided = train_guided(site, owner, tmp_path, baseline)
-    assert guided.json("seen.json")[:2] == alone.json("seen.json")[:2]
-    third = alone.json("seen.json")[2]
+    assert guided.json("seen.json")[:2] == plain_training.json("seen.json")[:2]
+    third = plain_training.json("seen.json")[2]
     hacked, skipped = third["ids"][1], third["ids"][4:]
-    assert third["ids"] == alone.json("seen.json")[0]["ids"] == guided.json("seen.json")[2]["ids"]
+    assert third["ids"] == plain_training.json("seen.json")[0]["ids"] == guided.json("seen.json")[2]["ids"]
 
-    rows, plain = (training.json("result.json")["trained"] for training in (guided, alone))
+    rows, plain = (training.json("result.json")["trained"] for training in (guided, plain_training))
     assert [row[:2] for row in rows] == [row[:2] for row in plain], "the same responses in the same order"
     changed = {at: row for at, row in enumerate(rows) if row != plain[at]}
     expected: dict[int, Any] = {}
@@ -97,8 +97,10 @@ def test_rows_that_a_rule_selects_have_no_advantage_and_all_other_numbers_are_eq
             expected[at] = [step, ids, pytest.approx(others[third["ids"].index(ids)], rel=1e-4), tokens]
     assert len(expected) == (8 if baseline == "exclude" else 5) and changed == expected
 
-    told = guided.json("result.json")["told"]
-    assert told[2] == [{}, {"tell": -2.0}, *[{}] * 6] and told[0] == told[3] == [{}] * 8
+    reward_guidance = guided.json("result.json")["told"]
+    assert (
+        reward_guidance[2] == [{}, {"tell": -2.0}, *[{}] * 6] and reward_guidance[0] == reward_guidance[3] == [{}] * 8
+    )
     check_recorded(hacked, skipped)
 
 
@@ -128,7 +130,9 @@ def test_several_processes_follow_the_rules_of_the_first_one(tmp_path: Path) -> 
         {"key": "bad"}, {"key": "skip", "action": "drop"}, baseline="exclude",
         prompts=[("What is 0 + 1?", [0]), ("What is 3 + 4?", [1])],
     )  # fmt: skip
-    found = train(SCRIPT, "grpo", "guided", "again", "waits", folder=tmp_path, deck=GuidanceServer(rules), processes=2)
+    found = train(
+        SCRIPT, "grpo", "guided", "again", "waits", folder=tmp_path, receiver=GuidanceServer(rules), processes=2
+    )
     affected: dict[str, list[tuple[float, bool]]] = {}
     for name in ("", "-1"):
         step = found.json(f"seen{name}.json")[2]

@@ -1,4 +1,4 @@
-"""The callback inside real TRL trainers, beside a receiver of ours."""
+"""The callback inside real TRL trainers, next to a receiver."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCRIPT = "../../trl/inside/training.py"
 
 
 @pytest.fixture(scope="module", params=["grpo", "rloo"])
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Training:
+def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Training:
     return train(SCRIPT, request.param, folder=tmp_path_factory.mktemp(request.param), ROLLOUTDECK_TOKENS="all")
 
 
-def list_trained_rows(found: Training, split: str, step: int) -> list[dict[str, Any]]:
-    """What the trainer held, a dict per row in its order."""
+def list_trained_rows(training: Training, split: str, step: int) -> list[dict[str, Any]]:
+    """Returns the rows that the trainer had, in its order."""
     created: list[dict[str, Any]] = []
-    for item in found.json("seen.json"):
+    for item in training.json("seen.json"):
         if (item["split"], item["step"]) == (split, step):
             rewards = [
                 dict(zip(item["rewards"], values, strict=True))
@@ -39,12 +39,12 @@ def list_trained_rows(found: Training, split: str, step: int) -> list[dict[str, 
     return created
 
 
-def list_shown_rows(found: Training, split: str, step: int) -> list[dict[str, Any]]:
+def list_shown_rows(training: Training, split: str, step: int) -> list[dict[str, Any]]:
     names = ("prompt", "response", "response_ids", "advantages", "first", "rewards")
-    return [{name: row[name] for name in names} for row in found.rows(split, step)]
+    return [{name: row[name] for name in names} for row in training.rows(split, step)]
 
 
-def none_for_nan(row: dict[str, Any]) -> dict[str, Any]:
+def replace_nan_with_none(row: dict[str, Any]) -> dict[str, Any]:
     rewards = {name: None if math.isnan(value) else value for name, value in row["rewards"].items()}
     return {**row, "rewards": rewards}
 
@@ -53,45 +53,45 @@ STEPS = [("train", 1, 8), ("train", 2, 8), ("train", 3, 8), ("eval", 2, 12), ("e
 
 
 @pytest.mark.parametrize(("split", "step", "count"), STEPS)
-def test_the_rows_are_those_that_the_trainer_held(recorded: Training, split: str, step: int, count: int) -> None:
-    rows = list_shown_rows(recorded, split, step)
+def test_the_rows_are_those_that_the_trainer_held(training: Training, split: str, step: int, count: int) -> None:
+    rows = list_shown_rows(training, split, step)
     assert len(rows) == count
-    assert rows == [none_for_nan(row) for row in list_trained_rows(recorded, split, step)]
+    assert rows == [replace_nan_with_none(row) for row in list_trained_rows(training, split, step)]
 
 
-def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(recorded: Training) -> None:
-    for row in recorded.rows("train", 1) + recorded.rows("eval", 2):
+def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(training: Training) -> None:
+    for row in training.rows("train", 1) + training.rows("eval", 2):
         assert row["answer"] == row["ground_truth"]
         assert row["prompt"] == f"What is {int(row['answer']) // 2} + {int(row['answer']) // 2 + 1}?"
         assert row["score"] == pytest.approx(row["rewards"]["letters"] + (row["rewards"]["short"] or 0) / 2)
         assert len(row["prompt_ids"]) == len(row["prompt"])
         assert row["truncated"] == (len(row["response_ids"]) == 12 and row["response_ids"][-1] < 256)
-    assert {row["truncated"] for row in recorded.rows("train", 1) + recorded.rows("eval", 2)} == {True, False}
-    assert [(row["group"], row["index"]) for row in recorded.rows("eval", 2)] == [
+    assert {row["truncated"] for row in training.rows("train", 1) + training.rows("eval", 2)} == {True, False}
+    assert [(row["group"], row["index"]) for row in training.rows("eval", 2)] == [
         (str(position // 4), position % 4) for position in range(12)
     ]
-    by_group = {(row["group"], row["prompt"]) for row in recorded.rows("train", 1)}
+    by_group = {(row["group"], row["prompt"]) for row in training.rows("train", 1)}
     assert len(by_group) == len({group for group, _ in by_group}) == 2
 
 
-def test_the_metrics_are_those_of_the_trainers_log(recorded: Training) -> None:
-    for logged in recorded.json("result.json")["history"]:
+def test_the_metrics_are_those_of_the_trainers_log(training: Training) -> None:
+    for logged in training.json("result.json")["history"]:
         for name, value in logged.items():
             named = f"eval/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
             if name != "step":
-                assert recorded.values(logged["step"])[named] == value, name
-    assert recorded.outcomes() == ["finished"]
+                assert training.values(logged["step"])[named] == value, name
+    assert training.outcomes() == ["finished"]
 
 
-def test_each_step_tells_how_long_it_generated(recorded: Training) -> None:
-    assert all(0 < recorded.values(step)["timing_s/gen"] < 100 for step in (1, 2, 3))
+def test_each_step_records_its_generation_time(training: Training) -> None:
+    assert all(0 < training.values(step)["timing_s/gen"] < 100 for step in (1, 2, 3))
 
 
-def test_the_parquet_of_the_same_run_has_lost_what_is_recorded_here(recorded: Training) -> None:
+def test_the_parquet_files_of_a_run_have_fewer_rows_than_are_recorded(training: Training) -> None:
     """An eval overwrites the file of its step; RLOO writes none."""
-    files = sorted((recorded.folder / "out").glob("completions/*.parquet"))
+    files = sorted((training.folder / "out").glob("completions/*.parquet"))
     written = sum(pq.read_table(file).num_rows for file in files)
-    assert written < sum(len(recorded.rows(split, step)) for split, step, _ in STEPS) == 48
+    assert written < sum(len(training.rows(split, step)) for split, step, _ in STEPS) == 48
 
 
 def test_a_trainer_that_trains_twice_has_two_runs(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_trainer_that_trains_twice_has_two_runs(tmp_path: Path) -> None:
     held = [item for item in found.json("seen.json") if item["split"] == "train"]
     assert [item["step"] for item in held] == [1, 2, 3] * 2
     shown: dict[str, list[tuple[int, list[list[int]]]]] = {}
-    for uid, query, body in found.deck.dumps:
+    for uid, query, body in found.receiver.dumps:
         if query["split"] == "train":
             ids = [json.loads(line)["response"] for line in body.splitlines()]
             shown.setdefault(uid, []).append((int(query["step"]), ids))
@@ -108,11 +108,13 @@ def test_a_trainer_that_trains_twice_has_two_runs(tmp_path: Path) -> None:
     made = [(item["step"], item["completion"]) for item in held]
     assert list(shown.values()) == [made[:3], made[3:]]
     assert found.outcomes() == ["finished", "finished"]
-    artifacts = [path.split("/runs/")[1].split("/")[0] for path, _ in found.deck.posts if path.endswith("/artifacts/")]
+    artifacts = [
+        path.split("/runs/")[1].split("/")[0] for path, _ in found.receiver.posts if path.endswith("/artifacts/")
+    ]
     assert [artifacts.count(uid) for uid in shown] == [3, 3]
 
 
-def test_samples_of_several_evaluation_data_sets_are_told_apart(tmp_path: Path) -> None:
+def test_samples_of_several_evaluation_data_sets_have_their_own_data_source(tmp_path: Path) -> None:
     found = train(SCRIPT, "grpo", "evals", folder=tmp_path)
     sources = [[row.get("data_source") for row in found.rows("eval", step)] for step in (2, 3)]
     assert sources == [["low"] * 4 + ["high"] * 8] * 2

@@ -1,4 +1,4 @@
-"""Batches as verl's agent loops return them, and what of two batches has to be equal; for the scripts beside."""
+"""Batches as verl's agent loops return them, and their comparison; for the scripts in this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from verl.protocol import DataProto
 
 
-def batch(config: Any, step: int, prompts: int) -> DataProto:
+def build_batch(config: Any, step: int, prompts: int) -> DataProto:
     """A batch as verl's agent loop returns it, with every kind of column that one has."""
     rows = prompts * config.actor_rollout_ref.rollout.n
     wide, long = config.data.max_prompt_length, config.data.max_response_length
@@ -34,10 +34,14 @@ def batch(config: Any, step: int, prompts: int) -> DataProto:
         "acc": np.arange(rows) % 2 == 0,
         "score": np.linspace(0, 1, rows),
         "pred": np.array([f"answer {row} \u2028 日本" for row in range(rows)]),
-        "raw_prompt": objects([[{"role": "user", "content": f"step {step}, row {row}"}] for row in range(rows)]),
-        "turn_scores": objects([[] for _ in range(rows)]),
-        "reward_extra_info": objects([{"acc": True, "why": None, "parts": [0.5, row]} for row in range(rows)]),
-        "min_global_steps": objects([step] * rows),
+        "raw_prompt": build_object_array(
+            [[{"role": "user", "content": f"step {step}, row {row}"}] for row in range(rows)]
+        ),
+        "turn_scores": build_object_array([[] for _ in range(rows)]),
+        "reward_extra_info": build_object_array(
+            [{"acc": True, "why": None, "parts": [0.5, row]} for row in range(rows)]
+        ),
+        "min_global_steps": build_object_array([step] * rows),
     }
     meta: dict[str, Any] = {"reward_extra_keys": ["acc", "score", "pred"]}
     if prompts == 1:
@@ -46,42 +50,42 @@ def batch(config: Any, step: int, prompts: int) -> DataProto:
         meta["timing"] = {"agent_loop/slowest/generate_sequences": np.float64(1.5)}
     if config.trainer.experiment_name == "colocated":
         del tensors["rm_scores"]
-        columns |= live(step, rows)
+        columns |= build_live_columns(step, rows)
     return DataProto.from_dict(tensors=tensors, non_tensors=columns, meta_info=meta)
 
 
-def live(step: int, rows: int) -> dict[str, np.ndarray]:
+def build_live_columns(step: int, rows: int) -> dict[str, np.ndarray]:
     """The columns of the dataset that a batch without streamed rewards carries."""
     return {
-        "uid": objects([f"{step}-{row}" for row in range(rows)]),
-        "data_source": objects(["gsm8k"] * rows),
-        "reward_model": objects([{"style": "rule", "ground_truth": str(step)}] * rows),
-        "extra_info": objects([{"index": row, "split": "train"} for row in range(rows)]),
+        "uid": build_object_array([f"{step}-{row}" for row in range(rows)]),
+        "data_source": build_object_array(["gsm8k"] * rows),
+        "reward_model": build_object_array([{"style": "rule", "ground_truth": str(step)}] * rows),
+        "extra_info": build_object_array([{"index": row, "split": "train"} for row in range(rows)]),
     }
 
 
-def objects(values: list[Any]) -> np.ndarray:
+def build_object_array(values: list[Any]) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
 
 
-def load_safely(data: DataProto) -> dict[str, Any]:
-    """The batch as what `torch.load(weights_only=True)` reads, dtypes of the columns included."""
-    columns = {name: [str(value.dtype), plain(value.tolist())] for name, value in data.non_tensor_batch.items()}
+def convert_batch(data: DataProto) -> dict[str, Any]:
+    """Converts a batch to values that `torch.load(weights_only=True)` reads, with the dtypes of the columns."""
+    columns = {name: [str(value.dtype), convert_value(value.tolist())] for name, value in data.non_tensor_batch.items()}
     tensors = {name: data.batch[name].clone() for name in data.batch.keys()}  # noqa: SIM118
-    return {"tensors": tensors, "columns": columns, "meta": plain(data.meta_info)}
+    return {"tensors": tensors, "columns": columns, "meta": convert_value(data.meta_info)}
 
 
-def plain(value: Any) -> Any:
+def convert_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): convert_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
+        return [convert_value(inner) for inner in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def keep(found: dict[str, Any], into: Path, step: int, *, write: bool) -> None:
+def save_or_compare(found: dict[str, Any], into: Path, step: int, *, write: bool) -> None:
     if write:
         return torch.save(found, into / f"{step}.pt")
     compare(torch.load(into / f"{step}.pt", weights_only=True), found, f"step {step}")

@@ -1,4 +1,5 @@
-"""Run by the trainers' environment: what the plug-in builds of the dumps in argv, beside what real verl unpickles.
+"""Run by the trainers' environment: compares what the plug-in builds from the dumps in argv with
+what real verl unpickles.
 
 Prints {path: "equal", or where the two differ, or why it was not built}, as JSON. While the plug-in builds, whatever
 would unpickle raises.
@@ -23,14 +24,14 @@ from tests.trainers.equality import compare
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"
 
 
-def theirs(path: str) -> Any:
+def load_with_verl(path: str) -> Any:
     if path.endswith(".pt"):
         return torch.load(path, weights_only=False)
     os.environ[METHOD] = "numpy" if "numpy" in path else "torch"
     return DataProto.load_from_disk(path)
 
 
-def ours(path: str) -> Any:
+def load_with_plugin(path: str) -> Any:
     os.environ[METHOD] = "neither"
     with (
         mock.patch("pickle.load", side_effect=AssertionError("unpickled")),
@@ -42,11 +43,11 @@ def ours(path: str) -> Any:
 
 def check_file(path: str) -> str:
     try:
-        built = ours(path)
+        built = load_with_plugin(path)
     except SafePickleError as refused:
         return f"refused: {refused}"
     try:
-        compare(theirs(path), built, "")
+        compare(load_with_verl(path), built, "")
     except (AssertionError, pickle.UnpicklingError) as error:
         return str(error)
     return "equal"

@@ -11,26 +11,26 @@ import torch
 from verl import DataProto
 
 
-def column(values):
+def build_column(values):
     result = np.empty(len(values), dtype=object)
     result[:] = values
     return result
 
 
-def live(moved):
+def build_live_batch(moved):
     truth = [{"style": "rule", "ground_truth": str(2 * (row // 2) + 40 * moved)} for row in range(4)]
     columns = {
-        "uid": column([f"fresh-{row // 2}" for row in range(4)]),
-        "data_source": column(["code" if moved else "math"] * 4),
-        "reward_model": column(truth),
-        "extra_info": column([{"index": row // 2 + 7 * moved, "split": "train"} for row in range(4)]),
+        "uid": build_column([f"fresh-{row // 2}" for row in range(4)]),
+        "data_source": build_column(["code" if moved else "math"] * 4),
+        "reward_model": build_column(truth),
+        "extra_info": build_column([{"index": row // 2 + 7 * moved, "split": "train"} for row in range(4)]),
     }
     return DataProto.from_dict(tensors={"dummy_tensor": torch.zeros(4, 1)}, non_tensors=columns)
 
 
 for word in sys.argv[1:]:
     when, _, path = word.partition(":")
-    batch = live(moved=when == "moved")
+    batch = build_live_batch(moved=when == "moved")
     own = dict(batch.non_tensor_batch)
     try:
         joined = batch.union(DataProto.load_from_disk(path))

@@ -1,4 +1,4 @@
-"""Run by the trainers' environment: is a batch of which rows were left out what verl itself selects of the whole one?
+"""Run by the trainers' environment: compares a batch without some rows with the rows that verl itself selects.
 
 argv: JSON, [[whole, written, rows that stay], ...]. Both files are loaded as verl loads them. Prints `equal` a line.
 """
@@ -19,7 +19,7 @@ from verl.utils.tensordict_utils import index_select_tensor_dict
 from tests.trainers.equality import compare
 
 
-def of_proto(whole: str, written: str, keep: list[int]) -> None:
+def check_proto(whole: str, written: str, keep: list[int]) -> None:
     os.environ["VERL_DATAPROTO_SERIALIZATION_METHOD"] = "numpy" if "numpy" in whole else "torch"
     expected, result = DataProto.load_from_disk(whole)[np.array(keep)], DataProto.load_from_disk(written)
     assert result.batch.batch_size == expected.batch.batch_size == (len(keep),)
@@ -27,7 +27,7 @@ def of_proto(whole: str, written: str, keep: list[int]) -> None:
     result.union(DataProto.from_dict(tensors={"more": torch.zeros(len(keep), 1)})).chunk(1)  # it can be worked with
 
 
-def of_queue(whole: str, written: str, keep: list[int]) -> None:
+def check_queue(whole: str, written: str, keep: list[int]) -> None:
     expected, result = (torch.load(path, weights_only=False) for path in (whole, written))
     assert list(expected) == list(result)
     for name in ("keys", "tags"):
@@ -36,17 +36,17 @@ def of_queue(whole: str, written: str, keep: list[int]) -> None:
     left, right = index_select_tensor_dict(expected["tensordict"], keep), result["tensordict"]
     assert set(left.keys()) == set(right.keys()) and left.batch_size == right.batch_size == (len(keep),)
     for name in left.keys():  # noqa: SIM118 - of a TensorDict
-        compare(*(rows(item.get(name)) for item in (left, right)), name)
+        compare(*(list_values(item.get(name)) for item in (left, right)), name)
     index_select_tensor_dict(right, list(range(len(keep))))  # as verl loads it
 
 
-def rows(field: Any) -> Any:
-    """A value per row; what is jagged lies otherwise in memory where rows were selected."""
+def list_values(field: Any) -> Any:
+    """A value per row, since jagged tensors have another layout in memory after a selection of rows."""
     if not isinstance(field, torch.Tensor):
         return field.tolist()
     return list(field.unbind()) if field.is_nested else field
 
 
 for whole, written, keep in json.loads(sys.argv[1]):
-    (of_queue if Path(whole).suffix == ".pt" else of_proto)(whole, written, keep)
+    (check_queue if Path(whole).suffix == ".pt" else check_proto)(whole, written, keep)
     print("equal")

@@ -1,4 +1,4 @@
-"""Run with verl 0.8: its RolloutSkip (V2) writes steps, or loads those that lie somewhere.
+"""Run with verl 0.8: its RolloutSkip (V2) writes steps, or loads them from a folder.
 
     verl_v2_steps.py write|load FOLDER STEPS OVERRIDE...
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import verl
-from batches import batch, keep, live, load_safely
+from batches import build_batch, build_live_columns, convert_batch, save_or_compare
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
 from verl.utils.rollout_skip import RolloutSkip
@@ -21,13 +21,13 @@ from verl.utils.rollout_skip import RolloutSkip
 class Workers:
     """What V2 wraps: the group whose `generate_sequences` is called once a step."""
 
-    def __init__(self, config: Any, may: bool) -> None:
-        self.config, self.may, self.calls = config, may, 0
+    def __init__(self, config: Any, may_generate: bool) -> None:
+        self.config, self.may_generate, self.calls = config, may_generate, 0
 
     def generate_sequences(self, prompts: DataProto) -> DataProto:
         self.calls += 1
-        assert self.may, "a step was generated, not replayed"
-        return batch(self.config, self.calls, self.config.data.train_batch_size)
+        assert self.may_generate, "a step was generated, not replayed"
+        return build_batch(self.config, self.calls, self.config.data.train_batch_size)
 
 
 def main(action: str, folder: str, steps: str, *overrides: str) -> None:
@@ -38,9 +38,9 @@ def main(action: str, folder: str, steps: str, *overrides: str) -> None:
     workers = Workers(config, action == "write")
     RolloutSkip(config, workers).wrap_generate_sequences()
     for step in range(1, int(steps) + 1):
-        rows = live(step, config.data.train_batch_size * config.actor_rollout_ref.rollout.n)
+        rows = build_live_columns(step, config.data.train_batch_size * config.actor_rollout_ref.rollout.n)
         prompts = DataProto.from_dict(non_tensors=rows, meta_info={"global_steps": step})
-        keep(load_safely(workers.generate_sequences(prompts)), into, step, write=action == "write")
+        save_or_compare(convert_batch(workers.generate_sequences(prompts)), into, step, write=action == "write")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What our reader takes from a dump, and what our repair leaves of it, beside what a real verl makes of the bytes."""
+"""What our reader reads from a dump and what remains after our repair is what real verl loads."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.trainers.interpreter import run_script
 pytestmark = pytest.mark.trainers
 
 
-def run(script: str, *words: object) -> str:
+def run_with_verl(script: str, *words: object) -> str:
     done = run_script(Path(__file__).with_name(script), words, cwd=Path.cwd(), env=os.environ)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def test_every_field_and_column_of_a_dump_is_what_verl_loads() -> None:
-    loaded = json.loads(run("load_with_verl.py", *ALL))
+    loaded = json.loads(run_with_verl("load_with_verl.py", *ALL))
     assert {get_name(path): summarize_dump(path) for path in ALL} == {
         get_name(Path(path)): loaded[path] for path in loaded
     }
 
 
 @pytest.fixture
-def repaired(tmp_path: Path) -> dict[str, Path]:
+def repaired_dumps(tmp_path: Path) -> dict[str, Path]:
     """The dump without its uid, and without all that another step would contradict."""
     paths = {"same": tmp_path / "same.dp", "moved": tmp_path / "moved.dp"}
     drop_columns(WITHOUT_SCORES, paths["same"], ALWAYS_DROPPED_COLUMNS)
@@ -38,18 +38,18 @@ def repaired(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def test_verl_loads_a_repaired_dump_with_all_its_other_values(repaired: dict[str, Path]) -> None:
-    loaded = json.loads(run("load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
+def test_verl_loads_a_repaired_dump_with_all_its_other_values(repaired_dumps: dict[str, Path]) -> None:
+    loaded = json.loads(run_with_verl("load_with_verl.py", WITHOUT_SCORES, *repaired_dumps.values()))
     for when, drop in (("same", ALWAYS_DROPPED_COLUMNS), ("moved", ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS)):
         full = dict(loaded[str(WITHOUT_SCORES)])
         full["columns"] = {name: result for name, result in full["columns"].items() if name not in drop}
-        assert loaded[str(repaired[when])] == full
+        assert loaded[str(repaired_dumps[when])] == full
 
 
-def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(repaired: dict[str, Path]) -> None:
-    same, moved = repaired["same"], repaired["moved"]
+def test_verl_joins_a_repaired_dump_with_its_batch_but_not_the_original_one(repaired_dumps: dict[str, Path]) -> None:
+    same, moved = repaired_dumps["same"], repaired_dumps["moved"]
     words = (f"same:{WITHOUT_SCORES}", f"moved:{same}", f"same:{same}", f"moved:{moved}")
-    lines = run("join_with_verl.py", *words).splitlines()
+    lines = run_with_verl("join_with_verl.py", *words).splitlines()
     assert [line.partition("` in ")[0] for line in lines] == [
         "`uid",
         "`data_source",

@@ -19,13 +19,15 @@ SELECTED = [("What is 0 plus 1 ?", "wrong 2", [0])] + [
 ]
 
 
-def run(folder: Path, mood: str, baseline: str) -> Training:
-    deck = GuidanceServer(build_rules({"key": "again", "target": "response"}, baseline=baseline, responses=SELECTED))
-    return train("estimators.py", mood, folder=folder, deck=deck, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
+def run_estimators(folder: Path, mood: str, baseline: str) -> Training:
+    receiver = GuidanceServer(
+        build_rules({"key": "again", "target": "response"}, baseline=baseline, responses=SELECTED)
+    )
+    return train("estimators.py", mood, folder=folder, receiver=receiver, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
 
 
 def test_masked_rows_leave_the_baseline_only_of_estimators_where_no_other_number_changes(tmp_path: Path) -> None:
-    training = run(tmp_path, "", "exclude")
+    training = run_estimators(tmp_path, "", "exclude")
     found = training.json("found.json")
     assert found.keys() > EXCLUDING_ESTIMATORS
     for name, results in found.items():
@@ -45,7 +47,7 @@ def test_masked_rows_leave_the_baseline_only_of_estimators_where_no_other_number
 
 @pytest.mark.parametrize("baseline", ["trainer", "exclude"])
 def test_rows_that_verl_draws_again_are_masked_where_they_are(tmp_path: Path, baseline: str) -> None:
-    results: dict[str, Any] = run(tmp_path, "resampled", baseline).json("found.json")["gae"]
+    results: dict[str, Any] = run_estimators(tmp_path, "resampled", baseline).json("found.json")["gae"]
     plain, guided = results["plain"], results["guided"]
     assert guided["responses"] == plain["responses"] != sorted(plain["responses"])
     assert (guided["uids"], guided["columns"]) == (plain["uids"], plain["columns"])

@@ -1,4 +1,4 @@
-"""What goes wrong beside verl's trainers changes nothing in what they train on: it is what it is without us."""
+"""Failures of the plug-in or the server do not change what verl's trainers train on."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
 }
 
 
-def trained(kind: str, folder: Path, beside: str = "", deck: Receiver | None = None) -> tuple[list[Training], str]:
-    """Its processes, and what they said to standard error."""
-    deck, result = deck or Receiver(), []
+def run_trainer(
+    kind: str, folder: Path, failure: str = "", receiver: Receiver | None = None
+) -> tuple[list[Training], str]:
+    """Runs its processes, and returns them with their standard error."""
+    receiver, result = receiver or Receiver(), []
     for words in TRAINERS[kind][0]:
-        environ = {"BESIDE": beside, "ROLLOUTDECK_ATTEMPT": "job", "ROLLOUTDECK_GUIDANCE": "on"}
-        result.append(train(*words, folder=folder, deck=deck, **environ))
+        environ = {"BESIDE": failure, "ROLLOUTDECK_ATTEMPT": "job", "ROLLOUTDECK_GUIDANCE": "on"}
+        result.append(train(*words, folder=folder, receiver=receiver, **environ))
     return result, "".join(item.done.stderr for item in result)
 
 
-def list_updates(found: list[Training]) -> list[Any]:
+def list_updates(trainings: list[Training]) -> list[Any]:
     """What the trainer held at each update. verl draws the uids of its rows, by which V1 names and sorts them."""
     created = []
-    for step in found[-1].json("seen.json"):
+    for step in trainings[-1].json("seen.json"):
         rows = step["rows"] if "rows" in step else [row for key, row in step.items() if not key.startswith("pad")]
         values = [{**row, "uid": ""} for row in rows]
         created.append(values if "rows" in step else sorted(values, key=json.dumps))
@@ -49,33 +51,33 @@ def list_updates(found: list[Training]) -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=TRAINERS)
-def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
+def plain_updates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
     """A trainer, and what it trains on where its logger does not name us."""
-    result, _ = trained(request.param, tmp_path_factory.mktemp("alone"), "unnamed")
-    assert result[0].deck.posts == result[0].deck.dumps == []
+    result, _ = run_trainer(request.param, tmp_path_factory.mktemp("alone"), "unnamed")
+    assert result[0].receiver.posts == result[0].receiver.dumps == []
     assert len(list_updates(result)) >= 2 and all(list_updates(result))
     return request.param, list_updates(result)
 
 
-def test_a_server_that_is_killed_in_the_middle_and_a_disk_that_is_full(
-    alone: tuple[str, list[Any]], tmp_path: Path
+def test_a_killed_server_and_a_full_disk_do_not_change_the_training(
+    plain_updates: tuple[str, list[Any]], tmp_path: Path
 ) -> None:
-    kind, expected = alone
-    deck = Receiver()
-    killer = threading.Thread(target=lambda: (wait_until(lambda: deck.posts, 200), deck.down()), daemon=True)
+    kind, expected = plain_updates
+    receiver = Receiver()
+    killer = threading.Thread(target=lambda: (wait_until(lambda: receiver.posts, 200), receiver.down()), daemon=True)
     (tmp_path / "killed").mkdir(), (tmp_path / "full").mkdir()
     killer.start()
-    result, _ = trained(kind, tmp_path / "killed", deck=deck)
+    result, _ = run_trainer(kind, tmp_path / "killed", receiver=receiver)
     killer.join(60)
-    assert deck.posts and list_updates(result) == expected
-    result, message = trained(kind, tmp_path / "full", "full")
+    assert receiver.posts and list_updates(result) == expected
+    result, message = run_trainer(kind, tmp_path / "full", "full")
     assert "the spool's disk failed" in message and list_updates(result) == expected
 
 
-def test_hooks_that_raise(alone: tuple[str, list[Any]], tmp_path: Path) -> None:
-    """Of validations, of trained batches, and of the logger."""
-    kind, expected = alone
-    result, message = trained(kind, tmp_path, "raise")
+def test_hooks_that_raise_do_not_change_the_training(plain_updates: tuple[str, list[Any]], tmp_path: Path) -> None:
+    """The hooks of validations, of trained batches, and of the logger."""
+    kind, expected = plain_updates
+    result, message = run_trainer(kind, tmp_path, "raise")
     for hook in TRAINERS[kind][1]:
         assert f"Rolloutdeck lost something in {hook}: NameError" in message
     assert list_updates(result) == expected

@@ -28,23 +28,23 @@ MASKED, HALVED, NEIGHBOUR = ("sum is 1", "wrong 2", "wrong 4"), ("sum is 4", "wr
 MARKS = {**dict.fromkeys(MASKED, "skip"), "wrong 4": "again", **dict.fromkeys(HALVED, "half")}
 
 
-def list_rows(found: Training) -> list[dict[str, Any]]:
+def list_rows(training: Training) -> list[dict[str, Any]]:
     """The rows of both steps without uids, in an order of their own, and without those that fill up a batch."""
     rows = []
-    for number, step in enumerate(found.json("seen.json"), 1):
+    for number, step in enumerate(training.json("seen.json"), 1):
         own = step["rows"] if "rows" in step else [row for key, row in step.items() if not key.startswith("pad")]
         rows += [{**row, "uid": "", "step": number} for row in own]
     return sorted(rows, key=lambda row: json.dumps([row["step"], row.get("ids", row.get("responses"))]))
 
 
-def guided(script: list[str], folder: Path, baseline: str) -> Training:
+def train_guided(script: list[str], folder: Path, baseline: str) -> Training:
     folder.mkdir()
-    deck = GuidanceServer(build_rules(*RULES, baseline=baseline, **SELECTED))
-    return train(*script, folder=folder, deck=deck, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
+    receiver = GuidanceServer(build_rules(*RULES, baseline=baseline, **SELECTED))
+    return train(*script, folder=folder, receiver=receiver, GUIDED="1", ROLLOUTDECK_GUIDANCE="on")
 
 
-def list_marks(found: Training) -> dict[str, str]:
-    rows = [row for step in (1, 2) for row in found.rows("train", step)]
+def list_marks(training: Training) -> dict[str, str]:
+    rows = [row for step in (1, 2) for row in training.rows("train", step)]
     return {row["response"]: row["guidance"] for row in rows if "guidance" in row}
 
 
@@ -53,7 +53,7 @@ def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: li
     (tmp_path / "alone").mkdir()
     plain = train(*script, folder=tmp_path / "alone", BESIDE="unnamed")
     for baseline in ("trainer", "exclude"):
-        found = guided(script, tmp_path / baseline, baseline)
+        found = train_guided(script, tmp_path / baseline, baseline)
         responses = {row["response"]: row["advantages"][0] for step in (1, 2) for row in found.rows("train", step)}
         assert len(responses) == 8 and all(responses[name] == 0 for name in MASKED)
         assert list_marks(found) == MARKS
@@ -73,6 +73,6 @@ def test_the_rules_change_the_advantages_of_the_rows_that_they_select(script: li
 
 
 def test_all_updates_of_an_async_step_mark_the_rows_that_the_rules_select(tmp_path: Path) -> None:
-    found = guided(["v1.py", "", "trainer.v1.trainer_mode=separate_async"], tmp_path / "async", "trainer")
+    found = train_guided(["v1.py", "", "trainer.v1.trainer_mode=separate_async"], tmp_path / "async", "trainer")
     assert list_marks(found) == MARKS
     assert sum(found.values(step)["guidance/samples"] for step in (1, 2)) == len(MARKS)

@@ -13,7 +13,7 @@ from rollouts.models import Project, Sample
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import index_file
 from tests.support import builders
-from tests.trainers.verl.process import Training, installed, train
+from tests.trainers.verl.process import Training, install_entry_points, train
 
 pytestmark = pytest.mark.trainers
 
@@ -24,17 +24,17 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 
 def test_verl_finds_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
-    installed(tmp_path)
+    install_entry_points(tmp_path)
     training = train("tracking.py", "0", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="")
     assert training.read_output()["loaded"] is True
     assert training.values(2)["critic/score/mean"] == 0.5
 
 
 def test_the_plugin_is_installed_once_however_often_it_is_loaded(tmp_path: Path) -> None:
-    installed(tmp_path)
+    install_entry_points(tmp_path)
     training = train("tracking.py", "0", folder=tmp_path)
     assert training.read_output()["backends"] == 1
-    assert len(training.deck.points()) == 2
+    assert len(training.receiver.points()) == 2
     assert training.outcomes() == ["finished"]
 
 
@@ -54,7 +54,7 @@ def test_the_plugin_is_imported_about_as_fast_as_asyncio(tmp_path: Path) -> None
 def test_metrics_and_configuration_arrive_by_trainer_logger(tmp_path: Path) -> None:
     training = train("tracking.py", "0", folder=tmp_path)
     assert training.values(1) == {"critic/score/mean": 0.25, "actor/entropy": None}
-    run = training.deck.posted("/runs/")[0]
+    run = training.receiver.posted("/runs/")[0]
     assert (run["project"], run["name"], run["framework"]) == ("math", "qwen", "verl")
     assert run["config"] == {"trainer": {"lr": 3}, "data": {"n": 4}}
 
@@ -63,14 +63,16 @@ def test_a_run_that_verl_calls_failed_ends_as_failed(tmp_path: Path) -> None:
     assert train("tracking.py", "1", folder=tmp_path).outcomes() == ["failed"]
 
 
-def texts(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+def pick_fields(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row.get(name) for name in names) for row in rows]
 
 
 @pytest.mark.parametrize("step", [0, 2])
 def test_every_validation_of_v0_arrives_with_data_source_uid_and_extras(v0: Training, step: int) -> None:
-    rows, wrote = v0.rows("eval", step), v0.wrote(f"val/{step}.jsonl")
-    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    rows, wrote = v0.rows("eval", step), v0.read_json_lines(f"val/{step}.jsonl")
+    assert pick_fields(rows, "prompt", "response", "score", "ground_truth") == pick_fields(
+        wrote, "input", "output", "score", "gts"
+    )
     assert {row["data_source"] for row in rows} == {"arith/test"}
     assert [row["dataset_index"] for row in rows] == [10, 11, 12]
     assert len({row["group"] for row in rows}) == 3
@@ -80,8 +82,10 @@ def test_every_validation_of_v0_arrives_with_data_source_uid_and_extras(v0: Trai
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_every_rollout_of_v0_arrives_as_its_own_file_has_it_and_in_groups(v0: Training, step: int) -> None:
-    rows, wrote = v0.rows("train", step), v0.wrote(f"rollout/{step}.jsonl")
-    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    rows, wrote = v0.rows("train", step), v0.read_json_lines(f"rollout/{step}.jsonl")
+    assert pick_fields(rows, "prompt", "response", "score", "ground_truth") == pick_fields(
+        wrote, "input", "output", "score", "gts"
+    )
     assert [row["index"] for row in rows] == [0, 1, 0, 1]
     assert rows[0]["group"] == rows[1]["group"] != rows[2]["group"]
     assert {row["data_source"] for row in rows} == {"arith/train"}
@@ -138,17 +142,17 @@ def v1(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return train("v1.py", "", folder=tmp_path_factory.mktemp("v1"))
 
 
-def session(uid: str) -> tuple[str, int]:
+def split_uid(uid: str) -> tuple[str, int]:
     group, _, output = uid.rsplit("_", 2)
     return group, int(output)
 
 
 @pytest.mark.parametrize("step", [0, 2])
 def test_every_validation_of_v1_arrives_with_data_source_uid_extras_and_turns(v1: Training, step: int) -> None:
-    rows, wrote = v1.rows("eval", step), v1.wrote(f"val/{step}.jsonl")
+    rows, wrote = v1.rows("eval", step), v1.read_json_lines(f"val/{step}.jsonl")
     names = ("group", "turn", "prompt", "response", "score", "ground_truth")
-    expected = [(*session(row["uid"]), row["input"], row["output"], row["score"], row["gts"]) for row in wrote]
-    assert sorted(texts(rows, *names)) == sorted(expected)
+    expected = [(*split_uid(row["uid"]), row["input"], row["output"], row["score"], row["gts"]) for row in wrote]
+    assert sorted(pick_fields(rows, *names)) == sorted(expected)
     assert len(rows) == 6
     assert {row["data_source"] for row in rows} == {"arith/test"}
     assert all(row["rewards"] == {"acc": 1.0} and row["pred"].startswith("sum") for row in rows)
@@ -156,10 +160,12 @@ def test_every_validation_of_v1_arrives_with_data_source_uid_extras_and_turns(v1
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_every_rollout_of_v1_arrives_as_its_own_file_has_it_and_padding_does_not(v1: Training, step: int) -> None:
-    rows, wrote = v1.rows("train", step), v1.wrote(f"rollout/{step}.jsonl")
+    rows, wrote = v1.rows("train", step), v1.read_json_lines(f"rollout/{step}.jsonl")
     real = [row for row in wrote if not row["uid"].startswith("pad")]
     assert len(wrote) == 6
-    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(real, "input", "output", "score", "gts")
+    assert pick_fields(rows, "prompt", "response", "score", "ground_truth") == pick_fields(
+        real, "input", "output", "score", "gts"
+    )
     assert [row["trajectory"] + "_0" for row in rows] == [row["uid"] for row in real]
     assert {row["data_source"] for row in rows} == {"arith/train"}
 
@@ -196,11 +202,11 @@ def fully_async(tmp_path_factory: pytest.TempPathFactory) -> Training:
     """The rollouter's process and then the trainer's, as two actors of one Ray job."""
     folder = tmp_path_factory.mktemp("fully_async")
     first = train("fully_async.py", "rollouter", "", folder=folder, ROLLOUTDECK_ATTEMPT="job")
-    return train("fully_async.py", "trainer", "", folder=folder, deck=first.deck, ROLLOUTDECK_ATTEMPT="job")
+    return train("fully_async.py", "trainer", "", folder=folder, receiver=first.receiver, ROLLOUTDECK_ATTEMPT="job")
 
 
 def test_both_processes_of_fully_async_write_to_one_run(fully_async: Training) -> None:
-    assert len({uid for uid, _, _ in fully_async.deck.dumps}) == 1
+    assert len({uid for uid, _, _ in fully_async.receiver.dumps}) == 1
 
 
 def test_the_end_of_the_rollouters_process_is_not_the_end_of_the_run(fully_async: Training) -> None:
@@ -208,7 +214,7 @@ def test_the_end_of_the_rollouters_process_is_not_the_end_of_the_run(fully_async
 
 
 def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training) -> None:
-    (first, rows), (second, others) = fully_async.logged("eval")
+    (first, rows), (second, others) = fully_async.list_batches("eval")
     assert (first["step_kind"], first["step"]) == (second["step_kind"], second["step"]) == ("feed_index", "1")
     assert first["producer"] != second["producer"]
     assert [row["response"] for row in rows] == ["sum is 11", "sum is 12"]
@@ -218,14 +224,14 @@ def test_two_validations_at_one_feed_index_are_kept_apart(fully_async: Training)
 
 
 @pytest.mark.django_db
-def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
+def test_all_rows_of_both_processes_are_stored_once_and_a_resend_changes_nothing(
     fully_async: Training, project: Project
 ) -> None:
     run = builders.run(project)
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
     rendered = []
     for _ in range(2):
-        for _, query, body in fully_async.deck.dumps:
+        for _, query, body in fully_async.receiver.dumps:
             index_file(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
         result = (
             Sample.objects.current_and_visible()
@@ -242,21 +248,23 @@ def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
     assert len({group for _, _, _, group in rendered[0]}) == 8
 
 
-def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only_the_rollouter_knew(
+def test_rows_of_the_fully_async_trainer_have_data_source_and_ground_truth_of_the_rollouter(
     fully_async: Training,
 ) -> None:
-    batches = fully_async.logged("train")
+    batches = fully_async.list_batches("train")
     assert [len(rows) for _, rows in batches] == [4, 4]
     assert {query["producer"] for query, _ in batches} == {"trainer"}
     rows = [row for _, each in batches for row in each]
-    assert texts(rows, "data_source", "ground_truth")[::2] == [("arith/train", str(truth)) for truth in (3, 4, 5, 6)]
+    assert pick_fields(rows, "data_source", "ground_truth")[::2] == [
+        ("arith/train", str(truth)) for truth in (3, 4, 5, 6)
+    ]
     assert [row["group"] for row in rows[::2]] == [f"uid_sample_0_{feed}" for feed in (2, 3, 4, 5)]
 
 
-def axes(training: Training) -> dict[str, set[tuple[str, int]]]:
-    """Of our own metrics, and of verl's: on which axis, and where."""
+def list_axes(training: Training) -> dict[str, set[tuple[str, int]]]:
+    """Returns the axes and steps of our own metrics and of those of verl."""
     result: dict[str, set[tuple[str, int]]] = {"ours": set(), "theirs": set()}
-    for point in training.deck.points():
+    for point in training.receiver.points():
         ours = any(name.startswith("rolloutdeck/") for name in point["values"])
         result["ours" if ours else "theirs"].add((point["step_kind"], point["step"]))
     return result
@@ -265,8 +273,10 @@ def axes(training: Training) -> dict[str, set[tuple[str, int]]]:
 def test_fully_async_logs_its_metrics_by_parameter_version_and_counts_generations_at_the_trained_step(
     fully_async: Training,
 ) -> None:
-    assert axes(fully_async) == {"ours": {("global_step", 1)}, "theirs": {("policy_version", 5)}}
-    last = [point["values"] for point in fully_async.deck.points() if "rolloutdeck/generated" in point["values"]][-1]
+    assert list_axes(fully_async) == {"ours": {("global_step", 1)}, "theirs": {("policy_version", 5)}}
+    last = [point["values"] for point in fully_async.receiver.points() if "rolloutdeck/generated" in point["values"]][
+        -1
+    ]
     assert (last["rolloutdeck/generated"], last["rolloutdeck/trained"]) == (8, 8)  # of both batches of the step
 
 
@@ -276,10 +286,11 @@ def test_a_trained_step_of_fully_async_says_how_many_were_generated_and_has_thei
 ) -> None:
     run = builders.run(project)
     series.append_points(run, builders.attempt(run, "job"), [
-        MetricPoint(point["step"], point["values"], step_kind=point["step_kind"]) for point in fully_async.deck.points()
+        MetricPoint(point["step"], point["values"], step_kind=point["step_kind"])
+        for point in fully_async.receiver.points()
     ])  # fmt: skip
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
-    for _, query, body in fully_async.deck.dumps:
+    for _, query, body in fully_async.receiver.dumps:
         index_file(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
     step = run.steps.get(split="train")
     assert (step.samples, step.generated, step.facets.get("tokens")) == (8, 8, 8)
@@ -292,8 +303,10 @@ def one_step_off(tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_every_batch_of_one_step_off_arrives_at_the_step_that_trains_on_it(one_step_off: Training, step: int) -> None:
-    rows, wrote = one_step_off.rows("train", step), one_step_off.wrote(f"rollout/{step}.jsonl")
-    assert texts(rows, "prompt", "response", "score", "ground_truth") == texts(wrote, "input", "output", "score", "gts")
+    rows, wrote = one_step_off.rows("train", step), one_step_off.read_json_lines(f"rollout/{step}.jsonl")
+    assert pick_fields(rows, "prompt", "response", "score", "ground_truth") == pick_fields(
+        wrote, "input", "output", "score", "gts"
+    )
     assert {row["data_source"] for row in rows} == {"arith/train"}
     check_tensors(one_step_off, step)
     values = one_step_off.values(step)

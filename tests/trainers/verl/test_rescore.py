@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import Product
-from tests.trainers.interpreter import clean_environment, python
+from tests.trainers.interpreter import build_clean_environment, require_python
 from tests.trainers.verl.process import ROOT
 
 pytestmark = pytest.mark.trainers
@@ -52,13 +52,13 @@ def build_rows() -> list[dict[str, Any]]:
 
 
 def test_samples_get_the_scores_of_verls_gsm8k_function(tmp_path: Path) -> None:
-    interpreter = python()
+    interpreter = require_python()
     rows = build_rows()
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     sent = (tmp_path / "dump" / "1.jsonl").read_text(encoding="utf-8")
     scored = subprocess.run(
-        [interpreter, "-c", SCORE_WITH_VERL], input=sent, capture_output=True, text=True, env=clean_environment()
+        [interpreter, "-c", SCORE_WITH_VERL], input=sent, capture_output=True, text=True, env=build_clean_environment()
     )
     assert scored.returncode == 0, scored.stderr[-2000:]
     expected = json.loads(scored.stdout.splitlines()[-1])
@@ -67,10 +67,10 @@ def test_samples_get_the_scores_of_verls_gsm8k_function(tmp_path: Path) -> None:
     with Product() as product:
         environ = {**product.environ, "PYTHONPATH": str(ROOT)}
         words = ["--project", "math", "--run", "gsm8k"]
-        done = run([interpreter, "-m", "rolloutdeck", "import", str(tmp_path / "dump"), *words], environ)
+        done = run_command([interpreter, "-m", "rolloutdeck", "import", str(tmp_path / "dump"), *words], environ)
         for name, function in zip(("score.v2", "score.default"), FUNCTIONS, strict=True):
             more = ["--fn", function, "--name", name, "--data-source", "openai/gsm8k", "--workers", "1"]
-            done = run([interpreter, "-m", "rolloutdeck", "rescore", *words, *more], environ)
+            done = run_command([interpreter, "-m", "rolloutdeck", "rescore", *words, *more], environ)
             assert f"{name}: 48 results, 0 errors" in done.stderr
         (found,) = product.get("runs/?name=gsm8k&project=math")["results"]
         samples = product.get(f"samples/?run={found['id']}&ordering=order&page_size=100")["results"]
@@ -78,7 +78,7 @@ def test_samples_get_the_scores_of_verls_gsm8k_function(tmp_path: Path) -> None:
     assert [sample["rescores"]["score.default"] for sample in samples] == expected[1]
 
 
-def run(words: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_command(words: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done

@@ -25,7 +25,7 @@ def dump_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return into
 
 
-def test_its_rollout_file_becomes_records(dump_folder: Path) -> None:
+def test_a_rollout_file_of_verl_becomes_records(dump_folder: Path) -> None:
     path = dump_folder / "rollouts" / "7.jsonl"
     with path.open("rb") as stream:
         form = select_format(path.name, stream.read(HEAD_BYTES))
@@ -41,7 +41,7 @@ def test_its_rollout_file_becomes_records(dump_folder: Path) -> None:
     assert [item.rewards["overlong_reward"] for item in matches] == [0.0, -0.25]
 
 
-def test_its_metrics_file_becomes_points(dump_folder: Path) -> None:
+def test_a_metrics_file_of_verl_becomes_points(dump_folder: Path) -> None:
     path = dump_folder / "metrics.jsonl"
     with path.open("rb") as stream:
         form = select_format(path.name, stream.read(HEAD_BYTES))
@@ -56,7 +56,7 @@ def test_its_metrics_file_becomes_points(dump_folder: Path) -> None:
     ]
 
 
-def test_the_command_line_finds_both_and_their_steps(dump_folder: Path) -> None:
+def test_the_scan_of_a_folder_finds_both_files_and_their_steps(dump_folder: Path) -> None:
     result = scan_folders([dump_folder], ScanOptions()).files
     assert sorted((item.path.name, item.kind.format, item.split, item.step) for item in result) == [
         ("7.jsonl", "verl-jsonl", "train", 7),

@@ -23,7 +23,7 @@ from roll.distributed.scheduler.rollout_mock_mixin import RolloutMockMixin
 from roll.utils.functionals import get_sample_level_mask
 
 ROWS, PROMPT, RESPONSE = 8, 6, 500
-OF_AGENTS = 5
+FIRST_AGENT_STEP = 5
 NO_FILTER = SimpleNamespace(max_len_mask=False, difficulty_mask=False, error_max_len_clip=False)
 
 
@@ -34,7 +34,7 @@ class Scheduler(RolloutMockMixin):
         self._init_rollout_mock()
 
 
-def batch(step: int) -> DataProto:
+def build_batch(step: int) -> DataProto:
     chance = torch.Generator().manual_seed(step)
     tokens = torch.randint(3, 200, (ROWS, PROMPT + RESPONSE), generator=chance)
     written = torch.zeros_like(tokens)
@@ -59,9 +59,9 @@ def batch(step: int) -> DataProto:
     return DataProto.from_dict(tensors, columns, meta_info=meta)
 
 
-def turns(step: int) -> DataProto:
+def build_agent_batch(step: int) -> DataProto:
     """Trajectories, as roll/pipeline/agentic/env_manager/traj_env_manager.py puts them together."""
-    created = batch(step)
+    created = build_batch(step)
     tensors = {name: created.batch[name] for name in ("input_ids", "attention_mask", "response_mask", "prompt_mask")}
     scores = torch.zeros(ROWS, PROMPT + RESPONSE)
     scores[:, -1] = created.batch["scores"].float()
@@ -93,7 +93,9 @@ async def main(action: str, folder: str, steps: list[int]) -> None:
     scheduler, result = Scheduler({"dump": "dump", "load": "mock"}[action], folder), {}
     for step in steps:
         if action == "dump":
-            await scheduler._maybe_dump_batch(turns(step) if step >= OF_AGENTS else batch(step), step)
+            await scheduler._maybe_dump_batch(
+                build_agent_batch(step) if step >= FIRST_AGENT_STEP else build_batch(step), step
+            )
             continue
         try:
             result[step] = read_batch(await scheduler._load_mock_batch(step))

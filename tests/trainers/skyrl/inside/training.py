@@ -63,17 +63,17 @@ class Engine:
             "rollout_expert_indices": None,
         }  # fmt: skip
 
-    async def nothing(self, *args: Any, **kwargs: Any) -> None:
+    async def do_nothing(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    wake_up = sleep = finish_session = nothing
+    wake_up = sleep = finish_session = do_nothing
 
 
 class Trainer(RayPPOTrainer):
     def build_models(self, *args: Any) -> None:
         self.dispatch = SimpleNamespace(
             get_lcm_dp_size=lambda: 1,
-            save_weights_for_sampler=self.inference_engine_client.nothing,
+            save_weights_for_sampler=self.inference_engine_client.do_nothing,
             finalize_pending_saves=lambda model: None,
         )
 

@@ -1,5 +1,5 @@
-"""`replaying.py` where something of ours breaks. Arguments: those of that script; BREAKS says what: `raise`, or `wait`
-until somebody has done with the server what is to be done, right before a pin is fetched."""
+"""`replaying.py` with a failure of the plug-in. Arguments: those of that script; BREAKS says which failure: `raise`, or
+`wait` until the test has stopped the server, right before a pin is fetched."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from rolloutdeck.trainers.slime.plugin import replay
 
 FOLDER = Path(sys.argv[1])
-brought = replay.load_pinned_samples
+original_load = replay.load_pinned_samples
 
 
 def fail(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a mistake of ours")
 
 
-def wait(*args: Any, **named: Any) -> Any:
+def wait_and_load(*args: Any, **named: Any) -> Any:
     (FOLDER / "asked").touch()
     end = time.monotonic() + 100
     while not (FOLDER / "done").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    return brought(*args, **named)
+    return original_load(*args, **named)
 
 
 if os.environ["BREAKS"] == "raise":
     replay.load_session_plan = fail
 else:
-    replay.load_pinned_samples = wait
+    replay.load_pinned_samples = wait_and_load
 runpy.run_path(str(Path(__file__).with_name("replaying.py")), run_name="__main__")

@@ -56,7 +56,7 @@ FOLDER = Path(sys.argv[1])
 OURS = "rolloutdeck.trainers.slime."
 ESTIMATORS = ("grpo", "grpo", "reinforce_plus_plus")  # of the rollouts 0, 1, 2
 REWARDS = (1.0, 0.0, 0.25, 0.5, 0.0, 1.0, 1.0, 0.75)
-told: list[dict[str, float]] = []
+reward_guidance: list[dict[str, float]] = []
 
 
 def generate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
@@ -69,7 +69,7 @@ def generate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = Fa
         sample.status = Sample.Status.COMPLETED
         samples.append(sample)
     if OURS in str(args.custom_reward_post_process_path):
-        told.extend(load_function(OURS + "find_guidance")(args, sample) for sample in samples)
+        reward_guidance.extend(load_function(OURS + "find_guidance")(args, sample) for sample in samples)
     return RolloutFnTrainOutput(samples=[samples[:4], samples[4:]], metrics={})
 
 
@@ -110,7 +110,7 @@ def main(case: str, hooked: bool) -> None:
     for rollout, manager.args.advantage_estimator in enumerate(ESTIMATORS):
         trained.append(manager.generate(rollout))
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    (FOLDER / f"{case}.json").write_text(json.dumps({"trained": trained, "told": told}))
+    (FOLDER / f"{case}.json").write_text(json.dumps({"trained": trained, "told": reward_guidance}))
 
 
 for case, environ in json.loads(os.environ["CASES"]).items():

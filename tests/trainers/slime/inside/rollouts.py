@@ -64,7 +64,7 @@ def sample(index: int, rollout: int) -> Sample:
     )
 
 
-def generated(rollout: int) -> list[list[Sample]]:
+def generate_groups(rollout: int) -> list[list[Sample]]:
     """Three groups; slime's loop hands each sample to its hook, and the hooks of the end of a rollout the rest."""
     groups = [[sample(6 * rollout + 2 * group + item, rollout) for item in range(2)] for group in range(3)]
     groups[0][0].rollout_id = groups[0][1].rollout_id = 100 + rollout  # one execution, cut in two
@@ -76,7 +76,7 @@ def generated(rollout: int) -> list[list[Sample]]:
     return groups[:2]
 
 
-def flat(groups: list[list[Sample]]) -> list[Sample]:
+def flatten_groups(groups: list[list[Sample]]) -> list[Sample]:
     return [item for group in groups for item in group]
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     created: dict[int, Any] = {}
     for rollout in range(2):
         set_current_rollout_id(rollout)
-        data = flat(generated(rollout))
+        data = flatten_groups(generate_groups(rollout))
         save_debug_rollout_data(ARGS.save_debug_rollout_data, data, rollout_id=rollout, evaluation=False)
         log_rollout_data(rollout, ARGS, data, {"rollout/dynamic_filter/drop_zero_std": 1}, 2.0)
         created[rollout] = [item.to_dict() for item in data]
@@ -96,7 +96,7 @@ def main() -> None:
     (FOLDER / "made.json").write_text(json.dumps(created))
 
 
-def broken() -> None:
+def break_hooks() -> None:
     from rolloutdeck.trainers.slime.plugin import record
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -105,14 +105,14 @@ def broken() -> None:
     record.flatten_samples = record.get_slime_session = fail
 
 
-def without() -> None:
+def remove_hooks() -> None:
     for name, value in vars(ARGS).items():
         if OURS in str(value):
             setattr(ARGS, name, None)
 
 
 if WRONG == "raise":
-    broken()
+    break_hooks()
 if WRONG == "without":
-    without()
+    remove_hooks()
 main()

@@ -63,7 +63,7 @@ def measure(completions: list[Any], **_: Any) -> list[float]:
     return [float(len(completion[0]["content"])) for completion in completions]
 
 
-def train(way: str) -> list[bool]:
+def train(mode: str) -> list[bool]:
     found: list[bool] = []
 
     class Watched(GRPOTrainer):  # type: ignore[misc]
@@ -77,7 +77,7 @@ def train(way: str) -> list[bool]:
         output_dir=str(folder / "out"), use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
         per_device_train_batch_size=4, num_generations=4, max_completion_length=4, max_steps=2,
     )  # fmt: skip
-    more = {"rollout_func": replay_rollout_func(folder=folder)} if way == "replay" else {}
+    more = {"rollout_func": replay_rollout_func(folder=folder)} if mode == "replay" else {}
     trainer = Watched(
         model=make_model(processor.tokenizer), args=args, processing_class=processor, reward_funcs=[measure],
         train_dataset=Dataset.from_dict({"number": list(range(8))}).with_transform(build_prompts),

@@ -1,7 +1,7 @@
 """Run by the trainers' environment: a real TRL trainer on the CPU, with the model and tokenizer of our example.
 
 argv: folder, then words: `grpo` or `rloo`, `plain` (without our callback), `raise` (our hooks fail), `keep` (steps
-can be pinned), `replay` (as the plan says, or what lies in the folder FOLDER), `other` (other answers to the same
+can be pinned), `replay` (as the plan says, or the steps in the folder FOLDER), `other` (other answers to the same
 prompts), `full` (no file can grow), `wide` (twice the batch), `turns` (a rollout_func of one's own, of two turns),
 `tools` (the trainer has one, and calls it), `saves` (a checkpoint a step), `resumed` (goes on from the last one),
 `guided` (follows guidance rules), `again` (steps 3 and 4 have the prompts and responses of 1 and 2; nothing is
@@ -34,7 +34,7 @@ rank = int(os.environ.get("RANK", "0"))
 seen: list[dict[str, Any]] = []
 rolls: list[tuple[str, int]] = []
 trained: list[tuple[int, list[int], float, int]] = []
-told: list[Any] = []
+reward_guidance: list[Any] = []
 at: tuple[str, int] = ("", 0)  # the split and step that is made now
 
 CALLS = [f'<tool_call>{{"name": "roll", "arguments": {{"faces": {faces}}}}}</tool_call>' for faces in (6, 0)]
@@ -80,7 +80,7 @@ def letters(completions: list[Any], log_extra: Any = None, **_: Any) -> list[flo
 
 def short(completions: list[str], completion_ids: list[list[int]], **options: Any) -> list[float | None]:
     """None for some, as TRL allows it."""
-    told.append(options.get("guidance"))
+    reward_guidance.append(options.get("guidance"))
     if "points" in options:
         return [
             each["heard"] + (world == "small") for each, world in zip(options["points"], options["world"], strict=True)
@@ -88,7 +88,7 @@ def short(completions: list[str], completion_ids: list[list[int]], **options: An
     return [None if sum(ids) % 3 == 0 else 1.0 / len(ids) for ids in completion_ids]
 
 
-def turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
+def generate_turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
     """What the model says, a word of an environment that knows points, and what the model says then."""
     ids = trainer.processing_class(text=prompts)["input_ids"]
     received = trainer.processing_class(text=[" go on: "])["input_ids"][0]
@@ -109,7 +109,7 @@ def turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
     }
 
 
-def watched(base: type) -> type:
+def build_watched_trainer(base: type) -> type:
     class Watched(base):  # type: ignore[misc, valid-type]
         """Keeps what it held, from its own batch and its own record."""
 
@@ -215,11 +215,11 @@ def main() -> None:
             del ours.match_rows
             del capture.CAPTURED_TENSORS, rows.GROUND_TRUTH_COLUMNS, replay_func.broadcast_from_main
     if "turns" in words:
-        more["rollout_func"] = turns
+        more["rollout_func"] = generate_turns
     if "replay" in words:
         from rolloutdeck.trainers.trl import replay_rollout_func
 
-        own = {"otherwise": turns} if "turns" in words else {}
+        own = {"otherwise": generate_turns} if "turns" in words else {}
         more["rollout_func"] = replay_rollout_func(folder=os.environ.get("FOLDER", ""), **own)
         for other in os.environ.get("NO_STEPS", "").split():
             try:
@@ -229,7 +229,7 @@ def main() -> None:
     evaluated: Any = data.select(range(3))
     if "evals" in words:
         evaluated = {"low": data.select(range(1)), "high": data.select(range(14, 16))}
-    trainer = watched(base)(
+    trainer = build_watched_trainer(base)(
         model=make_model(tokenizer), args=args, processing_class=tokenizer, reward_funcs=[letters, short],
         train_dataset=data, eval_dataset=evaluated, **more,
     )  # fmt: skip
@@ -250,7 +250,13 @@ def main() -> None:
     ]
     whose = f"-{rank}" if rank else ""
     (folder / f"seen{whose}.json").write_text(json.dumps(seen))
-    result = {"history": history, "weights": digest.hexdigest(), "rolls": rolls, "trained": trained, "told": told}
+    result = {
+        "history": history,
+        "weights": digest.hexdigest(),
+        "rolls": rolls,
+        "trained": trained,
+        "told": reward_guidance,
+    }
     (folder / f"result{whose}.json").write_text(json.dumps(result))
 
 

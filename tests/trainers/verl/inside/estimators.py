@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, config, generated, log_probs, wait_for_rules
+from stubs import TOKENIZER, build_config, build_generated_batch, compute_log_probs, wait_for_rules
 from verl.trainer.ppo import core_algos, ray_trainer
 
 from rolloutdeck.trainers.verl.plugin import masks, trainer_v0
@@ -31,13 +31,13 @@ def compute_own_advantage(token_level_rewards, response_mask, index, **_):
     return scores, scores
 
 
-def batch(estimator):
+def build_batch(estimator):
     asked = [f"What is {number} plus 1 ?" for number in (0, 0, 0, 1, 1, 1)]
-    result = generated(asked, ["sum is 1", "wrong 2", "wrong 3", "sum is 2", "wrong 4", "wrong 5"])
+    result = build_generated_batch(asked, ["sum is 1", "wrong 2", "wrong 3", "sum is 2", "wrong 4", "wrong 5"])
     scores = torch.zeros_like(result.batch["rm_scores"])
     scores[:, 2 if mood == "resampled" else 1] = torch.arange(1.0, 7.0)
     result.batch["token_level_scores"] = result.batch["token_level_rewards"] = scores
-    result.batch["values"] = result.batch["old_log_probs"] = log_probs(result.batch["responses"])
+    result.batch["values"] = result.batch["old_log_probs"] = compute_log_probs(result.batch["responses"])
     result.batch["sum_pi_squared"] = torch.ones_like(scores) / 2
     if estimator == "remax":
         result.batch["reward_baselines"] = torch.ones(6)
@@ -61,23 +61,23 @@ def describe(result):
     }
 
 
-def run(estimator):
-    settings = config()
+def run_estimator(estimator):
+    settings = build_config()
     more = {"adv_estimator": estimator, "gdpo_reward_keys": ["points"], "use_pf_ppo": mood == "resampled"}
     more["pf_ppo"] = {"reweight_method": "max_random", "weight_pow": 2.0}
     settings.algorithm = OmegaConf.merge(settings.algorithm, more)
     trainer = SimpleNamespace(config=settings, tokenizer=TOKENIZER, global_steps=1)
     wait_for_rules(settings)
-    data = batch(estimator)
+    data = build_batch(estimator)
     if mood == "resampled":
         data.non_tensor_batch[masks.MARK] = np.array([row == 2 for row in range(6)], dtype=object)
     with trainer_v0.follow_guidance(trainer):
         guided = describe(compute(settings, data))
-    found = {"plain": describe(compute(settings, batch(estimator))), "guided": guided}
+    found = {"plain": describe(compute(settings, build_batch(estimator))), "guided": guided}
     if estimator not in ("own", "grpo_passk"):
-        found["others"] = describe(compute(settings, batch(estimator).select_idxs(OTHERS)))
+        found["others"] = describe(compute(settings, build_batch(estimator).select_idxs(OTHERS)))
     return found
 
 
 names = ["gae"] if mood == "resampled" else [*(name.value for name in core_algos.AdvantageEstimator), "own"]
-(into / "found.json").write_text(json.dumps({name: run(name) for name in names}))
+(into / "found.json").write_text(json.dumps({name: run_estimator(name) for name in names}))

@@ -1,10 +1,10 @@
 """Real methods of verl's `FullyAsyncRollouter` and `FullyAsyncTrainer`, each in the process that argv[2] names.
 
 The rollouter validates twice at one feed index, with another model the second time; then it answers two prompts, in
-the mood argv[3], for each of the two batches that the trainer takes at one update. What travels between them lies below
+the mood argv[3], for each of the two batches that the trainer takes at one update. What they exchange is in
 argv[1], and what the trainer held of each batch; what follows overrides the configuration.
 
-`fit` is the rollouter's own loop, which answers three prompts, from number 1; what it put into the queue is told.
+`fit` is the rollouter's own loop, which answers three prompts, from number 1; it writes what it put into the queue.
 `crash` is the trainer's, without a queue: it raises at once, in an actor that lives on. `pickle` and `unpickle` do what
 Ray does with the classes of both actors, and run their loops.
 """
@@ -19,21 +19,21 @@ from types import SimpleNamespace
 
 import ray
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, Model, config, limit_disk, log_probs, prompts
+from stubs import TOKENIZER, Model, build_config, build_prompts, compute_log_probs, limit_disk
 from verl import DataProto
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
 from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter
 from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
 from verl.utils.skip import SkipManager
 
-into, who, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-settings = config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
+into, action, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+settings = build_config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
 settings.async_training = {"use_trainer_do_validate": False, "require_batches": 1}
 settings.data.gen_batch_size = 1
 settings = OmegaConf.merge(settings, OmegaConf.from_dotlist(overrides))
 
 
-def modified(actor):
+def get_actor_class(actor):
     """The class of an actor, without its process."""
     return actor.__ray_metadata__.modified_class
 
@@ -57,20 +57,20 @@ class Worker:
         return SimpleNamespace(future=lambda: done)
 
 
-def manager(mood):
+def build_manager(mood):
     created = FullyAsyncAgentLoopManager.__new__(FullyAsyncAgentLoopManager)
     created.config, created.agent_loop_workers = settings, [Worker(mood)]
     return created
 
 
-async def answers(first, mood):
+async def answer_prompts(first, mood):
     """Two prompts through the rollouter's own method; what it would put into the queue."""
-    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
-    rollouter.async_rollout_manager, put = manager(mood), []
+    rollouter = get_actor_class(FullyAsyncRollouter).__new__(get_actor_class(FullyAsyncRollouter))
+    rollouter.async_rollout_manager, queue_items = build_manager(mood), []
     rollouter.total_generated_samples = rollouter._step_generated_samples = rollouter.processed_sample_count = 0
 
     async def put_sample(sample):
-        put.append(sample)
+        queue_items.append(sample)
         return True
 
     async def get_statistics():
@@ -78,18 +78,21 @@ async def answers(first, mood):
 
     rollouter.message_queue_client, rollouter.get_statistics = SimpleNamespace(put_sample=put_sample), get_statistics
     for feed in (first, first + 1):
-        batch = DataProto.from_single_dict(prompts(feed, 1, "train")).repeat(2, interleave=True)
+        batch = DataProto.from_single_dict(build_prompts(feed, 1, "train")).repeat(2, interleave=True)
         sample = RolloutSample(full_batch=batch, sample_id=f"sample_0_{feed}", epoch=0, rollout_status={})
         await rollouter._process_single_sample_streaming(sample)
-    return put
+    return queue_items
 
 
 async def fit_rollouter():
     """The loop of the rollouter, without servers and without waiting. Returns what it put into the queue."""
-    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
+    rollouter = get_actor_class(FullyAsyncRollouter).__new__(get_actor_class(FullyAsyncRollouter))
     rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.paused = settings, TOKENIZER, 1, False
-    rollouter.async_rollout_manager, put = manager(mood), []
-    rollouter.train_dataloader, rollouter.total_rollout_steps = [prompts(number, 1, "train") for number in (1, 2, 3)], 3
+    rollouter.async_rollout_manager, queue_items = build_manager(mood), []
+    rollouter.train_dataloader, rollouter.total_rollout_steps = (
+        [build_prompts(number, 1, "train") for number in (1, 2, 3)],
+        3,
+    )
     rollouter.total_generated_samples = rollouter._step_generated_samples = rollouter.processed_sample_count = 0
     rollouter.staleness_samples = rollouter.dropped_stale_samples = rollouter.required_samples = 0
     rollouter.max_required_samples = rollouter.max_queue_size = 100
@@ -98,7 +101,7 @@ async def fit_rollouter():
     rollouter._init_async_objects()
 
     async def put_sample(sample):
-        put.append("end" if sample is None else "sample")
+        queue_items.append("end" if sample is None else "sample")
         return True
 
     async def get_statistics():
@@ -110,7 +113,7 @@ async def fit_rollouter():
     try:
         await rollouter.fit()
     finally:
-        (into / "put.json").write_text(json.dumps(put))
+        (into / "put.json").write_text(json.dumps(queue_items))
 
 
 def fit():
@@ -132,13 +135,13 @@ def build_trainer(kind):
 
 def crash():
     try:
-        asyncio.run(build_trainer(modified(FullyAsyncTrainer)).fit())
+        asyncio.run(build_trainer(get_actor_class(FullyAsyncTrainer)).fit())
     except ValueError as error:
         print(json.dumps(str(error)))  # as Ray does: the process ends later, without an error
 
 
 def pickle_actors():
-    classes = [modified(FullyAsyncTrainer), modified(FullyAsyncRollouter)]
+    classes = [get_actor_class(FullyAsyncTrainer), get_actor_class(FullyAsyncRollouter)]
     (into / "actors.pickle").write_bytes(ray.cloudpickle.dumps(classes))
 
 
@@ -155,9 +158,9 @@ def unpickle_actors():
 
 def rollout():
     SkipManager.init(settings)
-    rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
+    rollouter = get_actor_class(FullyAsyncRollouter).__new__(get_actor_class(FullyAsyncRollouter))
     rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.use_rm = settings, TOKENIZER, 1, False
-    rollouter.val_dataloader = [prompts(10, 2, "test")]
+    rollouter.val_dataloader = [build_prompts(10, 2, "test")]
     rollouter._init_dump_executor()
     rollouter.async_rollout_manager = Model()
     with limit_disk():
@@ -165,13 +168,13 @@ def rollout():
             rollouter.async_rollout_manager.mood = message
             print(rollouter.do_validate())
         rollouter._shutdown_dump_executor()
-        batches = [asyncio.run(answers(2 * number, mood)) for number in (1, 2)]
+        batches = [asyncio.run(answer_prompts(2 * number, mood)) for number in (1, 2)]
     for number, samples in enumerate(batches, 1):
         (into / f"batch-{number}.pickle").write_bytes(pickle.dumps(samples))
 
 
 def train():
-    trainer = modified(FullyAsyncTrainer).__new__(modified(FullyAsyncTrainer))
+    trainer = get_actor_class(FullyAsyncTrainer).__new__(get_actor_class(FullyAsyncTrainer))
     trainer.config, trainer.tokenizer, trainer.global_steps, trainer.current_param_version = settings, TOKENIZER, 1, 5
     trainer.use_critic = trainer.use_reference_policy = trainer.use_rm = False
     trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
@@ -180,7 +183,7 @@ def train():
 
     trainer.logger = Tracking("math", "qwen", settings.trainer.logger, OmegaConf.to_container(settings))
     with limit_disk():
-        batches = list(trained(trainer))
+        batches = list(iterate_batches(trainer))
         trainer._shutdown_dump_executor()
         trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
         trainer.logger.finish()
@@ -192,12 +195,12 @@ def train():
     (into / "seen.json").write_text(json.dumps(seen))
 
 
-def trained(trainer):
+def iterate_batches(trainer):
     """The tensors of each batch that the trainer updates the actor with."""
     for number in (1, 2):
         samples = [ray.cloudpickle.loads(item) for item in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
         batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, settings)
-        batch.batch["old_log_probs"] = log_probs(batch.batch["responses"])
+        batch.batch["old_log_probs"] = compute_log_probs(batch.batch["responses"])
         trainer.metrics, trainer.timing_raw = {}, {"step": 1.0}
         batch = trainer._fit_compute_advantage(trainer._fit_compute_reward(batch))
         trainer._fit_dump_data(batch)
@@ -206,4 +209,4 @@ def trained(trainer):
 
 
 ACTIONS = {"rollouter": rollout, "trainer": train, "fit": fit, "crash": crash}
-({**ACTIONS, "pickle": pickle_actors, "unpickle": unpickle_actors})[who]()
+({**ACTIONS, "pickle": pickle_actors, "unpickle": unpickle_actors})[action]()

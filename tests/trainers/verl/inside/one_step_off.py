@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stubs import Model, WithoutWorkers, config, limit_disk, prompts
+from stubs import Model, TrainerWithoutWorkers, build_config, build_prompts, limit_disk
 from verl import DataProto
 from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 
 
-class Answered(DataProto):
+class AwaitableBatch(DataProto):
     """What verl's agent loop manager returns: validation takes it as it is, the training loop awaits it."""
 
     def __await__(self):
@@ -25,7 +25,7 @@ class Answered(DataProto):
         return self
 
 
-class Loops:
+class AgentLoopManager:
     """Stands in for the agent loop manager."""
 
     def __init__(self):
@@ -33,18 +33,18 @@ class Loops:
 
     def generate_sequences(self, batch):
         result = self.model.generate_sequences(batch)
-        return Answered(result.batch, result.non_tensor_batch, result.meta_info)
+        return AwaitableBatch(result.batch, result.non_tensor_batch, result.meta_info)
 
 
-class Trainer(WithoutWorkers, OneStepOffRayTrainer):
+class Trainer(TrainerWithoutWorkers, OneStepOffRayTrainer):
     def __init__(self, settings):
         self.is_last_step, self.epoch, self.metrics, self.timing_raw = False, 0, {}, {}
         self.crash = int(mood in ("crash", "actor"))
-        self.begin(settings, Loops(), [prompts(first, 2, "train") for first in (0, 2, 4)])
+        self.set_up(settings, AgentLoopManager(), [build_prompts(first, 2, "train") for first in (0, 2, 4)])
 
 
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
-trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
+trainer = Trainer(OmegaConf.merge(build_config(**folders), OmegaConf.from_dotlist(overrides)))
 try:
     with limit_disk():
         asyncio.run(trainer.fit())

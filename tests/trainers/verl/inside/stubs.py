@@ -1,7 +1,7 @@
-"""What has to stand in for GPUs where real verl code runs on a CPU: the language model, its servers, the optimiser.
+"""Stand-ins for GPUs where real verl code runs on a CPU: the language model, its servers, the optimiser.
 
-With NO_UNPICKLING in the environment, verl's skip roles raise instead of unpickling a dump. BESIDE says what is wrong
-beside the training: `unnamed` (its logger does not name us), `raise` (our hooks fail) or `full` (no file can grow).
+With NO_UNPICKLING in the environment, verl's skip roles raise instead of unpickling a dump. BESIDE says what fails
+during the training: `unnamed` (its logger does not name us), `raise` (our hooks fail) or `full` (no file can grow).
 STEPS is how many steps a training makes, RESUMED how many of them its checkpoint has. Run by the trainers' environment
 only. The texts, scores and log-probs that come out are functions of their input.
 """
@@ -58,25 +58,25 @@ def wait_for_rules(settings):
         assert find_verl_session(settings).run.guidance().wait(60)
 
 
-def unpickled(*_, **__):
+def refuse_unpickling(*_, **__):
     raise AssertionError("verl unpickles a dump")
 
 
 if os.environ.get("NO_UNPICKLING"):
-    rollout_skip.torch = SimpleNamespace(load=unpickled, save=torch.save)
-    rollout_skip.DataProto = SimpleNamespace(load_from_disk=unpickled)
+    rollout_skip.torch = SimpleNamespace(load=refuse_unpickling, save=torch.save)
+    rollout_skip.DataProto = SimpleNamespace(load_from_disk=refuse_unpickling)
 
 
-def tokenizer():
+def build_tokenizer():
     words = Tokenizer(models.WordLevel({word: position for position, word in enumerate(WORDS)}, unk_token="<eos>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-TOKENIZER = tokenizer()
+TOKENIZER = build_tokenizer()
 
 
-def config(**trainer):
+def build_config(**trainer):
     """The part of verl's configuration that the code under test reads."""
     if BESIDE == "unnamed":
         trainer["logger"] = ["console"]
@@ -110,7 +110,7 @@ def config(**trainer):
     )  # fmt: skip
 
 
-def prompts(first, count, split):
+def build_prompts(first, count, split):
     """A batch as the data loader gives it: `What is {i} plus 1 ?`, with ground truth, data source and index."""
     requested = range(first, first + count)
     columns = {
@@ -125,7 +125,7 @@ def prompts(first, count, split):
     return {**result, "dummy_tensor": torch.zeros(count, 1, dtype=torch.uint8)}
 
 
-def ids(text, width, side):
+def encode_padded(text, width, side):
     result = TOKENIZER.encode(text, add_special_tokens=False)
     pad = [0] * (width - len(result))
     mask = [1] * len(result)
@@ -151,7 +151,7 @@ class Model:
         texts = [self.answer(text, requests[:position].count(text)) for position, text in enumerate(requests)]
         if self.mood == "silent":
             texts[-1] = ""
-        result = generated(requests, texts)
+        result = build_generated_batch(requests, texts)
         if self.odd and requests[0].startswith("What is 2 "):
             result.non_tensor_batch["odd"] = np.asfortranarray(np.zeros((len(requests), 2)))
         return result
@@ -161,10 +161,10 @@ class Model:
         return f"sum is {number} {self.mood}".strip() if before == 0 else f"wrong {number + before}"
 
 
-def generated(asked, answers):
+def build_generated_batch(asked, answers):
     """What verl's own post-processing makes of a batch of answers."""
-    left = [ids(text, PROMPT, "left") for text in asked]
-    right = [ids(text, RESPONSE, "right") for text in answers]
+    left = [encode_padded(text, PROMPT, "left") for text in asked]
+    right = [encode_padded(text, RESPONSE, "right") for text in answers]
     scores = torch.zeros(len(asked), RESPONSE)
     for position, (text, (_, mask)) in enumerate(zip(answers, right, strict=True)):
         scores[position, max(0, sum(mask) - 1)] = 1.0 if text.startswith("sum") else 0.0
@@ -195,26 +195,26 @@ def generated(asked, answers):
     return DataProto(TensorDict(tensors, batch_size=len(asked)), arrays, meta)
 
 
-def log_probs(responses):
+def compute_log_probs(responses):
     """Stands in for the actor's forward pass."""
     return -(responses % 7).float() / 10 - 0.123456789
 
 
-def uid():
+def create_uid():
     return str(uuid.uuid4())
 
 
-class Batches(list):
+class ResumableBatches(list):
     """A data loader that goes on where the checkpoint was written, as verl restores its own."""
 
-    place = 0
+    position = 0
 
     def __iter__(self):
-        first, self.place = self.place, 0
+        first, self.position = self.position, 0
         return iter(self[first:])
 
 
-class WithoutWorkers:
+class TrainerWithoutWorkers:
     """Mixed into a trainer of verl, so that its `fit()` runs: only what needs a GPU is another.
 
     `seen`: what it held of each row at each update. `crash`: the step whose update fails, 0 for none.
@@ -222,19 +222,19 @@ class WithoutWorkers:
 
     crash = 0
 
-    def begin(self, settings, model, train):
+    def set_up(self, settings, model, train):
         """In the place of verl's own `__init__`. `model` answers; `train` are the training batches."""
         self.config, self.tokenizer, self.total_training_steps, self.seen = settings, TOKENIZER, STEPS, []
         self.use_rm = self.use_critic = self.use_reference_policy = False
-        self.async_rollout_manager, self.train_dataloader = model, Batches(train)
-        self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
+        self.async_rollout_manager, self.train_dataloader = model, ResumableBatches(train)
+        self.val_dataloader = [build_prompts(10, 2, "test"), build_prompts(12, 1, "test")]
         self.checkpoint_manager = SimpleNamespace(update_weights=lambda *_: None, sleep_replicas=lambda: None)
         self.actor_rollout_wg, self.train_dataset = SimpleNamespace(), SimpleNamespace()
         self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
         self._init_dump_executor()
 
     def _load_checkpoint(self):
-        self.global_steps, self.train_dataloader.place = RESUMED, RESUMED % len(self.train_dataloader)
+        self.global_steps, self.train_dataloader.position = RESUMED, RESUMED % len(self.train_dataloader)
         return RESUMED
 
     def _start_profiling(self, *_):
@@ -244,7 +244,7 @@ class WithoutWorkers:
         pass
 
     def _compute_old_log_prob(self, batch):
-        result = log_probs(batch.batch["responses"])
+        result = compute_log_probs(batch.batch["responses"])
         return DataProto.from_single_dict({"old_log_probs": result, "entropys": torch.ones_like(result)}), 0.0
 
     def _update_actor(self, batch):

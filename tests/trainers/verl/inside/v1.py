@@ -17,14 +17,14 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, config, limit_disk, log_probs, prompts, wait_for_rules
+from stubs import TOKENIZER, build_config, build_prompts, compute_log_probs, limit_disk, wait_for_rules
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 seen = []
 
 
-class Loops:
+class AgentLoopManager:
     """Stands in for the agent loop manager: puts into the queue what verl's workers put there, in their form.
 
     A validation answer has two outputs, as of an agent that calls a tool. Rows come in the reverse order.
@@ -37,10 +37,10 @@ class Loops:
         for position, uid in enumerate(batch["uid"]):
             requested = batch["raw_prompt"][position][0]["content"]
             for session in range(n):
-                message = self.answers(int(requested.split()[2]), session, validate)
+                message = self.build_answers(int(requested.split()[2]), session, validate)
                 for output, text in enumerate(message):
                     keys.append(f"{uid}_{session}_{output}")
-                    fields.append(self.fields(batch, position, session, requested, text, message[-1]))
+                    fields.append(self.build_fields(batch, position, session, requested, text, message[-1]))
                     size = len(fields[-1]["responses"])
                     tags.append({"status": "success", "prompt_len": 6, "response_len": size, "seq_len": 6 + size})
         for tag in tags:
@@ -50,14 +50,14 @@ class Loops:
         finished = [{"is_prompt": True, "status": "finished", "global_steps": batch["global_steps"]}] * len(batch)
         tq.kv_batch_put(keys=list(batch["uid"]), partition_id=partition, tags=finished)
 
-    def answers(self, number, session, validate):
+    def build_answers(self, number, session, validate):
         if validate:
             return ["What is", f"sum is {number + 1}"]
         same = mood == "filter" and number % 2 == 0
         more = " plus" if mood == "other" else ""
         return [f"sum is {number + 1}{more}" if session == 0 or same else f"wrong {number + 2}"]
 
-    def fields(self, batch, place, session, asked, text, final):
+    def build_fields(self, batch, place, session, asked, text, final):
         prompt = torch.tensor(TOKENIZER.encode(asked, add_special_tokens=False))
         response = torch.tensor(TOKENIZER.encode(text, add_special_tokens=False))
         right = final.startswith("sum")
@@ -91,7 +91,7 @@ class Actor:
     def compute_log_prob(self, batch):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
         # verl takes the log-prob of a token from the place before it.
-        matches = [log_probs(ids.roll(-1)) for ids in data["input_ids"].unbind()]
+        matches = [compute_log_probs(ids.roll(-1)) for ids in data["input_ids"].unbind()]
         nested = torch.nested.as_nested_tensor(matches, layout=torch.jagged)
         fields = get_tensordict({"log_probs": nested, "entropy": nested * 0 + 1})
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
@@ -124,7 +124,7 @@ class RewardModel:
 
 
 def read_config():
-    result = config(
+    result = build_config(
         use_v1=True,
         validation_data_dir=str(into / "val"),
         rollout_data_dir=str(into / "rollout"),
@@ -151,9 +151,9 @@ def read_config():
     return OmegaConf.merge(result, OmegaConf.from_dotlist(overrides))
 
 
-def batches(size):
+def build_batches(size):
     """The data loader: prompts 0, 1, 2, ... in batches; one at a time where verl refills by single prompts."""
-    return [prompts(first, size, "train") for first in range(0, 24, size)]
+    return [build_prompts(first, size, "train") for first in range(0, 24, size)]
 
 
 class Server:
@@ -190,8 +190,8 @@ def main():
             )
             self.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
             self._rollout_moe_lb_metrics_accumulator = None
-            self.train_dataloader, self.train_dataloader_it = batches(1 if mood == "filter" else 2), None
-            self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]
+            self.train_dataloader, self.train_dataloader_it = build_batches(1 if mood == "filter" else 2), None
+            self.val_dataloader = [build_prompts(10, 2, "test"), build_prompts(12, 1, "test")]
             self.steps_per_epoch = 100
             self._init_dump_executor()
 
@@ -201,7 +201,7 @@ def main():
     assert issubclass(Trainer, PPOTrainer)
     wait_for_rules(settings)
     with limit_disk():
-        Trainer(settings).fit(Loops())
+        Trainer(settings).fit(AgentLoopManager())
 
 
 ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)

@@ -11,6 +11,7 @@ from django.conf import settings
 from dashboard import permissions
 from dashboard.api import build_error_body
 from dashboard.uploads import handle_upload, is_upload_request, start_json_response
+from rolloutdeck.lib import is_loopback_host
 from rolloutdeck.protocol import MAX_JSON_BYTES, WIRE_HEADER, describe_wire_mismatch
 
 Scope = dict[str, Any]
@@ -18,7 +19,6 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Any  # an ASGI application; Django, Channels and uvicorn have different types for it
 
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 HEALTH_PATHS = ("/healthz", "/readyz")  # a load balancer uses the IP address as the Host
 METRICS_PATH = "/metrics"
 CLOSE_FORBIDDEN = 4403
@@ -47,7 +47,7 @@ def is_own_origin(origin: str, host: str) -> bool:
         return False
     if not origin or (page.scheme, page.netloc) == (public.scheme, public.netloc):
         return True
-    return public.hostname in LOOPBACK and page.hostname in LOOPBACK and page.netloc == host
+    return permissions.is_local_server() and is_loopback_host(page.hostname) and page.netloc == host
 
 
 def needs_metrics_token(path: str) -> bool:
@@ -55,7 +55,7 @@ def needs_metrics_token(path: str) -> bool:
 
     Without a token, as on loopback, the Host check keeps pages of other sites from reading it (DNS rebinding).
     """
-    return path == METRICS_PATH and urlsplit(settings.PUBLIC_URL).hostname not in LOOPBACK
+    return path == METRICS_PATH and not permissions.is_local_server()
 
 
 @dataclass(frozen=True, slots=True)

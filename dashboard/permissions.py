@@ -21,6 +21,7 @@ from rest_framework.request import Request
 
 from dashboard.counters import counters
 from dashboard.external_sign_in import find_token_refusal
+from rolloutdeck.lib import is_loopback_url
 from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA256_PATTERN, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import open_run
@@ -132,6 +133,11 @@ def require_user(caller: Caller) -> User:
     if not isinstance(user, User):
         raise PermissionDenied(_("Sign in first."))
     return user
+
+
+def is_local_server() -> bool:
+    """Whether only this machine reaches the server, so that it needs no token for /metrics."""
+    return is_loopback_url(settings.PUBLIC_URL)
 
 
 def visible_projects(caller: Caller) -> ProjectQuerySet:

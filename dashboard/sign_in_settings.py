@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from rolloutdeck.lib import is_loopback_host
+
 ReadText = Callable[[str, str], str]  # name of a variable, default
 Network = IPv4Network | IPv6Network
 
 ROLES: Final = ("viewer", "annotator", "maintainer", "owner")
 ADMIN: Final = "admin"
 MAX_ISSUER_CHARS: Final = 200
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 EXAMPLE: Final = "ml-team=math:maintainer,ml-leads=*:owner,admins=admin"
 
 
@@ -65,7 +66,7 @@ def read_openid_settings(read: ReadText) -> OpenIdSettings | None:
     if not issuer:
         return None
     url = urlsplit(issuer)
-    if url.scheme != "https" and not (url.scheme == "http" and url.hostname in LOOPBACK) or not url.hostname:
+    if url.scheme != "https" and not (url.scheme == "http" and is_loopback_host(url.hostname)) or not url.hostname:
         raise ImproperlyConfigured("ROLLOUTDECK_OIDC_ISSUER must be an https URL, as https://id.example.org/realms/ml.")
     if len(issuer) > MAX_ISSUER_CHARS:
         raise ImproperlyConfigured(f"ROLLOUTDECK_OIDC_ISSUER can have at most {MAX_ISSUER_CHARS} characters.")

@@ -113,6 +113,8 @@ class ApiSchema(AutoSchema):
         return operation
 
     def get_operation_id(self) -> str:
+        """Returns RESOURCE_CLASS_METHOD. Generated clients use it: a renamed module or class of a view breaks them,
+        unless `resource` keeps the name."""
         view = type(self.view)
         resource = getattr(view, "resource", view.__module__.rpartition(".")[2])
         return f"{resource}_{view.__name__}_{self.method}".lower()

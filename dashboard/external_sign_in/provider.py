@@ -20,7 +20,8 @@ from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
 from dashboard.external_sign_in.accounts import MAX_GROUPS, MAX_SUBJECT_CHARS, Identity
-from dashboard.sign_in_settings import LOOPBACK, OpenIdSettings
+from dashboard.sign_in_settings import OpenIdSettings
+from rolloutdeck.lib import is_loopback_host
 
 TIMEOUT: Final = (3.0, 5.0)  # seconds: to connect, between two bytes
 CONFIGURATION_SECONDS: Final = 600.0
@@ -64,7 +65,7 @@ def load_configuration() -> dict[str, Any]:
         )
     for name in (*ENDPOINTS, *(["userinfo_endpoint"] if "userinfo_endpoint" in found else [])):
         url = urlsplit(str(found.get(name, "")))
-        if url.scheme != "https" and url.hostname not in LOOPBACK:
+        if url.scheme != "https" and not is_loopback_host(url.hostname):
             raise ProviderError(f"{name} of the provider is not an https URL.")
     configurations[issuer] = (now + CONFIGURATION_SECONDS, found)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, format_count, print_message, send_request
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -50,7 +50,7 @@ def print_report(response: Mapping[str, Any], *, is_applied: bool) -> None:
     report = response["report"]
     totals, raw = report["totals"], report["raw"]
     for sentence in response["description"]:
-        print(clean(sentence))
+        print(clean_line(sentence))
     verb = "Dropped" if is_applied else "Would drop"
     size = format_bytes(sum(totals["bytes"].values()) + raw["bytes"])
     parts = [f"{format_count(totals['drops'], 'sample')} of {format_count(totals['steps'], 'step')}"]
@@ -75,7 +75,7 @@ def print_runs(rows: list[Mapping[str, Any]]) -> None:
     table = [("run", "steps", "samples", "of", "bytes")]
     for row in sorted(rows, key=lambda row: -sum(row["bytes"].values()))[:MAX_RUNS]:
         counts = (f"{len(row['steps']):,}", f"{row['drops']:,}", f"{row['samples']:,}")
-        table.append((clean(row["name"]), *counts, format_bytes(sum(row["bytes"].values()))))
+        table.append((clean_line(row["name"]), *counts, format_bytes(sum(row["bytes"].values()))))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for name, *numbers in table:
         cells = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True))
@@ -87,10 +87,6 @@ def print_runs(rows: list[Mapping[str, Any]]) -> None:
 def print_reasons(title: str, reasons: Mapping[str, int]) -> None:
     if reasons:
         print(f"{title}: {', '.join(f'{reason} {count:,}' for reason, count in reasons.items())}")
-
-
-def clean(text: str) -> str:
-    return remove_control_characters(text, lines=False)
 
 
 def format_bytes(size: float) -> str:

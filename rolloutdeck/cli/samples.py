@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, print_message, send_request
+from rolloutdeck.cli.terminal import clean_line, remove_control_characters
 from rolloutdeck.errors import MissingError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -21,7 +22,6 @@ MAX_RUN_CHARS = 32  # of a run's name in a table
 COLUMNS = ("run", "step", "score", "group", "n", "length", "id")
 NO_TEXT_MESSAGE = "(only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text)"
 JsonObject = Mapping[str, Any]
-_DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -148,26 +148,13 @@ def format_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def remove_control_characters(text: str, *, lines: bool = True) -> str:
-    """Replaces control characters, which could overwrite the terminal or change the text direction, by U+FFFD.
-
-    Joiners inside emoji and scripts are not changed. `lines` allows line breaks and tabs.
-    """
-    allowed = "\n\t" if lines else ""
-
-    def is_control(char: str) -> bool:
-        return unicodedata.category(char) in ("Cc", "Cs") or char in _DIRECTION_CONTROLS
-
-    return "".join("\N{REPLACEMENT CHARACTER}" if is_control(c) and c not in allowed else c for c in text)
-
-
 def _format_cells(row: JsonObject) -> dict[str, str]:
     score = row.get("score")
     return {
-        "run": remove_control_characters(str(row.get("run_name") or ""), lines=False)[:MAX_RUN_CHARS],
+        "run": clean_line(row.get("run_name") or "")[:MAX_RUN_CHARS],
         "step": str(row.get("step", "")),
         "score": "" if score is None else f"{score:.4g}",
-        "group": remove_control_characters(str(row.get("group") or ""), lines=False)[:8],
+        "group": clean_line(row.get("group") or "")[:8],
         "n": "" if row.get("index") is None else str(row["index"]),
         "length": f"{row.get('chars') or 0:,}",
         "id": str(row.get("id", ""))[:10],
@@ -184,7 +171,7 @@ def _print_table(rows: Sequence[JsonObject]) -> None:
     left = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths.values()) - 2 * len(used))
     print("  ".join(f"{name:>{widths[name]}}" for name in used) + "  end of the response")
     for cell, row in zip(cells, rows, strict=True):
-        tail = cut_start(remove_control_characters(" ".join(str(row.get("tail") or "").split()), lines=False), left)
+        tail = cut_start(clean_line(" ".join(str(row.get("tail") or "").split())), left)
         print("  ".join(f"{cell[name]:>{widths[name]}}" for name in used) + f"  {tail}")
 
 

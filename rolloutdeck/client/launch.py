@@ -49,7 +49,8 @@ def detect_rank(environ: Mapping[str, str], rank: int | None = None, world_size:
 
 
 def detect_parent_rank(environ: Mapping[str, str]) -> Rank | None:
-    """Returns the rank of the process that created this child of multiprocessing; None if a rank is its own."""
+    """Returns the rank of the process that created this child of multiprocessing; None if this process
+    got its rank variables from a launcher, not from its creator."""
     return _read_rank(environ) if _has_inherited_rank(environ) else None
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         write_private_file,
     )
     from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
+    from rolloutdeck.lib.loopback import is_loopback_host, is_loopback_url
     from rolloutdeck.lib.path_type import get_path_type, read_path_type
     from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow, read_safe_stat
     from rolloutdeck.lib.version import read_version
@@ -44,9 +45,10 @@ __all__ = [
     "DownloadError", "DownloadLimits", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient",
     "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
     "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
-    "hash_file", "is_safe_to_follow", "is_same_server", "list_running_servers", "load_local_server",
-    "log_or_print", "logger", "open_replacement", "read_path_type", "read_safe_stat", "read_version",
-    "record_local_server", "remove_local_server", "try_lock", "write_private_file",
+    "hash_file", "is_loopback_host", "is_loopback_url", "is_safe_to_follow", "is_same_server",
+    "list_running_servers", "load_local_server", "log_or_print", "logger", "open_replacement", "read_path_type",
+    "read_safe_stat", "read_version", "record_local_server", "remove_local_server", "try_lock",
+    "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -54,6 +56,7 @@ __getattr__ = lazy_names(__name__, {
     "download": ("DownloadError", "DownloadLimits", "DownloadProgress", "download_file", "hash_file"),
     "environment": ("Settings",),
     "file_lock": ("try_lock",),
+    "loopback": ("is_loopback_host", "is_loopback_url"),
     "local_servers": (
         "find_home_folder", "find_local_token", "is_same_server", "list_running_servers", "load_local_server",
         "record_local_server", "remove_local_server", "write_private_file",

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rolloutdeck.lib.atomic_file import open_replacement
+from rolloutdeck.lib.loopback import is_loopback_url
 
 LocalServer = dict[str, str]
 CONNECT_SECONDS = 0.5
@@ -42,7 +43,7 @@ def load_local_server(home: Path | None = None) -> LocalServer:
     the default, whose address would be another server here, returns the one that was started last on this machine."""
     server = _read_server(find_home_folder(home) / "local.json")
     is_here = server.get("host") == _get_host_name() or server.get("boot") == (_read_boot_id() or "unknown")
-    if not _is_loopback(server.get("url", "")) or is_here:
+    if not is_loopback_url(server.get("url", "")) or is_here:
         return server
     own = _read_servers(home)
     if not server.get("host") and any(is_same_server(server["url"], other.get("url", "")) for other in own):
@@ -129,16 +130,6 @@ def _read_boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def _is_loopback(url: str) -> bool:
-    import ipaddress
-
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_listening(url: str) -> bool:

@@ -70,7 +70,8 @@ SHA256_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 class SpoolHeader(TypedDict, total=False):
     """The first line of a spool file. The request body follows it.
 
-    kind: `dump`, `metrics`, `run`, `artifact`, `replay` or `finish`. query: the query parameters of the request.
+    kind: `dump`, `metrics`, `run`, `context`, `artifact`, `replay` or `finish`.
+    query: the query parameters of the request.
     run: the body of `POST runs/`, so that each file can create its run.
     dropped: number of items that the spool has dropped so far, by reason.
     """

@@ -1,7 +1,8 @@
 """Which metrics of a trainer are the seconds of which phase of a step.
 
 A metric that is listed is wall time of the step, not a sum over workers, and lies in no other listed metric. So the
-phases of a step add up to its seconds, and what is left is `other`. Seconds are never spread over phases.
+phases of a step add up to its seconds, and what is left is `other`. A metric that covers two phases is
+not divided: it is not listed.
 """
 
 from __future__ import annotations

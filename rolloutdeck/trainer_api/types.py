@@ -75,7 +75,7 @@ class FileHead:
 class FileKind:
     """A kind of file.
 
-    format: the server's name of the format. pattern: what the file names look like.
+    format: the server's name of the format. description: what `watch` prints. pattern: what the file names look like.
     matches(name, head): whether a file is of this kind, by its name and first rows.
     grows: rows are appended to the file; otherwise it is written once.
     step(path): the step in the name of the file or its folders; None if there is none.
@@ -87,6 +87,7 @@ class FileKind:
     step_kind: the unit of the step numbers.
     adds_columns: the rows add columns to samples of another file of the same step.
     guessed: the kind is recognised by its columns only. Next to files of a trainer, such a file has the same samples.
+    content: `samples` or `metrics`.
     producer(path): distinguishes files with different samples of the same step; "" if only their paths differ.
     """
 

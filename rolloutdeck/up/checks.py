@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import sys
@@ -10,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rolloutdeck.lib import is_loopback_host
 from rolloutdeck.up.errors import StartRefusedError
 from rolloutdeck.up.paths import find_network_type
 
@@ -46,7 +46,7 @@ def check_host(host: str, public_url: str) -> None:
         raise StartRefusedError(
             f"ROLLOUTDECK_PUBLIC_URL is {public_url}. Write the URL that users open, such as https://rl.example.org"
         )
-    if not is_loopback(host) and not public_url:
+    if not is_loopback_host(host) and not public_url:
         reason = f"With --host {host}, the server is reachable from the network, but its public URL is unknown."
         raise StartRefusedError(f"{reason} Set ROLLOUTDECK_PUBLIC_URL to the URL that users open.")
 
@@ -65,13 +65,6 @@ def check_redis(url: str) -> None:
     except (redis.RedisError, OSError, ValueError) as error:
         reason = f"Redis does not answer: {error}."
         raise StartRefusedError(f"{reason} Check REDIS_URL, or unset it: then a Redis is started.") from None
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def check_port(host: str, port: int) -> None:

@@ -15,7 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from rolloutdeck.lib import find_home_folder, record_local_server, remove_local_server, write_private_file
+from rolloutdeck.lib import (
+    find_home_folder,
+    is_loopback_host,
+    record_local_server,
+    remove_local_server,
+    write_private_file,
+)
 from rolloutdeck.up import checks
 from rolloutdeck.up.console import ConsoleSession, print_line
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
@@ -100,7 +106,7 @@ class ServerAddress:
         bracketed = f"[{name}]" if ":" in name else name
         self.direct = f"http://{bracketed}:{port}"
         self.public = public or self.direct
-        self.local = self.direct if checks.is_loopback(name) else self.public
+        self.local = self.direct if is_loopback_host(name) else self.public
 
 
 def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict[str, str]:

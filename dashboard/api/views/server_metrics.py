@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import Count, F, Min, Sum
 from django.http import HttpRequest, HttpResponse
@@ -33,17 +31,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 @require_safe
 def server_metrics_view(request: HttpRequest) -> HttpResponse:
     """Prometheus text. Needs a token with the scope read, unless the server is bound to loopback."""
-    projects: ProjectQuerySet | None = Project.objects.all() if is_loopback() else find_readable_projects(request)
+    projects: ProjectQuerySet | None = (
+        Project.objects.all() if permissions.is_local_server() else find_readable_projects(request)
+    )
     if projects is None:
         message = "Send `Authorization: Bearer <token>` with the scope read.\n"
         return HttpResponse(message, status=401, content_type="text/plain", headers={"WWW-Authenticate": "Bearer"})
     registry = CollectorRegistry()
     registry.register(DatabaseGauges(projects))
     return HttpResponse(generate_latest(registry) + generate_latest(build_registry()), content_type=CONTENT_TYPE)
-
-
-def is_loopback() -> bool:
-    return urlsplit(settings.PUBLIC_URL).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def find_readable_projects(request: HttpRequest) -> ProjectQuerySet | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-MIN_STEPS = 8  # of the widest steps that fit into a scale: a strip of few steps has no wider ones
+MIN_STEPS = 8  # a scale has room for at least so many, so that the steps of a short run are not drawn very wide
 MIN_TICK_DISTANCE = 6.0  # percent
 
 

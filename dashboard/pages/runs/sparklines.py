@@ -30,7 +30,8 @@ def load_run_scores(runs: Sequence[Run]) -> dict[int, list[float]]:
 
 
 def add_sparklines(lines: Sequence[RunRowGroup | RunRow]) -> list[RunRowGroup | RunRow]:
-    """The lines with the points of their sparklines: of a group, the mean of its runs."""
+    """Returns the lines with the points of their sparklines: of a group, the mean of its runs. Groups are changed in
+    place."""
     groups = [line for line in lines if isinstance(line, RunRowGroup)]
     share = max(1, MAX_GROUP_RUNS // max(1, len(groups)))
     members = {group.key: group.rows[:share] for group in groups}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.replay import PlanEntry
 
@@ -78,4 +78,4 @@ def _build_row(group: Sequence[PlanEntry], *, has_run: bool) -> tuple[str, ...]:
     steps = format_step_ranges([entry.target_step for entry in group])
     pins = format_step_ranges(sorted(entry.pin for entry in group))
     cells = (steps, pins, f"{source} of {first.source.get('name', '')}", files, preview, outcome, reason)
-    return tuple(remove_control_characters(cell, lines=False) for cell in cells)
+    return tuple(clean_line(cell) for cell in cells)

@@ -19,7 +19,8 @@ from rolloutdeck.cli.common import (
 from rolloutdeck.cli.plans.entries import has_outcome, print_entries
 from rolloutdeck.cli.plans.prompts import read_step_prompts, send_step_prompts
 from rolloutdeck.cli.plans.selection import describe_setting, print_effects
-from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_targets
@@ -133,7 +134,7 @@ def print_differences(differences: Sequence[tuple[int, FactDifference]]) -> None
     for text, targets in targets_by_text.items():
         print(f"  {_format_steps(sorted(set(targets)))}: {text}")
     if unknown := dict.fromkeys(difference.fact for _, difference in differences if difference.unknown_on_both_sides):
-        print(f"  unknown on both sides, not compared: {remove_control_characters(', '.join(unknown), lines=False)}")
+        print(f"  unknown on both sides, not compared: {clean_line(', '.join(unknown))}")
 
 
 def print_timeline(plan: PlanRevision, steps: int) -> None:
@@ -180,4 +181,4 @@ def _describe_difference(difference: FactDifference) -> str:
     pinned, current = (value if value != "null" else "unknown" for value in values)
     overridden = ", overridden by the project" if difference.loosened else ""
     text = f"{difference.verdict}: {difference.fact} is {pinned} in the pin, {current} in the run{overridden}"
-    return remove_control_characters(text, lines=False)
+    return clean_line(text)

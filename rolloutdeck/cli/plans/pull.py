@@ -13,7 +13,8 @@ from rolloutdeck import replay
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
 from rolloutdeck.cli.plans.entries import describe_preview
 from rolloutdeck.cli.plans.plan import PIN_FIRST, create_planned_run, load_plan, read_plan_response
-from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.terminal import clean_line, remove_control_characters
 from rolloutdeck.errors import NotReplayableError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient, Settings
 from rolloutdeck.protocol import format_step_ranges
@@ -211,7 +212,7 @@ def _print_warnings(plan: PlanRevision) -> None:
 
 def _print_safe(text: str) -> None:
     """Prints a message without control characters: run names and fact values are text of other users."""
-    print_message(remove_control_characters(text, lines=False))
+    print_message(clean_line(text))
 
 
 def _print_excluded_prompts(plan: PlanRevision) -> None:
@@ -269,4 +270,4 @@ def _print_result(
     print_message("Start the training with:")
     # The trainer looks for the files in a folder that some of its other settings name.
     for setting in (*requirements.folder_settings, *requirements.build_settings(str(pull.folder.path), numbers)):
-        print(remove_control_characters(setting, lines=False))
+        print(clean_line(setting))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.replay import PlanEntry, PlanRevision
 
 MAX_PROMPTS = 20
@@ -56,4 +56,4 @@ def describe_prompt(prompt: Mapping[str, Any]) -> str:
 
 
 def print_line(text: str) -> None:
-    print(remove_control_characters(text, lines=False))
+    print(clean_line(text))

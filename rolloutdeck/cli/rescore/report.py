@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from rolloutdeck.cli.common import format_count, print_message, send_request
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient
 
 LINE_SECONDS = 0.5
@@ -47,7 +47,7 @@ class Progress:
 
     def print_errors(self) -> None:
         for error, count in self.errors.most_common(MAX_ERRORS):
-            text = remove_control_characters(error, lines=False)
+            text = clean_line(error)
             print_message(f"  {count:,} × {text}, for example sample {self.examples[error]}")
         if len(self.errors) > MAX_ERRORS:
             print_message(f"  and {format_count(len(self.errors) - MAX_ERRORS, 'other error')}")
@@ -86,7 +86,7 @@ def format_source(source: dict[str, Any]) -> tuple[str, ...]:
 
     agree = "-" if source["agreement"] is None else f"{100 * source['agreement']:.1f}%"
     return (
-        remove_control_characters(source["source"] or "-", lines=False),
+        clean_line(source["source"] or "-"),
         f"{source['count']:,}",
         number(source["old_mean"]),
         number(source["new_mean"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 
 # The server has longer sentences for its pages. Its JSON has only the keys.
 REASONS = {
@@ -48,8 +48,4 @@ def format_estimate(estimate: Mapping[str, Any]) -> str:
 
 def format_reason(reason: str | None) -> str:
     """Why there is no number or no interval. A newer server may have reasons that this version does not know."""
-    return REASONS.get(reason, clean(reason)) if reason else "not known"
-
-
-def clean(text: object) -> str:
-    return remove_control_characters(str(text))
+    return REASONS.get(reason, clean_line(reason)) if reason else "not known"

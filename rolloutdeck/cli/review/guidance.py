@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
-from rolloutdeck.cli.review.estimates import clean
 from rolloutdeck.cli.review.labels import read_json_object
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient
 
 SELECTION_SECONDS = 60.0  # the server searches texts for 15 s
@@ -48,7 +48,7 @@ def save_rules(server: ServerClient, path: str, args: argparse.Namespace) -> Non
 def list_versions(server: ServerClient, path: str, *, as_json: bool) -> None:
     versions = send_request(server, "GET", path).json()["versions"]
     for row in versions:
-        text = f"{row['version']:>4}  {row['created_at'][:16].replace('T', ' ')}  {clean(row['created_by'])}"
+        text = f"{row['version']:>4}  {row['created_at'][:16].replace('T', ' ')}  {clean_line(row['created_by'])}"
         print(json.dumps(row, ensure_ascii=False) if as_json else text.rstrip())
     if not versions:
         print_message("The project has no rules. Save some: rolloutdeck guidance set FILE")
@@ -70,4 +70,4 @@ def format_rule(rule: Mapping[str, Any]) -> str:
         text += f", {rule['sent']:,} sent"
     if not rule["complete"]:
         text += ", more may match"
-    return f"{text}. {clean(rule['problem'])}" if rule["problem"] else text
+    return f"{text}. {clean_line(rule['problem'])}" if rule["problem"] else text

@@ -30,7 +30,7 @@ from rolloutdeck.cli.common import (
     send_request,
 )
 from rolloutdeck.cli.retries import call_with_retries
-from rolloutdeck.cli.samples import remove_control_characters
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -101,7 +101,7 @@ class Problems:
     def add(self, line: Line, kind: str, message: str) -> None:
         self.count += 1
         if self.count <= MAX_LISTED:
-            print_message(f"line {line.number:,}, {kind}: {remove_control_characters(message, lines=False)}")
+            print_message(f"line {line.number:,}, {kind}: {clean_line(message)}")
         if self.file:
             row = line.row if line.row is not None else {"line": line.text.decode("utf-8", "replace").rstrip("\r\n")}
             json.dump({**row, "problem": f"{kind}: {message}"}, self.file, ensure_ascii=True)
@@ -323,5 +323,5 @@ def print_summary(summary: Summary, *, dry_run: bool) -> None:
     if ways:
         print(f"Samples found: {', '.join(ways)}.")
     if summary.unused_fields:
-        names = ", ".join(remove_control_characters(name, lines=False) for name in sorted(summary.unused_fields)[:20])
+        names = ", ".join(clean_line(name) for name in sorted(summary.unused_fields)[:20])
         print_message(f"Fields that were not used: {names}.")

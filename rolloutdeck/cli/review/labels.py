@@ -21,7 +21,8 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
-from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -77,7 +78,7 @@ def print_table(rows: Sequence[JsonObject]) -> None:
 
 def format_cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = remove_control_characters(" ".join(text.split()), lines=False)
+    text = clean_line(" ".join(text.split()))
     is_id = len(text) == 52 and " " not in text
     return text if len(text) <= MAX_CELL_CHARS or is_id else f"{text[: MAX_CELL_CHARS - 1]}…"
 

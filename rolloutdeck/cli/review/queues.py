@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
-from rolloutdeck.cli.review.estimates import clean, format_estimate
+from rolloutdeck.cli.review.estimates import format_estimate
 from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -63,7 +64,7 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str, n
     if args.dry_run and not args.json:
         print(f"Would draw {format_count(result['items'], 'item')} of {result['matched']:,} that match.")
         for part in result["strata"][:50]:
-            print(f"  {clean(part['stratum'] or 'all')}: {part['drawn']:,} of {part['matched']:,}")
+            print(f"  {clean_line(part['stratum'] or 'all')}: {part['drawn']:,} of {part['matched']:,}")
         return 0
     print_queue(result, as_json=args.json)
     if not args.json:
@@ -107,12 +108,12 @@ def print_queue(queue: Mapping[str, Any], *, as_json: bool) -> None:
     print(format_queue(queue))
     for person in queue.get("people", ()):
         pace = "no pace yet" if person["pace"] is None else f"{person['pace']:.0f} s per item"
-        print(f"  {clean(person['user'])}: {format_count(person['done'], 'answer')}, {pace}")
+        print(f"  {clean_line(person['user'])}: {format_count(person['done'], 'answer')}, {pace}")
 
 
 def format_queue(queue: Mapping[str, Any]) -> str:
     parts = [
-        f"{queue['id']:>5}  {clean(queue['name'])}",
+        f"{queue['id']:>5}  {clean_line(queue['name'])}",
         f"{queue['answers_done']:,} of {format_count(queue['answers'], 'answer')}",
         f"{queue['items_complete']:,} of {format_count(queue['items'], 'item')} complete",
     ]
@@ -131,20 +132,19 @@ def print_agreement(found: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"same answer about two responses {format_estimate(orders['percent'])}")
         print(f"Kendall's tau-b {format_estimate(orders['tau'])}")
         for pair in orders["pairs"]:
-            people = " and ".join(map(clean, pair["people"]))
+            people = " and ".join(map(clean_line, pair["people"]))
             print(f"    {people}: tau-b {format_estimate(pair['tau'])}, {format_count(pair['items'], 'item')}")
         return
     for row in found["questions"]:
         name = f"  {row['option']}" if row["option"] else row["question"]
         same = "-" if row["percent"]["value"] is None else f"{row['percent']['value']:.0%}"
-        print(
-            f"{clean(name)}: {format_count(row['items'], 'item')}, same {same}, alpha {format_estimate(row['alpha'])}"
-        )
+        items, alpha = format_count(row["items"], "item"), format_estimate(row["alpha"])
+        print(f"{clean_line(name)}: {items}, same {same}, alpha {alpha}")
         for pair in () if row["option"] else row["pairs"]:
-            people = " and ".join(map(clean, pair["people"]))
+            people = " and ".join(map(clean_line, pair["people"]))
             print(f"    {people}: kappa {format_estimate(pair['kappa'])}, {format_count(pair['items'], 'item')}")
         for person in row["gold"]:
-            share = format_estimate(person["share"])
-            print(f"    {clean(person['user'])}: {person['correct']} of {person['judged']} known items right, {share}")
+            user, share = clean_line(person["user"]), format_estimate(person["share"])
+            print(f"    {user}: {person['correct']} of {person['judged']} known items right, {share}")
     open_items = sum(not row["decided"] for row in found["differing"])
     print(f"{format_count(len(found['differing']), 'item')} with different answers, {open_items:,} to decide")

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rolloutdeck.cli.common import connect, format_count, print_message, send_request
-from rolloutdeck.cli.review.estimates import clean, format_change, format_estimate
+from rolloutdeck.cli.review.estimates import format_change, format_estimate
 from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient
 
 CELLS = {
@@ -56,13 +57,13 @@ def load_check(server: ServerClient, run: str, query: Mapping[str, str | None]) 
 
 
 def format_side(side: Mapping[str, str]) -> str:
-    return f"{clean(side['name'])} ({'steps ' + side['found'] if side['found'] else 'no steps'})"
+    return f"{clean_line(side['name'])} ({'steps ' + side['found'] if side['found'] else 'no steps'})"
 
 
 def print_check(found: Mapping[str, Any], *, is_threshold_chosen: bool) -> None:
-    good = ", ".join(map(clean, found["good_answers"]))
+    good = ", ".join(map(clean_line, found["good_answers"]))
     labelled = format_count(found["labelled"], "labelled sample")
-    print(f"{clean(found['question'])} = {good}, score >= {found['threshold']!r}: {labelled} drawn at random,")
+    print(f"{clean_line(found['question'])} = {good}, score >= {found['threshold']!r}: {labelled} drawn at random,")
     print(f"weighted to about {found['population']:,.0f}; {found['hand_picked']:,} more chosen by hand")
     if is_threshold_chosen and found["best_threshold"] is not None:
         print("This threshold fits the labels best; --threshold sets another.")
@@ -82,4 +83,4 @@ def format_cell(cell: Mapping[str, Any]) -> str:
 
 
 def print_change(title: str, change: Mapping[str, Any]) -> None:
-    print(f"{clean(title)}: {format_change(change, is_clear=change['is_clear'])}")
+    print(f"{clean_line(title)}: {format_change(change, is_clear=change['is_clear'])}")

@@ -103,7 +103,8 @@ class NemoGuidance:
 
     @catch_errors
     def mask_again(self, train_data: Any, messages: Any) -> None:
-        """After NeMo-RL has given some messages a fixed negative advantage."""
+        """Sets the advantages of masked rows to 0 once more: before this, NeMo-RL gave some messages a fixed negative
+        advantage."""
         masked = [index for index, row in enumerate(self.matched) if row is not None and row.is_masked]
         if masked and messages is self._messages:
             advantages = train_data["advantages"].clone()

@@ -1,4 +1,4 @@
-// Characters that are invisible or change the direction of a text, as `plain` in formatting.py marks them.
+// Characters that are invisible or change the direction of a text, as `mark_control_characters` in dashboard/pages/common/formatting.py.
 export const INVISIBLE = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]/g;
 
 export const formatCode = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;

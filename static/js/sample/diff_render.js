@@ -33,7 +33,8 @@ export function describeUnlike(likeness) {
   return fill(text, { percent });
 }
 
-// Text as the server renders it: invisible and direction-changing characters show their code (see `plain` in text.py).
+// Text as the server renders it: invisible and direction-changing characters show their code (see `mark_control_characters`
+// in dashboard/pages/common/formatting.py).
 export function showInvisible(text) {
   const fragment = document.createDocumentFragment();
   if (text.length > MAX_UNSPLIT_CHARS) {

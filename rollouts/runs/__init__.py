@@ -33,6 +33,7 @@ from rollouts.runs.configs import (
     map_versions,
 )
 from rollouts.runs.disk_usage import list_run_usage, sum_project_usage
+from rollouts.runs.events import EVENT_KINDS, RunEvent, RunEvents, load_run_events
 from rollouts.runs.listing import load_run_statuses
 from rollouts.runs.run_groups import (
     MAX_GROUP_RUNS,
@@ -46,16 +47,15 @@ from rollouts.runs.sample_search import MAX_SHOWN_SAMPLES, RunMatches, search_ru
 from rollouts.runs.search import MAX_SEARCHED_RUNS, RunResult, TermEffect, count_matches, find_runs
 from rollouts.runs.statistics import RunStatistics
 from rollouts.runs.table import RunTable
-from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
 from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
     "EVENT_KINDS", "MAX_GROUP_RUNS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "RUN_VOCABULARY",
     "TRASH_RETENTION", "ConfigChange", "ConfigKey", "ConfigValue", "RunConfig", "RunEvent", "RunGroup", "RunId",
-    "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunTimeline", "TermEffect", "archive_runs",
+    "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunEvents", "TermEffect", "archive_runs",
     "average_curves", "complete_run_query", "compute_group_curves", "count_config_values", "count_matches",
     "dump_overrides", "dump_yaml", "find_run_group", "find_runs", "format_config_value",
     "list_differing_settings", "list_group_names", "list_run_usage", "load_config_keys", "load_run_configs",
-    "load_run_sizes", "load_run_statuses", "load_run_timeline", "map_versions", "move_run_to_trash",
+    "load_run_sizes", "load_run_statuses", "load_run_events", "map_versions", "move_run_to_trash",
     "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",
 ]  # fmt: skip

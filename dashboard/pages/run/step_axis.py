@@ -7,7 +7,7 @@ from rolloutdeck.protocol import SPLITS
 from rollouts.lib import CacheSize, cached_newest
 from rollouts.models import Binding, Run
 from rollouts.replay import load_replay_timeline
-from rollouts.runs import load_run_timeline
+from rollouts.runs import load_run_events
 
 
 def find_step_scale(run: Run) -> StepScale | None:
@@ -20,8 +20,8 @@ def load_step_scale(run_id: int, born: datetime, version: int) -> StepScale | No
     """The version rises with every visible change, so it names the content."""
     run = Run.objects.get(pk=run_id)
     strips = [load_step_strip(run, split).list_steps() for split in SPLITS]
-    timeline = load_run_timeline(run)
-    ends = ([timeline.first_step], [timeline.last_step]) if timeline else ()
+    run_events = load_run_events(run)
+    ends = ([run_events.first_step], [run_events.last_step]) if run_events else ()
     return StepScale.from_steps(*strips, list_replay_steps(run), *ends)
 
 

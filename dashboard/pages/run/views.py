@@ -20,7 +20,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages import common
-from dashboard.pages.run import chart_data, overlays, prompt_heatmap, replay_summary, step_axis, timeline
+from dashboard.pages.run import chart_data, events, overlays, prompt_heatmap, replay_summary, step_axis
 from rollouts.ingest import count_rejected_rows, list_row_problems
 from rollouts.lib import CacheSize, NewestCache
 from rollouts.models import Artifact, Dump, Run
@@ -31,7 +31,7 @@ PANELS = {
     "alive": "common/last_update.html",
     "notices": "run/notices.html",
     "reuse": "run/replay.html",
-    "events": "run/timeline.html",
+    "events": "run/events.html",
     "heat": "run/heatmap.html",
     "overlay": "run/overlay.html",
 }
@@ -144,7 +144,7 @@ def build_notices_context(run: Run, shared: dict[str, Any]) -> dict[str, Any]:
 LIVE_CONTEXTS: dict[str, Callable[[Run, dict[str, Any]], dict[str, Any]]] = {
     "notices": build_notices_context,
     "reuse": lambda run, shared: replay_summary.build_replay_context(run, shared["scale"]),
-    "events": lambda run, shared: timeline.build_timeline_context(
+    "events": lambda run, shared: events.build_events_context(
         run, shared["scale"], with_replays=not shared["has_replays"]
     ),
 }

@@ -13,7 +13,7 @@ from dashboard.pages.pins.plan_outcome import load_plan_outcome
 from rollouts.ingest import open_run
 from rollouts.models import Project, Run, Sample
 from rollouts.prompts import load_prompt_answers, load_prompt_heatmap, load_prompt_history
-from rollouts.runs import load_run_timeline
+from rollouts.runs import load_run_events
 from tests.rollouts.support.push import index_file, lines
 
 pytestmark = pytest.mark.django_db
@@ -92,8 +92,8 @@ def test_the_history_of_a_prompt_and_the_heatmap_have_each_step_once(run: Run) -
 
 
 def test_only_an_attempt_that_is_not_concurrent_is_a_restart(run: Run) -> None:
-    assert load_run_timeline(run) is None and load_plan_outcome(run).restarts == []
+    assert load_run_events(run) is None and load_plan_outcome(run).restarts == []
     run.attempts.update(concurrent_with=None)
-    timeline = load_run_timeline(run)
+    timeline = load_run_events(run)
     assert timeline and [(event.kind, event.step, event.count) for event in timeline.events] == [("restarted", 1, 2)]
     assert load_plan_outcome(run).restarts == [1]

@@ -1,10 +1,10 @@
-// Ticks below each chart, one for each mark in the timeline of events.
+// Ticks below each chart, one for each mark in the row of events.
 import { findNearest } from "./data.js";
 
 export const LANE = 6; // px between the chart and its axis, for the ticks: they never lie on a line
 let source = "", events = [];
 
-// [kind, step] of each event, parsed again only if the timeline has changed.
+// [kind, step] of each event, parsed again only if the row has changed.
 export function readEvents() {
   const current = document.querySelector("[data-ticks]")?.dataset.ticks ?? "";
   if (current !== source) {

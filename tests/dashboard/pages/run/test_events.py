@@ -12,10 +12,10 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dashboard.pages.run import timeline as row
+from dashboard.pages.run import events as event_row
 from rollouts.metrics import compact_metric_rows, series
 from rollouts.models import Pin, Project, Replay, Run, Sample, Step
-from rollouts.runs import timeline
+from rollouts.runs import events
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
@@ -49,7 +49,7 @@ def get_page(client: Client, run: Run) -> str:
 
 def test_a_run_without_events_has_no_row(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    assert timeline.load_run_timeline(run) is None
+    assert events.load_run_events(run) is None
     assert "events-row" not in get_page(client, run)
 
 
@@ -109,18 +109,18 @@ def test_a_restart_is_shown_at_the_first_step_that_it_recorded(run: Run) -> None
         run, builders.attempt(run, "again"), [MetricPoint(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
     )
     builders.attempt(run, "silent so far")
-    result = timeline.load_run_timeline(run)
+    result = events.load_run_events(run)
     assert result is not None
     assert [(event.kind, event.step, event.count) for event in result.events] == [("restarted", 5, 2)]
     assert (result.first_step, result.last_step) == (1, 10)
     assert compact_metric_rows(run.pk, min_rows=1) == 12
-    assert timeline.load_run_timeline(run) == result
+    assert events.load_run_events(run) == result
 
 
 def test_a_failure_is_shown_at_the_last_step_of_the_run(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
-    result = timeline.load_run_timeline(run)
+    result = events.load_run_events(run)
     assert result is not None and [(event.kind, event.step) for event in result.events] == [("failed", 10)]
 
 
@@ -128,19 +128,19 @@ def test_many_events_share_slots_and_say_how_many_they_are(run: Run, mate: User)
     attempt = builders.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
     create_pin(run, 6, mate)
-    result = timeline.load_run_timeline(run)
+    result = events.load_run_events(run)
     assert result is not None
-    rendered = row.build_timeline(run, result)
+    rendered = event_row.build_event_row(run, result)
     assert (
-        len(rendered["marks"]) == row.TIMELINE_SLOTS
-        and len(rendered["rows"]) == row.MAX_TIMELINE_EVENTS
+        len(rendered["marks"]) == event_row.EVENT_SLOTS
+        and len(rendered["rows"]) == event_row.MAX_LISTED_EVENTS
         and rendered["more"]
     )
-    text = collapse_spaces(render_to_string("run/timeline.html", {"timeline": rendered}))
-    assert f"Showing the latest {row.MAX_TIMELINE_EVENTS}." in text
+    text = collapse_spaces(render_to_string("run/events.html", {"event_row": rendered}))
+    assert f"Showing the latest {event_row.MAX_LISTED_EVENTS}." in text
     assert rendered["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert rendered["marks"][0].link.endswith("/nearest/6/")
-    assert ("pinned", 6) in rendered["ticks"] and len(rendered["ticks"]) == row.CHART_TICK_SLOTS + 1
+    assert ("pinned", 6) in rendered["ticks"] and len(rendered["ticks"]) == event_row.CHART_TICK_SLOTS + 1
     assert [rendered["ticks"][0], rendered["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
 
 
@@ -149,9 +149,11 @@ def test_both_splits_of_a_step_are_shown_as_one_step(run: Run, mate: User) -> No
     for split in ("train", "eval"):
         builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         create_pin(run, 6, mate, split=split)
-    result = timeline.load_run_timeline(run)
+    result = events.load_run_events(run)
     assert result is not None
-    assert [item.title for item in row.build_timeline(run, result)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
+    assert [item.title for item in event_row.build_event_row(run, result)["marks"]] == [
+        "step 6: 2 flags · step 6: pinned"
+    ]
 
 
 def test_a_run_with_several_kinds_of_events_takes_eleven_queries(
@@ -162,7 +164,7 @@ def test_a_run_with_several_kinds_of_events_takes_eleven_queries(
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     with django_assert_num_queries(11):
-        result = timeline.load_run_timeline(run)
+        result = events.load_run_events(run)
     assert result is not None
     assert [(event.kind, event.step) for event in result.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
 

@@ -1,4 +1,4 @@
-"""The timeline of a run's overview: its events, on the axis of its charts. A mark links to its step."""
+"""The row of events in a run's overview, on the axis of its charts. A mark links to its step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from django.utils.translation import ngettext
 
 from dashboard.pages.common import StepScale, StepUrlState
 from rollouts.models import Run
-from rollouts.runs import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
+from rollouts.runs import EVENT_KINDS, RunEvent, RunEvents, load_run_events
 
-TIMELINE_SLOTS = 100
+EVENT_SLOTS = 100
 CHART_TICK_SLOTS = 300  # at the bottom of each chart
-MAX_TIMELINE_EVENTS = 300  # in the list
+MAX_LISTED_EVENTS = 300  # in the list
 EVENT_SIGNS = {"failed": "✕", "restarted": "↻", "flagged": "⚑", "pinned": "◆", "replayed": "▬"}
 EVENT_NAMES = {
     "failed": N_("failed"),
@@ -40,7 +40,7 @@ SPAN_TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineMark:
+class EventMark:
     """The events of one slot, at `x` percent; `signs` are (kind, sign)."""
 
     x: float
@@ -49,32 +49,32 @@ class TimelineMark:
     link: str
 
 
-def build_timeline_context(run: Run, scale: StepScale | None, *, with_replays: bool = True) -> dict[str, Any]:
-    """The context of `run/timeline.html`; `timeline` is None if there are no events. On a page that draws the replayed
+def build_events_context(run: Run, scale: StepScale | None, *, with_replays: bool = True) -> dict[str, Any]:
+    """The context of `run/events.html`; `event_row` is None if there are no events. On a page that draws the replayed
     steps in a strip of their own, only the list of events has them, next to other events."""
-    timeline = load_run_timeline(run)
-    if timeline and not with_replays and all(event.kind == "replayed" for event in timeline.events):
-        timeline = None
-    return {"timeline": build_timeline(run, timeline, scale, with_replays=with_replays) if timeline else None}
+    run_events = load_run_events(run)
+    if run_events and not with_replays and all(event.kind == "replayed" for event in run_events.events):
+        run_events = None
+    return {"event_row": build_event_row(run, run_events, scale, with_replays=with_replays) if run_events else None}
 
 
-def build_timeline(
-    run: Run, timeline: RunTimeline, scale: StepScale | None = None, *, with_replays: bool = True
+def build_event_row(
+    run: Run, run_events: RunEvents, scale: StepScale | None = None, *, with_replays: bool = True
 ) -> dict[str, Any]:
-    scale = scale or StepScale(timeline.first_step, timeline.last_step)
+    scale = scale or StepScale(run_events.first_step, run_events.last_step)
     kinds = [kind for kind in EVENT_KINDS if with_replays or kind != "replayed"]
-    drawn = replace(timeline, events=[event for event in timeline.events if event.kind in kinds])
-    edges = (timeline.first_step, timeline.last_step)
+    drawn = replace(run_events, events=[event for event in run_events.events if event.kind in kinds])
+    edges = (run_events.first_step, run_events.last_step)
     return {
-        "marks": build_timeline_marks(run, drawn, scale),
+        "marks": build_event_marks(run, drawn, scale),
         "edges": [(scale.center(step), step) for step in dict.fromkeys(edges)],
         "counts": [(kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(drawn.events, kind)) for kind in kinds],
         "ticks": build_chart_ticks(drawn),
         "rows": [
             (event, EVENT_SIGNS[event.kind], describe_events([event]), build_event_link(run, event))
-            for event in timeline.events[::-1][:MAX_TIMELINE_EVENTS]
+            for event in run_events.events[::-1][:MAX_LISTED_EVENTS]
         ],
-        "more": len(timeline.events) > MAX_TIMELINE_EVENTS,
+        "more": len(run_events.events) > MAX_LISTED_EVENTS,
     }
 
 
@@ -83,11 +83,11 @@ def count_events(events: Sequence[RunEvent], kind: str) -> int:
     return sum(event.count if kind == "flagged" else 1 for event in events if event.kind == kind)
 
 
-def build_timeline_marks(run: Run, timeline: RunTimeline, scale: StepScale) -> list[TimelineMark]:
+def build_event_marks(run: Run, run_events: RunEvents, scale: StepScale) -> list[EventMark]:
     """The link of a mark opens its most important event."""
     slots: dict[int, dict[str, list[RunEvent]]] = {}
-    for event in timeline.events:
-        slot = slots.setdefault(find_slot(timeline, event, TIMELINE_SLOTS), {})
+    for event in run_events.events:
+        slot = slots.setdefault(find_slot(run_events, event, EVENT_SLOTS), {})
         slot.setdefault(event.kind, []).append(event)
     marks = []
     for by_kind in slots.values():
@@ -97,20 +97,20 @@ def build_timeline_marks(run: Run, timeline: RunTimeline, scale: StepScale) -> l
         link = build_event_link(run, by_kind[kinds[0]][0])
         steps = [event.step for events in by_kind.values() for event in events]
         left, width = scale.box(min(steps), max(steps))
-        marks.append(TimelineMark(round(left + width / 2, 3), signs, title, link))
+        marks.append(EventMark(round(left + width / 2, 3), signs, title, link))
     return marks
 
 
-def build_chart_ticks(timeline: RunTimeline) -> list[tuple[str, int]]:
+def build_chart_ticks(run_events: RunEvents) -> list[tuple[str, int]]:
     """[(kind, step)] in step order, at most one of each kind in each of `CHART_TICK_SLOTS` slots."""
     steps: dict[tuple[str, int], int] = {}
-    for event in timeline.events:
-        steps.setdefault((event.kind, find_slot(timeline, event, CHART_TICK_SLOTS)), event.step)
+    for event in run_events.events:
+        steps.setdefault((event.kind, find_slot(run_events, event, CHART_TICK_SLOTS)), event.step)
     return [(kind, step) for (kind, _slot), step in steps.items()]
 
 
-def find_slot(timeline: RunTimeline, event: RunEvent, slots: int) -> int:
-    return (event.step - timeline.first_step) * (slots - 1) // max(1, timeline.last_step - timeline.first_step)
+def find_slot(run_events: RunEvents, event: RunEvent, slots: int) -> int:
+    return (event.step - run_events.first_step) * (slots - 1) // max(1, run_events.last_step - run_events.first_step)
 
 
 def build_event_link(run: Run, event: RunEvent) -> str:

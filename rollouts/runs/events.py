@@ -1,4 +1,4 @@
-"""The timeline of a run: flags, pins, replayed steps, later attempts, and a failure."""
+"""The events of a run: flags, pins, replayed steps, later attempts, and a failure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimeline:
+class RunEvents:
     """The events in step order, and the first and the last step with any data."""
 
     events: list[RunEvent]
@@ -30,7 +30,7 @@ class RunTimeline:
     last_step: int
 
 
-def load_run_timeline(run: Run) -> RunTimeline | None:
+def load_run_events(run: Run) -> RunEvents | None:
     """Returns None if there is no event. Makes at most eleven queries."""
     pinned = run.pins.filter(removed_at=None).values_list("step", "split").distinct()
     replayed = run.replays.filter(outcome="hit").values_list("step", flat=True).distinct()
@@ -48,7 +48,7 @@ def load_run_timeline(run: Run) -> RunTimeline | None:
         return None
     events.sort(key=lambda event: (event.step, EVENT_KINDS.index(event.kind), event.count))
     first, last = span or (events[0].step, events[-1].step)
-    return RunTimeline(events, min(first, events[0].step), max(last, events[-1].step))
+    return RunEvents(events, min(first, events[0].step), max(last, events[-1].step))
 
 
 def find_flagged_steps(run: Run) -> list[RunEvent]:

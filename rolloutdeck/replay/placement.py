@@ -27,8 +27,8 @@ class RunRequirements(ABC):
     shared: the files of all steps are in one folder, each with a different name.
     formats: file name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`. `json` means plain
     JSON of any size. A file that is not listed is a marker file: small plain JSON.
-    repairable: names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`).
-    excludable: names or suffixes of the files that `write_without_flagged` supports.
+    repairable_files: names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`).
+    changeable_files: names or suffixes of the files that `write_without_flagged` supports.
     file_actions: what it can do with selected rows, the first one for a server that does not say; plug_in_actions: what
     only a plug-in can do with them.
     repeats_prompts: the trainer fills a batch that has too few prompts by repeating prompts.
@@ -42,8 +42,8 @@ class RunRequirements(ABC):
     first: int = 1
     total_steps: int | None = None
     shared: bool = False
-    repairable: Collection[str] = ()
-    excludable: Collection[str] = ()
+    repairable_files: Collection[str] = ()
+    changeable_files: Collection[str] = ()
     file_actions: Sequence[str] = ("drop",)
     plug_in_actions: Collection[str] = ()
     repeats_prompts: bool = False
@@ -248,7 +248,7 @@ def _check_selected(entry: PlanEntry, requirements: RunRequirements, action: str
     count, word, trainer = entry.selected_count, entry.selected_word, requirements.trainer
     if not count:
         return
-    if not requirements.excludable:
+    if not requirements.changeable_files:
         raise NotReplayableError(f"it has {word} rows, and {trainer} can only replay a complete step")
     if action in requirements.plug_in_actions:
         if not has_plug_in:
@@ -261,7 +261,7 @@ def _check_selected(entry: PlanEntry, requirements: RunRequirements, action: str
     if all(artifact.fully_flagged for artifact in entry.artifacts):
         raise NotReplayableError(f"all its prompts are {word}")
     names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.fully_flagged]
-    if not all(match_file_name(requirements.excludable, name) for name in names):
+    if not all(match_file_name(requirements.changeable_files, name) for name in names):
         raise NotReplayableError(f"it has {word} rows, and {requirements.trainer} stores a row in several files")
 
 

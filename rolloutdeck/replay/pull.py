@@ -131,7 +131,7 @@ class PlanPull:
         return lib.hash_file(path), path
 
     def _repair_if_needed(self, placement: Placement, file: PlanFile, sha256: str, blob: Path) -> tuple[str, Path]:
-        if not match_file_name(self.requirements.repairable, file.name):
+        if not match_file_name(self.requirements.repairable_files, file.name):
             return sha256, blob
         columns = find_columns_to_drop(blob, file.name, moved=placement.moved)
         if not columns:

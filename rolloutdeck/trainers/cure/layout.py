@@ -34,7 +34,7 @@ class CureRequirements(RunRequirements):
     trainer: str = "CURE"
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
     first: int = 0
-    excludable: Collection[str] = (".json",)
+    changeable_files: Collection[str] = (".json",)
     file_actions: Sequence[str] = ("mask",)
     model: str
     dataset: str

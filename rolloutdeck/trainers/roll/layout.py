@@ -36,7 +36,7 @@ class RollRequirements(RunRequirements):
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pkl": (FORMAT,)})
     first: int = 0
     shared: bool = True
-    excludable: Collection[str] = (".pkl",)
+    changeable_files: Collection[str] = (".pkl",)
     file_actions: Sequence[str] = ("mask",)
     agents: bool
 

@@ -39,7 +39,7 @@ class SlimeRequirements(RunRequirements):
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pt": ("torch",)})
     first: int = 0
     shared: bool = True
-    excludable: Collection[str] = (".pt",)
+    changeable_files: Collection[str] = (".pt",)
     file_actions: Sequence[str] = ("mask",)
     forge: bool = False
 

@@ -34,7 +34,7 @@ class TrlRequirements(RunRequirements):
 
     trainer: str = "TRL"
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
-    excludable: Collection[str] = (".json",)
+    changeable_files: Collection[str] = (".json",)
     file_actions: Sequence[str] = ("mask", "drop")
 
     def get_step_folder(self, step: int) -> PurePosixPath:

@@ -20,9 +20,9 @@ PROMPT, RESPONSE = "data.max_prompt_length", "data.max_response_length"
 BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
 MODE, FILTER = "trainer.v1.trainer_mode", "algorithm.filter_groups.enable"
 REFILL = "trainer.v1.sampler.sync_refill_failed_groups"
-V1_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
-V2_FILE = "new_batch.dp"  # only verl 0.8 writes it
-V2_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
+SINGLE_FILE_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
+VERL_08_FILE = "new_batch.dp"  # only verl 0.8 writes it
+VERL_08_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
 BYPASS, LOGPROBS = f"{CORRECTION}bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"
 SERIALISATION = f"{RAY_ENV_PREFIX.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
@@ -76,10 +76,10 @@ def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]
     return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
 
 
-def is_v2(settings: TrainerSettings) -> bool:
+def is_verl_08(settings: TrainerSettings) -> bool:
     """Whether these are settings of verl 0.8, whose rollout skip has another place than in later versions."""
-    has_v2, has_skip = (any(name.startswith(prefix) for name in settings) for prefix in (V2_SKIP_PREFIX, "skip."))
-    return has_v2 and not has_skip
+    has_08_settings = any(name.startswith(VERL_08_SKIP_PREFIX) for name in settings)
+    return has_08_settings and not any(name.startswith("skip.") for name in settings)
 
 
 def get_trainer_mode(settings: TrainerSettings) -> str:
@@ -126,6 +126,6 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         known[BATCH] = facts.get("prompts")
     if (facts.get("parameter_sync_step") or 1) > 1:
         known |= {MODE: "separate_async", "trainer.v1.separate_async.parameter_sync_step": facts["parameter_sync_step"]}
-    if V2_FILE in facts.get("files", ()):
-        known |= {f"{V2_SKIP_PREFIX}enable": True}
+    if VERL_08_FILE in facts.get("files", ()):
+        known |= {f"{VERL_08_SKIP_PREFIX}enable": True}
     return {EXPERIMENT: run, PROJECT: project, **(pinned or drop_none(known))}

@@ -1,7 +1,7 @@
 """Layout of the steps that a run of verl replays, the files it can load, and the overrides that make it load them.
 
 Source: verl 0.9.1 (`utils/skip/rollout_skip.py`, `trainer/ppo/v1/trainer_base.py`, `experimental/fully_async_policy`)
-and 0.8.0 (`utils/rollout_skip.py`, RolloutSkip V2). All search below
+and 0.8.0 (`utils/rollout_skip.py`, where it is called V2). All search below
 `{dump_dir}/{experiment}_{project}/GBS{gbs}_N{n}_in{prompt}_out{response}/`, with one folder per step. verl generates a
 step that is not found under exactly these names, and writes it there, without a message.
 """
@@ -47,11 +47,11 @@ class VerlRequirements(RunRequirements):
     inner: int = 0
     stride: int = 1
     warms_up: bool = False
-    v2: bool = False
+    is_verl_08: bool = False
     logprobs_setting: str = ""
 
     def get_step_folder(self, step: int) -> PurePosixPath:
-        return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
+        return self.folder / (f"genstep_{step:06d}" if self.is_verl_08 else str(step))
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         return write_without_prompts(self, placement, file, source, target)
@@ -63,7 +63,7 @@ class VerlRequirements(RunRequirements):
             raise NotReplayableError(f"it is a {role} dump of {writer}; {reads}")
         required = self._list_required_files()
         missing = [name for name in required if name not in files]
-        if missing and self.v2:
+        if missing and self.is_verl_08:
             raise NotReplayableError(f"verl 0.8 needs {', '.join(missing)} as well, which later versions don't write")
         if missing:
             raise NotReplayableError(f"it has no {', '.join(missing)}")
@@ -73,7 +73,7 @@ class VerlRequirements(RunRequirements):
         return required
 
     def _list_required_files(self) -> list[str]:
-        if self.v2:
+        if self.is_verl_08:
             return [GEN, NEW, META]
         if not self.inner:
             return [GEN, META]
@@ -91,8 +91,8 @@ class VerlRequirements(RunRequirements):
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the overrides that replay exactly these step folders below `root`, quoted for a shell."""
-        if self.v2:
-            prefix, selection = facts.V2_SKIP_PREFIX, {"max_dump_step": str(max(steps, default=0))}
+        if self.is_verl_08:
+            prefix, selection = facts.VERL_08_SKIP_PREFIX, {"max_dump_step": str(max(steps, default=0))}
             validation: dict[str, object] = {"trainer.val_before_train": False, "trainer.test_freq": -1}
         else:
             prefix, selection = f"skip.{self.role}.", {"steps": "[" + ",".join(map(str, sorted(steps))) + "]"}
@@ -102,7 +102,9 @@ class VerlRequirements(RunRequirements):
         return [format_override(name, value) for name, value in overrides.items()]
 
     def describe_assumptions(self, given: Mapping[str, Any]) -> Mapping[str, str]:
-        version = "verl 0.8, since only it writes such files" if self.v2 else f"verl 0.9 or newer, {self.trainer}"
+        version = (
+            "verl 0.8, since only it writes such files" if self.is_verl_08 else f"verl 0.9 or newer, {self.trainer}"
+        )
         assumptions = {"trainer": version}
         if EXPERIMENT not in given:
             hint = f"give {EXPERIMENT} with --set, or another trainer.default_local_dir, to keep them as they are"
@@ -111,7 +113,7 @@ class VerlRequirements(RunRequirements):
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         notes = []
-        if self.repairable and moved:
+        if self.repairable_files and moved:
             notes.append(
                 "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
                 "pinned one, or if rows are excluded, the run's own JSONL shows those of another prompt. Tokens and "
@@ -120,7 +122,7 @@ class VerlRequirements(RunRequirements):
         if self.warms_up:
             effect = "the async modes of V1 skip their warm-up batches for the whole run"
             notes.append(f"While skip.rollout_tq is enabled, {effect}.")
-        if self.v2:
+        if self.is_verl_08:
             gaps = sorted(set(range(1, max(steps, default=0) + 1)) - set(steps))
             effect = f"; it will generate and write steps {gaps[0]} to {gaps[-1]}" if gaps else ""
             condition = "verl 0.8 counts generations from 1, validation too, so validation must be off"
@@ -136,10 +138,10 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
 
     Raises UsageError if a setting is missing or invalid, or if the trainer can't replay.
     """
-    v2 = facts.is_v2(settings)
-    trainer = "V0" if v2 else detect_verl_trainer(settings, complete=False)
+    is_verl_08 = facts.is_verl_08(settings)
+    trainer = "V0" if is_verl_08 else detect_verl_trainer(settings, complete=False)
     role = SKIP_ROLE_BY_TRAINER[trainer]
-    if facts.V1_SKIP_SETTING in settings:
+    if facts.SINGLE_FILE_SKIP_SETTING in settings:
         raise UsageError("verl up to 0.7 replays one file at every step; `pull` supports 0.8 and newer.")
     if not role:
         raise UsageError(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
@@ -150,22 +152,22 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
         raise UsageError(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which is outside of --into.")
     steps = None if trainer == "fully async" else facts.parse_optional_number(settings, "trainer.total_training_steps")
     return VerlRequirements(
-        trainer="V2" if v2 else trainer,
+        trainer="verl 0.8" if is_verl_08 else trainer,
         role=role,
         folder=folder,
         facts=facts.build_setting_facts(settings, trainer),
         folder_settings=(*_list_trainer_settings(settings, trainer), *_list_folder_settings(settings, shape)),
-        repairable=(GEN,) if role == "rollout" and not v2 else (),
+        repairable_files=(GEN,) if role == "rollout" and not is_verl_08 else (),
         # In 0.8 the labels of the rows are in a separate file.
-        excludable=() if v2 else (GEN, TQ),
-        plug_in_actions=() if v2 else ("mask",),
+        changeable_files=() if is_verl_08 else (GEN, TQ),
+        plug_in_actions=() if is_verl_08 else ("mask",),
         # V1 repeats prompts until its batch is full; V0 fails on a batch of another size.
         repeats_prompts=role == "rollout_tq",
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
         warms_up=trainer == "V1" and facts.get_trainer_mode(settings) != "sync",
         total_steps=steps,
-        v2=v2,
+        is_verl_08=is_verl_08,
         logprobs_setting=_find_logprobs_setting(settings, trainer),
     )
 
@@ -179,7 +181,7 @@ def _find_logprobs_setting(settings: TrainerSettings, trainer: str) -> str:
 
 def _list_trainer_settings(settings: TrainerSettings, trainer: str) -> list[str]:
     """Returns the settings that select the trainer. 0.8 has no such settings."""
-    if trainer not in ("V0", "V1") or facts.is_v2(settings):
+    if trainer not in ("V0", "V1") or facts.is_verl_08(settings):
         return []
     names = ["trainer.use_v1"]
     if trainer == "V1" and (mode := facts.get_trainer_mode(settings)) != "sync":

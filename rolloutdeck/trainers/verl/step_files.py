@@ -1,12 +1,13 @@
 """Folders in which verl stores complete steps to replay: where they are, which step each has, and its facts.
 
-Source: verl 0.9.1 (`utils/skip/rollout_skip.py`), 0.8.0 (RolloutSkip V2) and 0.7.1 (the single file). All are in
+Source: verl 0.9.1 (`utils/skip/rollout_skip.py`), 0.8.0 (its rollout skip is called V2 there) and 0.7.1 (the single
+file). All are in
 `{dump_dir}/{experiment}_{project}/GBS{gbs}_N{n}_in{prompt}_out{response}/`:
 
 {step}/gen_batch.dp, meta.json              V0 and fully async; verl writes meta.json last and never reads it
 {step}/{inner}/tq_batch.pt, meta.json       V1; a step is complete if every inner folder is
-genstep_{count}/{new,gen}_batch.dp, meta.json    V2, which counts calls, validation too; new_batch has the step
-{experiment}_{project}_GBS{gbs}__N{n}       V1 of the skip feature: one file, replayed at every step
+genstep_{count}/{new,gen}_batch.dp, meta.json    verl 0.8, which counts calls, validation too; new_batch has the step
+{experiment}_{project}_GBS{gbs}__N{n}       verl up to 0.7: one file, replayed at every step
 
 Fully async writes the layout of V0 with one prompt per folder, and its steps count prompts. Its tree is named GBS1 and
 its batches have `metrics`; those of V0, whose tree can be named GBS1 too, have `timing`.
@@ -100,12 +101,12 @@ def _build_single_location(path: Path) -> StepLocation:
 
 
 def _build_gen_location(folder: Path) -> StepLocation:
-    is_v2 = bool(_GENSTEP.match(folder.name))
-    files = (GEN, META, NEW) if is_v2 else (GEN, META)
+    is_verl_08 = bool(_GENSTEP.match(folder.name))
+    files = (GEN, META, NEW) if is_verl_08 else (GEN, META)
     reason = "" if _are_non_empty(folder / file for file in files) else INCOMPLETE_STEPS
-    if not is_v2 and not _STEP.match(folder.name):
+    if not is_verl_08 and not _STEP.match(folder.name):
         reason = DUMPS_WITHOUT_STEP
-    return StepLocation("verl", folder, "v2" if is_v2 else "skip", files, reason)
+    return StepLocation("verl", folder, "v2" if is_verl_08 else "skip", files, reason)
 
 
 def _is_inner(folder: Path) -> bool:

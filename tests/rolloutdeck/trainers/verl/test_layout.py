@@ -206,7 +206,7 @@ def test_fully_async_moves_the_prompts_of_a_step_by_the_prompts_of_the_steps_bet
 
 
 def test_only_batches_of_v0_may_need_a_repair() -> None:
-    assert [read_requirements(config).repairable for config in (V0, SETTINGS, ASYNC, V2)] == [
+    assert [read_requirements(config).repairable_files for config in (V0, SETTINGS, ASYNC, V2)] == [
         ("gen_batch.dp",),
         (),
         (),

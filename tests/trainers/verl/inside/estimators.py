@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from stubs import TOKENIZER, build_config, build_generated_batch, compute_log_probs, wait_for_rules
 from verl.trainer.ppo import core_algos, ray_trainer
 
-from rolloutdeck.trainers.verl.plugin import masks, trainer_v0
+from rolloutdeck.trainers.verl.plugin import masked_rows, trainer_v0
 
 into, mood = Path(sys.argv[1]), sys.argv[2]
 OTHERS = [0, 2, 3]  # the rows that no rule selects
@@ -70,7 +70,7 @@ def run_estimator(estimator):
     wait_for_rules(settings)
     data = build_batch(estimator)
     if mood == "resampled":
-        data.non_tensor_batch[masks.MARK] = np.array([row == 2 for row in range(6)], dtype=object)
+        data.non_tensor_batch[masked_rows.MASKED_TAG] = np.array([row == 2 for row in range(6)], dtype=object)
     with trainer_v0.follow_guidance(trainer):
         guided = describe(compute(settings, data))
     found = {"plain": describe(compute(settings, build_batch(estimator))), "guided": guided}

@@ -101,7 +101,7 @@ def test_without_flagged_answers_reward_py_normalises_the_other_answers(
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     flag_samples(owner, rows[0], rows[4])  # of the first task a program and a test
-    second = pull_and_copy(run_command, owner, tmp_path / "second", capsys, exclude_flagged=True)
+    second = pull_and_copy(run_command, owner, tmp_path / "second", capsys, on_selected="exclude")
     assert [len(reward) for reward in second.read_rewards()] == [
         len(reward) - 1 for reward in first_training.read_rewards()
     ]

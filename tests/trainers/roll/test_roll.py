@@ -84,7 +84,7 @@ def test_roll_trains_on_no_token_of_a_flagged_row_and_keeps_all_other_values(
     before = run_roll("load", tmp_path / "out", 1)["1"]
     rows = Sample.objects.filter(step__step=1, visible=True).order_by("ordinal")
     flag_samples(owner, rows[2], rows[5])
-    save_plan(owner, (pin_step(1, owner), 0), exclude_flagged=True)
+    save_plan(owner, (pin_step(1, owner), 0), on_selected="exclude")
     assert run_command("pull", *SHAPE) == 0
     after = run_roll("load", tmp_path / "into", 0)["0"]
     assert after["final"] == [0 if row in (2, 5) else left for row, left in enumerate(before["final"])]

@@ -10,7 +10,7 @@ let latin = true;
 const keyAt = (code) => (/^Key[A-Z]$/.test(code) ? code[3].toLowerCase() + code[3] : (POSITIONS[code] ?? ""));
 
 // The key name, like event.key. Empty with Ctrl, Alt or Meta: those belong to the browser.
-export function keyOf(event) {
+export function readKey(event) {
   const { key, code, shiftKey } = event;
   // Other layouts write brackets with AltGr or Alt.
   const third = event.getModifierState("AltGraph") || (event.altKey && "[]{}/?".includes(key));

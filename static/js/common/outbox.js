@@ -14,7 +14,7 @@ let items = [], sending = false, state = "", signedOut = false;
 
 // Sends the fields of a form. `item` has `sample` and `once`: an item that may not be sent twice, such as an undo. Returns a
 // promise of the server's JSON; it fails with the server's message if the server refuses.
-export function save(form, item, submitter = null, changes = {}) {
+export function saveToOutbox(form, item, submitter = null, changes = {}) {
   const fields = new FormData(form, submitter);
   for (const name of ["csrfmiddlewaretoken", "next"]) fields.delete(name);
   for (const [name, value] of Object.entries(changes)) fields.set(name, value);

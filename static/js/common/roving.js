@@ -34,7 +34,7 @@ const isInline = (box) => (item) => item.closest("[data-roving]") === box;
 const itemsOf = (box) => [...box.querySelectorAll(box.dataset.rovingItems ?? ITEMS)].filter(isInline(box)).filter(isUsable);
 
 // The query of a link changes with the selection of the page, unless the link is only a query.
-function keyOf(item) {
+function getItemId(item) {
   const [path, query] = (item.getAttribute("href") ?? "").split("?");
   const row = item.closest(ROW);
   return [item.id || row?.dataset.id || row?.id || "", item.tagName, path || query || item.value || ""].join(" ");
@@ -54,12 +54,12 @@ function findStop(box, items) {
   const name = nameOf(box);
   const known = stops.get(name);
   const selected = findSelected(box, items);
-  const selection = selected && keyOf(selected);
+  const selection = selected && getItemId(selected);
   if (selected && selection !== known?.selection) {
     stops.set(name, { selection, item: selection });
     return selected;
   }
-  return (known && items.find((item) => keyOf(item) === known.item)) ?? selected
+  return (known && items.find((item) => getItemId(item) === known.item)) ?? selected
     ?? items.find((item) => item.matches(box.dataset.rovingMain || ITEMS)) ?? items[0];
 }
 
@@ -76,7 +76,7 @@ function arrange(box) {
 // Whether the selection of the page moved since the focus came in.
 function isMoved(box, items) {
   const selected = findSelected(box, items);
-  return Boolean(selected && stops.has(nameOf(box)) && keyOf(selected) !== stops.get(nameOf(box)).selection);
+  return Boolean(selected && stops.has(nameOf(box)) && getItemId(selected) !== stops.get(nameOf(box)).selection);
 }
 
 const arrangeAll = (root = document) => root.querySelectorAll("[data-roving]").forEach(arrange);
@@ -91,7 +91,7 @@ document.addEventListener("focusin", ({ target }) => {
   if (!items.includes(target)) return;
   const selected = findSelected(box, items);
   held = { name: nameOf(box), item: target };
-  stops.set(held.name, { item: keyOf(target), selection: selected && keyOf(selected) });
+  stops.set(held.name, { item: getItemId(target), selection: selected && getItemId(selected) });
   arrange(box);
 });
 

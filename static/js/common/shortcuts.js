@@ -1,5 +1,5 @@
 // A key clicks the element with the same data-key. The server has the table of all keys.
-import { isIgnored, isTurnedOff, keyOf } from "./keyboard_layout.js";
+import { isIgnored, isTurnedOff, readKey } from "./keyboard_layout.js";
 
 const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";
 const TYPING = `input:not(${BUTTONS}), textarea, select, [contenteditable]`;
@@ -95,7 +95,7 @@ function handleEscape(typing, event) {
 
 document.addEventListener("keydown", (event) => {
   if (isIgnored(event) || document.querySelector("dialog[open]")) return;
-  const key = keyOf(event);
+  const key = readKey(event);
   if (!key || key === "Shift" || key === "AltGraph") return;
   const typing = event.target.matches?.(TYPING);
   if (key === "Escape") return handleEscape(typing, event);

@@ -27,7 +27,7 @@ function formUrl(href) {
   return url.pathname + url.search;
 }
 
-export async function open(href, selection) {
+export async function openAddForm(href, selection) {
   try {
     box.innerHTML = (await requestPanel(box, formUrl(href))) ?? "";
   } catch (error) {

@@ -42,5 +42,5 @@ export async function copyBlock(button) {
 }
 
 export async function addQuote(link, passage) {
-  await (await import("./add_form.js")).open(link.href, buildQuote(passage));
+  await (await import("./add_form.js")).openAddForm(link.href, buildQuote(passage));
 }

@@ -1,6 +1,6 @@
 // Flagging: f opens the box, a digit saves with that reason and moves to the next sample, Enter focuses the comment, Esc
 // closes. If rows are selected, f flags all of them. u undoes.
-import { listUnsaved, save } from "../common/outbox.js";
+import { listUnsaved, saveToOutbox } from "../common/outbox.js";
 import { forget } from "../sample/prefetch.js";
 import { holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
@@ -9,7 +9,7 @@ import { requestPanel, swapPanel } from "../common/panel.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { onEscape } from "../common/shortcuts.js";
 import { isPaneLoading } from "../sample/pane.js";
-import { move, show } from "../sample/reader.js";
+import { moveSelection, showSample } from "../sample/reader.js";
 
 const EDGE = 18; // px at the left of a row where a click selects it
 const selectionBox = () => document.querySelector("#picked:not([hidden]) #picked-flags");
@@ -87,16 +87,16 @@ async function flag(form, submitter) {
   const id = openId();
   drafts.delete(id);
   form.closest("details").open = false;
-  const saved = save(form, { sample: id }, submitter);
+  const saved = saveToOutbox(form, { sample: id }, submitter);
   const comment = form.elements.text.value;
   form.reset();
-  if (moveOn) move(1);
+  if (moveOn) moveSelection(1);
   moveOn = false;
   try {
     await saved;
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
-    if (document.getElementById("step-page")) await show(id);
+    if (document.getElementById("step-page")) await showSample(id);
     const again = document.querySelector("#flag-box [name=text]");
     if (!comment || !again || openId() !== id) return;
     again.value ||= comment;
@@ -149,15 +149,15 @@ document.addEventListener("submit", async (event) => {
   if (event.defaultPrevented || !(isOk || event.target.matches("[data-undo]"))) return;
   event.preventDefault();
   const id = openId();
-  const saved = save(event.target, isOk ? { sample: id } : { once: true }, event.submitter);
-  if (isOk) move(1);
+  const saved = saveToOutbox(event.target, isOk ? { sample: id } : { once: true }, event.submitter);
+  if (isOk) moveSelection(1);
   try {
     const result = await saved;
     showMessage(result.message);
     document.dispatchEvent(new CustomEvent("deck:decided", { detail: isOk ? { ok: id } : { undone: result.sample } }));
-    if (!isOk && result.sample && document.getElementById("step-page")) show(result.sample);
+    if (!isOk && result.sample && document.getElementById("step-page")) showSample(result.sample);
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
-    if (isOk && document.getElementById("step-page")) show(id);
+    if (isOk && document.getElementById("step-page")) showSample(id);
   }
 });

@@ -12,9 +12,9 @@ export async function renderDiffsAgainst(base, columns, root) {
   if (first === undefined || root.dataset.rendered) return;
   const rendering = (root.dataset.rendered = String(++lastRendering));
   const texts = columns.map(textOf).filter(Boolean).map((text) => [text, text.textContent]); // before they become diffs
-  const { describeUnlike, differences, renderDiff } = await import("../sample/diff_render.js");
+  const { describeUnlike, renderDifferences, renderDiff } = await import("../sample/diff_render.js");
   const show = async (text, whole, always = false) => {
-    const { likeness, parts } = await differences(first, whole, always);
+    const { likeness, parts } = await renderDifferences(first, whole, always);
     if (!root.isConnected || root.dataset.rendered !== rendering) return false;
     if (parts) renderDiff(text, parts);
     if (parts?.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));

@@ -9,7 +9,7 @@ const button = document.querySelector("[data-palette]");
 function open() {
   document.getElementById("palette-box").value = "";
   dialog.showModal();
-  const begun = import("./palette.js").then((palette) => palette.begin());
+  const begun = import("./palette.js").then((palette) => palette.installPalette());
   holdKeys(begun, ({ key }) => key.length === 1 || key === "Escape");
   begun.catch(() => (dialog.close(), reportMissingPart()));
 }

@@ -201,7 +201,7 @@ list.addEventListener("click", (event) => {
 dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 
 // The dialog is already open, so no typed character is lost.
-export function begin() {
+export function installPalette() {
   offered = collect();
   at = 0;
   renderList();

@@ -3,7 +3,7 @@ import { showRequestError } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { describeUnlike, differences, renderDiff } from "../sample/diff_render.js";
+import { describeUnlike, renderDiff, renderDifferences } from "../sample/diff_render.js";
 
 const page = document.getElementById("history");
 let loading, comparing;
@@ -17,7 +17,7 @@ async function compare(always = false) {
   const status = page.querySelector("[data-diff-status]");
   status.textContent = gettext("comparing …");
   try {
-    const { likeness, parts } = await differences(there, here, always, signal);
+    const { likeness, parts } = await renderDifferences(there, here, always, signal);
     if (signal.aborted) return;
     if (!parts) return showUnlike(status, likeness);
     renderDiff(into, parts);

@@ -3,9 +3,9 @@ import { forget } from "../sample/prefetch.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { save } from "../common/outbox.js";
+import { saveToOutbox } from "../common/outbox.js";
 import { isPaneLoading } from "../sample/pane.js";
-import { show } from "../sample/reader.js";
+import { showSample } from "../sample/reader.js";
 
 const form = document.querySelector("[data-decision-url]");
 const list = document.getElementById("queue");
@@ -58,13 +58,13 @@ async function saveDecision(fields, submitter) {
   sending.add(decision);
   openReasons(false);
   form.action = form.dataset.decisionUrl.replace("ID", id);
-  const request = save(form, { sample: id }, submitter, fields).finally(() => sending.delete(decision));
+  const request = saveToOutbox(form, { sample: id }, submitter, fields).finally(() => sending.delete(decision));
   const draft = readDraft();
   const row = nextRow(id);
   if (row) form.reset(); // else the sample stays, and the same key again would save it without its comment
   done(id, true);
   row?.scrollIntoView({ block: "nearest" });
-  if (row) show(row.dataset.id);
+  if (row) showSample(row.dataset.id);
   try {
     const result = await request;
     showMessage(row ? result.message : gettext("Batch complete."));
@@ -73,7 +73,7 @@ async function saveDecision(fields, submitter) {
     showMessage(error.message, MESSAGE_OF_ERROR);
     if (isSending(id)) return; // a newer decision
     drafts.set(id, draft);
-    await show(id);
+    await showSample(id);
     if (openId() === id && !form.elements.text.value) restoreDraft(id);
   }
   forget(id);

@@ -1,5 +1,5 @@
 // Computes and renders a word diff of two texts. Model text becomes only text nodes, never HTML.
-import { compute, words } from "./word_diff.js";
+import { computeWordDiff, countWords } from "./word_diff.js";
 import { fill, gettext } from "../common/i18n.js";
 import { INVISIBLE, formatCode } from "../common/invisible.js";
 
@@ -11,8 +11,8 @@ const BLOCK_CHARS = 20_000;
 const MAX_UNSPLIT_CHARS = 40_000;
 
 // What `compute` returns; rejects if the browser cannot compare the texts, or on the abort of `signal`.
-export function differences(there, here, always = false, signal = null) {
-  if (isShort(there) && isShort(here)) return compute(there, here, always);
+export function renderDifferences(there, here, always = false, signal = null) {
+  if (isShort(there) && isShort(here)) return computeWordDiff(there, here, always);
   const worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
   const answer = new Promise((done, failed) => {
     worker.onmessage = ({ data }) => ("error" in data ? failed(new Error(data.error)) : done(data));
@@ -23,7 +23,7 @@ export function differences(there, here, always = false, signal = null) {
   return answer.finally(() => worker.terminate());
 }
 
-const isShort = (text) => text.length <= MAX_INLINE_CHARS && words(text) <= MAX_INLINE;
+const isShort = (text) => text.length <= MAX_INLINE_CHARS && countWords(text) <= MAX_INLINE;
 
 // Why the texts are side by side instead of a word diff.
 export function describeUnlike(likeness) {

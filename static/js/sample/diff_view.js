@@ -1,6 +1,6 @@
 // The diff view: renders the two texts from the server as one text with the differences marked.
 import { fill, gettext } from "../common/i18n.js";
-import { describeUnlike, differences, renderDiff } from "./diff_render.js";
+import { describeUnlike, renderDiff, renderDifferences } from "./diff_render.js";
 
 let running = null; // the AbortController of the latest diff
 
@@ -16,7 +16,7 @@ export async function renderDiffView(pane, always = false) {
   const showStatus = (...content) => box.querySelector("[data-diff-status]").replaceChildren(...content);
   const slow = setTimeout(() => showStatus(gettext("Comparing…")), 150);
   try {
-    const { likeness, parts } = await differences(text("there"), text("here"), always, signal);
+    const { likeness, parts } = await renderDifferences(text("there"), text("here"), always, signal);
     if (signal.aborted) return;
     if (!parts) return showStatus(`${describeUnlike(likeness)} `, createButton(box, pane));
     const out = box.querySelector("[data-diff-out]");

@@ -12,13 +12,13 @@ let pane, text, hits, at, waiting;
 const bar = () => pane?.querySelector("form[data-find]");
 const field = () => bar().querySelector("input");
 
-export function open(where) {
+export function openFind(where) {
   pane = where;
   search(0);
 }
 
 // Repeats the search after another sample was opened, or when the page's URL contains the words.
-export function resume(where) {
+export function resumeFind(where) {
   const words = new URLSearchParams(location.search).get("find");
   if (where.querySelector("form[data-find]").dataset.open === words) return;
   pane = where;
@@ -81,7 +81,7 @@ function search(start, jump = true) {
 }
 
 // Moves to another hit of the current words, even if the search for them has not started yet.
-export function moveBy(by) {
+export function moveFindBy(by) {
   if (waiting) search(0, false);
   go(by);
 }
@@ -151,12 +151,12 @@ document.addEventListener("input", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.target !== bar()?.querySelector("input") || event.key !== "Enter" || isIgnored(event)) return;
   event.preventDefault();
-  moveBy(event.shiftKey ? -1 : 1);
+  moveFindBy(event.shiftKey ? -1 : 1);
 });
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-find-close]")) return close();
   const button = event.target.closest("[data-find-go]");
-  if (button) return moveBy(Number(button.dataset.findGo));
+  if (button) return moveFindBy(Number(button.dataset.findGo));
   const map = event.target.closest(".find-map");
   if (!map || !hits?.length) return;
   const target = (event.offsetX / map.clientWidth) * text.full.length;

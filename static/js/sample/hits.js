@@ -25,7 +25,7 @@ function go(pane, hits, at) {
   pane.querySelector("[data-hits] output").textContent = fill(gettext("hit {at} of {count}"), place);
 }
 
-export function showFirst(pane) {
+export function showFirstHit(pane) {
   const hits = list(pane);
   if (hits.length && pane.querySelector("[data-hits]")) go(pane, hits, 0);
 }
@@ -33,18 +33,18 @@ export function showFirst(pane) {
 const findReached = (hits) => hits.findIndex((hit) => hit.classList.contains("reached"));
 
 // Inside the sample: after the last hit comes the first one.
-export function moveBy(pane, by) {
+export function moveHitBy(pane, by) {
   const hits = list(pane);
   if (hits.length) go(pane, hits, (findReached(hits) + by + hits.length) % hits.length);
 }
 
 // After the last hit of the sample comes the first one of the next sample in the list that has one.
-export async function moveInList(pane, by) {
+export async function moveToHitInList(pane, by) {
   const hits = list(pane);
   const next = findReached(hits) + by;
   if (hits[next]) return go(pane, hits, next);
-  if (!hasList()) return moveBy(pane, by);
+  if (!hasList()) return moveHitBy(pane, by);
   if (!(await showRowWith("mark.hit", by))) {
     showMessage(by > 0 ? gettext("Last hit in the list") : gettext("First hit in the list"));
-  } else if (by < 0) moveBy(pane, -1); // a new sample is at its first hit
+  } else if (by < 0) moveHitBy(pane, -1); // a new sample is at its first hit
 }

@@ -33,7 +33,7 @@ const paneUrl = (id, extra) => buildUrl(viewParams(extra), base().replace("ID", 
 const viewKey = () => buildUrl(viewParams(), "/");
 
 // Shows another sample, or the same in another view; `extra` has the changes of `VIEW`.
-export async function show(id, extra = {}, byUser = true) {
+export async function showSample(id, extra = {}, byUser = true) {
   const same = !id || id === chosen;
   const url = paneUrl(id ?? chosen, extra);
   const cached = same || Object.keys(extra).length ? undefined : getPane(id, viewKey());
@@ -91,15 +91,15 @@ function openFirst() {
   shownQuery = currentQuery();
   if (isNew) clearTimeout(writing), forget();
   const first = rows()[0]?.dataset.id;
-  if (first && (isNew ? !pane.contains(document.activeElement) : isGone)) show(first, {}, false);
+  if (first && (isNew ? !pane.contains(document.activeElement) : isGone)) showSample(first, {}, false);
 }
 
 document.addEventListener("deck:settled", ({ detail }) => page && detail.panel.id === "result" && openFirst());
 document.addEventListener("htmx:afterSwap", ({ target }) => page && target.id === "result" && openFirst());
-document.addEventListener("deck:followed", () => rows().length && show(rows()[0].dataset.id, {}, false));
+document.addEventListener("deck:followed", () => rows().length && showSample(rows()[0].dataset.id, {}, false));
 
 // Moves from the open sample; if it is not in the list, from the last one that was.
-export function move(by) {
+export function moveSelection(by) {
   const all = rows();
   const at = all.indexOf(current() ?? document.getElementById(`r-${place}`));
   const row = all[Math.max(0, at + by)];
@@ -108,7 +108,7 @@ export function move(by) {
   if (!row) return loadMore();
   row.scrollIntoView({ block: "nearest" });
   if (all.length - at < 10) loadMore(), row.scrollIntoView({ block: "nearest" });
-  show(row.dataset.id);
+  showSample(row.dataset.id);
 }
 
 export const hasList = () => Boolean(page && rows().length);
@@ -123,7 +123,7 @@ export async function showRowWith(selector, by) {
   if (by > 0 && others.length < 10) document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" });
   if (!row) return false;
   row.scrollIntoView({ block: "nearest" });
-  await show(row.dataset.id);
+  await showSample(row.dataset.id);
   return true;
 }
 
@@ -134,9 +134,9 @@ else addEventListener("load", start);
 // --- clicks -----------------------------------------------------------------------------------------------------------
 
 const CLICKS = {
-  "[data-move]": (link) => move(Number(link.dataset.move)),
-  "#rows tr[data-id]": (row) => show(row.dataset.id),
-  "[data-sample]": (link) => show(link.dataset.sample),
+  "[data-move]": (link) => moveSelection(Number(link.dataset.move)),
+  "#rows tr[data-id]": (row) => showSample(row.dataset.id),
+  "[data-sample]": (link) => showSample(link.dataset.sample),
   "[data-past]": ({ dataset }) => location.assign(buildUrl({ sel: dataset.past }, dataset.step)),
   "[data-close]": () => close("full") || close("reading"),
   "[data-wide]": () => page.classList.toggle("full"),
@@ -146,7 +146,7 @@ const CLICKS = {
 function switchView(link) {
   const params = Object.fromEntries(VIEW.filter((name) => name in link.dataset).map((name) => [name, link.dataset[name]]));
   const others = { ...(params.view === "diff" ? {} : { vs: "" }), ...(params.view === "tokens" ? {} : { by: "" }) };
-  show(chosen, { ...others, ...params, view: params.view === "raw" ? "" : params.view });
+  showSample(chosen, { ...others, ...params, view: params.view === "raw" ? "" : params.view });
 }
 
 document.addEventListener("click", (event) => {

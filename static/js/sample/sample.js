@@ -2,7 +2,7 @@
 import { copyFrom, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { reveal, revealNext } from "./dom.js";
-import { moveBy, moveInList, showFirst } from "./hits.js";
+import { moveHitBy, moveToHitInList, showFirstHit } from "./hits.js";
 
 const pane = document.getElementById("sample");
 
@@ -10,8 +10,8 @@ function setUpPane() {
   if (pane.querySelector("[data-math]")) import("../common/math.js").then((math) => math.renderMath(pane));
   if (pane.querySelector("[data-diff]")) import("./diff_view.js").then((diff) => diff.renderDiffView(pane));
   if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token_view.js").then((token) => token.setUpTokens(pane));
-  if (pane.querySelector("[data-hits]")) showFirst(pane);
-  if (new URLSearchParams(location.search).has("find")) withFind((bar) => bar.resume(pane));
+  if (pane.querySelector("[data-hits]")) showFirstHit(pane);
+  if (new URLSearchParams(location.search).has("find")) withFind((bar) => bar.resumeFind(pane));
 }
 
 // One promise keeps the order of the calls: two imports of a module may resolve in any order.
@@ -35,10 +35,10 @@ function focusFind() {
 
 const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
-  "[data-find-open]": () => (focusFind(), withFind((bar) => bar.open(pane))),
+  "[data-find-open]": () => (focusFind(), withFind((bar) => bar.openFind(pane))),
   "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("No more changes")),
-  "[data-hit]": (button) => moveBy(pane, Number(button.dataset.hit)),
-  "[data-list-hit]": (button) => moveInList(pane, Number(button.dataset.listHit)),
+  "[data-hit]": (button) => moveHitBy(pane, Number(button.dataset.hit)),
+  "[data-list-hit]": (button) => moveToHitInList(pane, Number(button.dataset.listHit)),
   "[data-copy-from]": (button) => copyFrom(button.dataset.copyFrom), // not from the page: it has marks, folds and cuts
 };
 
@@ -54,7 +54,7 @@ if (pane) {
   pane.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-find]")) return;
     event.preventDefault();
-    withFind((bar) => bar.moveBy(1));
+    withFind((bar) => bar.moveFindBy(1));
   });
   document.addEventListener("deck:settled", (event) => event.detail.panel === pane && setUpPane());
   setUpPane();

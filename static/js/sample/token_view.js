@@ -1,7 +1,7 @@
 // The token view: values of the token under the pointer, next unlikely token, chart that jumps to a token.
 import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
-import { show } from "./reader.js";
+import { showSample } from "./reader.js";
 import { reveal } from "./dom.js";
 
 // As text or as a table: a <b> or a row per token.
@@ -43,7 +43,7 @@ const chance = (name, value) => (isLogprob(name) ? ` (p ${Math.exp(Math.min(valu
 function goTo(at) {
   const token = allTokens()[at - first()];
   if (token) goToToken(token);
-  else show(null, { view: "tokens", at, as: tokenBox().matches("tbody") ? "table" : "" }, true);
+  else showSample(null, { view: "tokens", at, as: tokenBox().matches("tbody") ? "table" : "" }, true);
 }
 
 // The next unlikely token after the one that was reached last.

@@ -15,7 +15,7 @@ const TIME_LIMIT = 3000; // ms for a pair of texts; after that, the rest is comp
 const SCRIPTS = ["Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"];
 const UNSPACED = SCRIPTS.map((name) => `\\p{Script=${name}}`).join("");
 const WORDS = new RegExp(`[${UNSPACED}]|[^\\s${UNSPACED}]+`, "gu");
-export const words = (text) => (text.match(WORDS) ?? []).length;
+export const countWords = (text) => (text.match(WORDS) ?? []).length;
 
 // The units of a diff: such a character, a word of other scripts, white space or punctuation. The library splits words only
 // for Latin letters; it would compare Arabic or Russian by letters.
@@ -50,7 +50,7 @@ function* listSequences(list) {
 
 // { likeness, parts }. `parts` is [{ text, side }] in order; side is "both", "there" (only in the first text), "here" (only in
 // the second) or "rest" (what follows in the second, not compared). It is null for unlike texts, except with `always`.
-export async function compute(there, here, always = false) {
+export async function computeWordDiff(there, here, always = false) {
   const [first, second] = [there, here].map((text) => text.slice(0, MAX_COMPARED_CHARS));
   const likeness = measureLikeness(first, second);
   if (!always && likeness !== null && likeness < MIN_LIKENESS) return { likeness, parts: null };
@@ -63,14 +63,14 @@ export async function compute(there, here, always = false) {
 // False if hardly anything of two texts is the same, of which one is long: one is short, or the time was over.
 function sharesText(parts, first, second) {
   const shared = parts.reduce((sum, { text, side }) => sum + (side === "both" ? text.length : 0), 0);
-  const isLong = Math.max(words(first), words(second)) >= MIN_COUNTED_WORDS;
+  const isLong = Math.max(countWords(first), countWords(second)) >= MIN_COUNTED_WORDS;
   return !isLong || 2 * shared >= MIN_LIKENESS * (first.length + second.length);
 }
 
 async function compareTexts(there, here, maxWords) {
   const diff = await loadLibrary();
   const deadline = performance.now() + TIME_LIMIT;
-  if (words(there) <= MAX_WORDS && words(here) <= MAX_WORDS) {
+  if (countWords(there) <= MAX_WORDS && countWords(here) <= MAX_WORDS) {
     return compareWords(diff, there, here, deadline) ?? replaceAll(there, here);
   }
   const lines = diff.diffLines(there, here, { timeout: TIME_LIMIT });
@@ -96,7 +96,7 @@ function compareLines(diff, lines, deadline, maxWords) {
   const parts = [];
   for (let at = 0; at < lines.length; at += 1) {
     const [now, next] = [lines[at], lines[at + 1]];
-    const pair = now.removed && next?.added && words(now.value) <= maxWords && words(next.value) <= maxWords;
+    const pair = now.removed && next?.added && countWords(now.value) <= maxWords && countWords(next.value) <= maxWords;
     const changes = pair && performance.now() < deadline && compareWords(diff, now.value, next.value, deadline);
     if (changes) at += 1;
     parts.push(...(changes || toParts([now])));

@@ -2,7 +2,7 @@
 import { showMessage, writeMessage } from "../common/ui.js";
 import { fill, gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
-import { save } from "../common/outbox.js";
+import { saveToOutbox } from "../common/outbox.js";
 
 const picked = new Set();
 let anchor, every = false, bar, opening;
@@ -84,7 +84,7 @@ async function flag(event) {
   const message = form.querySelector("[data-message]");
   const flagged = every ? null : [...picked];
   const comment = form.elements.text.value;
-  const saved = save(form, {}, event.submitter, scope());
+  const saved = saveToOutbox(form, {}, event.submitter, scope());
   message.textContent = "";
   form.reset();
   form.closest("details").open = false;

@@ -14,7 +14,7 @@ let version = 0; // increases when the runs change, so that new steps are counte
 
 export const isQueryKey = (key) => key.startsWith(PREFIX);
 // A `|` of `among` would end it, so it is written as %7C (rollouts/charts/query_curves.py).
-export const keyOf = ({ measure, split, among, q }) =>
+export const buildChartKey = ({ measure, split, among, q }) =>
   PREFIX + [measure, split, measure === "share" ? among.replaceAll("|", "%7C") : "", q].join("|");
 export const forgetCounts = () => (version += 1);
 
@@ -141,7 +141,7 @@ export function openForm(uid, onAdd) {
     event.preventDefault();
     problem.hidden = true;
     const spec = { measure: fields.measure.value, split: fields.split.value, among: fields.among.value.trim(), q: fields.q.value.trim() };
-    const text = keyOf(spec).slice(PREFIX.length);
+    const text = buildChartKey(spec).slice(PREFIX.length);
     const button = form.querySelector("[type=submit]");
     button.disabled = true;
     try {

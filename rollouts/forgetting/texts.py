@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rolloutdeck.protocol import TURN_TOKEN, normalize_prompt
+from rollouts.samples import is_json_column
 
 MIN_SEARCH_CHARS = 12  # a shorter text is found where it says something else
 SPACE = rf"(?:\s|{TURN_TOKEN.pattern})+"
@@ -61,7 +62,7 @@ class SearchText:
     def find_rows(self, table: pa.Table) -> Any:
         """Returns a mask of the rows of a body that contain the prompt in any column."""
         names = [field.name for field in table.schema if field.type == pa.string() and field.name not in OWN_COLUMNS]
-        masks = [self.find_values(table[name], is_json_column(name)) for name in names]
+        masks = [self.find_values(table[name], has_json_texts(name)) for name in names]
         return reduce(pc.or_, masks)
 
     def find_values(self, values: pa.ChunkedArray, is_json: bool) -> Any:
@@ -76,11 +77,11 @@ class SearchText:
 
 
 OWN_COLUMNS = ("id", "prompt_key")
-JSON_COLUMNS = ("messages", "timing", "metrics", "segments", "tools", "more")
 
 
-def is_json_column(name: str) -> bool:
-    return name in JSON_COLUMNS or name.startswith("json.")
+def has_json_texts(name: str) -> bool:
+    """Whether a column of a body has texts as JSON, so with escapes. `more` has the extra values without a column."""
+    return is_json_column(name) or name == "more"
 
 
 def normalize_space(text: str) -> str:

@@ -44,12 +44,18 @@ ARRAYS = {
     "prompt_ids": pa.int32(), "response_ids": pa.int32(), "response_mask": pa.int8(),
     "logprobs": pa.float32(), "ref_logprobs": pa.float32(), "advantages": pa.float32(),
 }  # fmt: skip
-JSONS = ("messages", "timing", "metrics", "segments", "tools")
+BODY_JSON_COLUMNS = ("messages", "timing", "metrics", "segments", "tools")
 REWARD_METADATA = {b"part": b"reward"}
 # The prefix of the column that stores a value of this type: `num` (also booleans), `str` or `json`.
 COLUMN_PREFIXES: dict[type, str] = {
     float: "num", int: "num", bool: "num", str: "str", dict: "json", list: "json", type(None): "",
 }  # fmt: skip
+
+
+def is_json_column(name: str) -> bool:
+    """Whether a column of a body has JSON: a fixed one, or one of an extra value."""
+    return name in BODY_JSON_COLUMNS or name.startswith("json.")
+
 
 FIXED_FIELDS: tuple[pa.Field, ...] = (
     pa.field("id", pa.string()),
@@ -61,7 +67,7 @@ FIXED_FIELDS: tuple[pa.Field, ...] = (
     *(pa.field(name, pa.int64()) for name in INTEGERS),
     pa.field("truncated", pa.bool_()),
     *(pa.field(name, pa.list_(kind)) for name, kind in ARRAYS.items()),
-    *(pa.field(name, pa.string()) for name in JSONS),
+    *(pa.field(name, pa.string()) for name in BODY_JSON_COLUMNS),
     pa.field("more", pa.string()),
 )
 # Columns with values that repeat within a row group. A dictionary for the others only costs time.
@@ -113,7 +119,7 @@ class BodyLayout:
         arrays["response"] = build_text_array([None if record.textless else record.response for record in records])
         arrays |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
         arrays |= {name: build_list_array(fixed[name], kind) for name, kind in ARRAYS.items()}
-        arrays |= {name: build_json_array(fixed[name]) for name in JSONS}
+        arrays |= {name: build_json_array(fixed[name]) for name in BODY_JSON_COLUMNS}
         columns = [arrays[field.name] for field in FIXED_FIELDS]
         columns += self.build_own_columns(fixed["rewards"], fixed["extras"])
         return pa.Table.from_arrays(columns, schema=self.schema())
@@ -273,7 +279,7 @@ def build_records(table: pa.Table) -> list[Record]:
         if name in columns:
             for record, value in zip(records, columns[name], strict=True):
                 setattr(record, name, value)
-    for name in JSONS:
+    for name in BODY_JSON_COLUMNS:
         for record, value in zip(records, columns.get(name, ()), strict=False):
             setattr(record, name, None if value is None else parse_json(value))
     for field in table.schema:

@@ -30,7 +30,7 @@ from rollouts.samples.export import (
     load_full_samples,
     prefetch_step_relations,
 )
-from rollouts.samples.parquet import ARRAYS, JSONS, MAX_WHOLE_NUMBER
+from rollouts.samples.parquet import ARRAYS, BODY_JSON_COLUMNS, MAX_WHOLE_NUMBER, is_json_column
 from rollouts.samples.rescore_blocks import load_rescore_names, load_rescore_values, name_values
 from rollouts.samples.responses import TEXT_PROPERTY_BITS
 from rollouts.samples.values import parse_json, to_stored_json
@@ -41,7 +41,16 @@ BATCH_CHARS: Final = 8 << 20  # of responses: long texts make smaller batches
 INDEX_FIELDS: Final = ("pk", "dump_id", "ordinal", "step_id", *SAMPLE_FIELDS, "facets", "data_source", "rescores")
 PK, DUMP, ORDINAL, STEP, CHARS, RESCORES = 0, 1, 2, 3, INDEX_FIELDS.index("chars"), -1  # positions in them
 RAW_FIELDS: Final = frozenset({"final", "correct", "truncated", "rescores"})
-BODY_COLUMNS: Final = ("prompt", "response", "ground_truth", "finish_reason", "turn", "policy_version", *JSONS, *ARRAYS)
+BODY_COLUMNS: Final = (
+    "prompt",
+    "response",
+    "ground_truth",
+    "finish_reason",
+    "turn",
+    "policy_version",
+    *BODY_JSON_COLUMNS,
+    *ARRAYS,
+)
 # The index rows have these values.
 UNREAD_COLUMNS: Final = frozenset({"prompt_key", "score", "trajectory", "data_source", "index", "truncated"})
 # Earlier versions stored halves of surrogate pairs, NaN and huge integers, which are no JSON of `orjson`. Texts may
@@ -131,7 +140,7 @@ def repair_json(body: pl.DataFrame) -> pl.DataFrame:
     """Rewrites JSON that `orjson` refuses. Other rows are not parsed: exports copy JSON as it is."""
     repaired = []
     for column in body:
-        if (column.name in JSONS or column.name.startswith("json.")) and column.null_count() < len(column):
+        if is_json_column(column.name) and column.null_count() < len(column):
             odd = column.str.contains(ODD_JSON).fill_null(False)
             if odd.any():
                 rows = zip(column, odd, strict=True)

@@ -52,6 +52,7 @@ ROLE_BY_SCOPE = {
     "admin": Membership.Role.OWNER,
 }
 ROLE_RANKS = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
+LEAD_ROLE = Membership.Role.MAINTAINER  # of review queues, re-scores and reward checks
 
 LAST_PROJECT = "rolloutdeck.project"  # in the META of a request: the slug of the project that it used last
 
@@ -255,6 +256,11 @@ def artifact_file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int
     if artifact is None or size is None:
         raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…. Register it first.")
     return artifact, size
+
+
+def role_allows(role: str, required: str) -> bool:
+    """Whether a member with `role` ("" for no member) may do what needs the role `required`."""
+    return ROLE_RANKS[role] >= ROLE_RANKS[required]
 
 
 def require_role(caller: Caller, project: Project, role: str) -> None:

@@ -14,13 +14,12 @@ from typing import Any, Final
 from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts.exports.rows import ExportCounts, Row
-from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION
+from rollouts.labels import PAIR_QUESTIONS
 from rollouts.models import Label, Sample, SampleQuerySet, Step
 from rollouts.samples import SampleContent, dump_json, load_contents, load_exported_labels
 
 BATCH_SAMPLES: Final = 512
 LABEL_COLUMNS: Final = ("name", "rationale", "source", "author", "rubric", "start", "end")
-NAMING_QUESTIONS: Final = (BETTER_QUESTION.key, EQUAL_QUESTION.key)  # their answers are ids of other samples
 GONE: Final = SampleContent("", None)  # a sample whose text is not on disk any more
 
 
@@ -114,7 +113,7 @@ def build_rows(
         server = {"sample": pk, "run_id": step.run.uid, "attempt": step.attempt.key} if ids else {}
         for label in sorted(labels.get(pk, ()), key=get_label_order):
             value = label["value"]
-            if named and label["name"] in NAMING_QUESTIONS:
+            if named and label["name"] in PAIR_QUESTIONS:
                 value = [named.get(name, name) for name in value]
             times = {name: format_time(label[name]) for name in ("created_at", "updated_at")}
             said = {name: label[name] for name in LABEL_COLUMNS}
@@ -128,7 +127,7 @@ def get_label_order(label: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def load_named_keys(labels: Sequence[Mapping[str, Any]], contents: Mapping[str, SampleContent]) -> dict[str, str]:
     """Returns the content keys of the samples that answers name, by id."""
-    values = [label["value"] for label in labels if label["name"] in NAMING_QUESTIONS]
+    values = [label["value"] for label in labels if label["name"] in PAIR_QUESTIONS]
     named = {str(name) for value in values if isinstance(value, list) for name in value}
     missing = Sample.objects.filter(pk__in=named - contents.keys()).order_by("dump", "ordinal")
     found = load_contents(list(missing)) if named else {}

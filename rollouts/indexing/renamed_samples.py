@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION
+from rollouts.labels import PAIR_QUESTIONS
 from rollouts.models import (
     Dump,
     EvidenceItem,
@@ -22,7 +22,6 @@ from rollouts.models import (
 )
 
 MAX_IDS_PER_QUERY = 5000
-NAMING_QUESTIONS = (BETTER_QUESTION.key, EQUAL_QUESTION.key)  # their answers are ids of other samples of the group
 
 
 def find_renamed_samples(dump: Dump, rows: int, ids: Iterable[str]) -> dict[str, str]:
@@ -61,7 +60,7 @@ def move_labels(old_ids: list[str], renamed: Mapping[str, str]) -> None:
 
 def rename_answers(step: Step, renamed: Mapping[str, str]) -> None:
     """Replaces the ids in answers that name other samples of the group, and in their history."""
-    labels = Label.objects.filter(step=step, name__in=NAMING_QUESTIONS)
+    labels = Label.objects.filter(step=step, name__in=PAIR_QUESTIONS)
     for label in labels:
         if (value := rename_ids(label.value, renamed)) != label.value:
             Label.objects.filter(pk=label.pk).update(value=value, answer=f" {' '.join(value)} ")

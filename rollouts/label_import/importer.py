@@ -17,8 +17,7 @@ from rollouts.label_import.candidates import STEPS_PER_QUERY, Candidate, join, s
 from rollouts.label_import.rows import FIELDS, ImportedLabel, SampleClaims, parse_row
 from rollouts.label_import.samples import Match, SampleFinder
 from rollouts.labels import (
-    BETTER_QUESTION,
-    EQUAL_QUESTION,
+    PAIR_QUESTIONS,
     Answer,
     DatedAnswer,
     MergeOutcome,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 MAX_IMPORT_ROWS: Final = 2_000  # at once
 MAX_LISTED_NAMES: Final = 20
-NAMING_QUESTIONS: Final = (BETTER_QUESTION.key, EQUAL_QUESTION.key)  # their answers are other samples of the group
 PROBLEM_FIELD: Final = "problem"  # in a file of rows that were not imported
 
 
@@ -172,7 +170,7 @@ def resolve_named_samples(
 ) -> list[ImportedAnswer]:
     """Replaces content keys in answers that name other samples of the group by the ids of this server. Leaves out
     answers whose samples are not here."""
-    naming = [entry for entry in answers if entry[2].answer.name in NAMING_QUESTIONS]
+    naming = [entry for entry in answers if entry[2].answer.name in PAIR_QUESTIONS]
     if not naming:
         return list(answers)
     named = {name for _row, _candidate, dated in naming for name in list_names(dated.answer.value)}
@@ -184,7 +182,7 @@ def resolve_named_samples(
     resolved = []
     for row, candidate, dated in answers:
         value = dated.answer.value
-        if dated.answer.name in NAMING_QUESTIONS:
+        if dated.answer.name in PAIR_QUESTIONS:
             place = (candidate.step.pk, candidate.group)
             value = [name if name in known else by_key.get((*place, name)) for name in list_names(value)]
             if None in value:

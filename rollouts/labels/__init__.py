@@ -15,6 +15,7 @@ from rollouts.labels.rubric import (
     EQUAL_QUESTION,
     FLAG_QUESTION,
     KINDS,
+    PAIR_QUESTIONS,
     RANK_QUESTION,
     REVIEW_QUESTION,
     Option,
@@ -30,8 +31,8 @@ from rollouts.labels.undo import UndoResult, load_history, serialize_change, und
 
 __all__ = [
     "BETTER_QUESTION", "BUILT_IN_QUESTIONS", "CORRECTION_QUESTION", "DEFAULT_RUBRIC", "EQUAL_QUESTION",
-    "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "RANK_QUESTION", "REVIEW_QUESTION", "UNDO_WINDOW", "Answer",
-    "DatedAnswer", "MergeOutcome", "Merged", "Option", "Question", "RubricVersion", "UndoResult",
+    "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "PAIR_QUESTIONS", "RANK_QUESTION", "REVIEW_QUESTION", "UNDO_WINDOW",
+    "Answer", "DatedAnswer", "MergeOutcome", "Merged", "Option", "Question", "RubricVersion", "UndoResult",
     "can_withdraw_label", "dump_questions", "find_blind_samples", "find_question", "format_answer",
     "list_rubrics", "load_history", "load_labels", "load_rubric", "merge_labels", "parse_questions",
     "read_rubric", "remove_labels_from_action", "save_rubric", "serialize_change", "store_labels",

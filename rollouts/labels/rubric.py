@@ -210,6 +210,8 @@ CORRECTION_QUESTION: Final = Question("correction", N_("Correction"), "text", ma
 # Of two responses of a group, the better one has the id of the other one; of equal ones the first one has it.
 BETTER_QUESTION: Final = Question("better-than", N_("Better than"), "samples")
 EQUAL_QUESTION: Final = Question("equal-to", N_("As good as"), "samples")
+# Their answers are ids of other samples of the group.
+PAIR_QUESTIONS: Final = (BETTER_QUESTION.key, EQUAL_QUESTION.key)
 # Questions that belong to every rubric, next to flags.
 BUILT_IN_QUESTIONS: Final = {
     question.key: question

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils.translation import gettext as _
 
 from rollouts.errors import OutdatedError
-from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, RANK_QUESTION
+from rollouts.labels import BETTER_QUESTION, PAIR_QUESTIONS, RANK_QUESTION
 from rollouts.models import Label, LabelQuerySet, QueueItem, Sample
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ORDER_KEY: Final = "order"  # of a group in a draft
 PAIRS_KEY: Final = "pairs"
-PAIR_NAMES: Final = (BETTER_QUESTION.key, EQUAL_QUESTION.key)
 COMPARISON_KEYS: Final = frozenset((ORDER_KEY, PAIRS_KEY))
 LEFT, RIGHT, EQUAL, SKIP = "left", "right", "equal", "skip"
 OUTCOMES: Final = (LEFT, RIGHT, EQUAL, SKIP)
@@ -119,7 +118,7 @@ def load_stored_pairs(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
     the item."""
     shuffled = shuffle_for(user, item, list_group_samples(item))
     samples = [sample.pk for sample in shuffled]
-    signs = read_pair_labels(load_own_labels(samples, user).filter(name__in=PAIR_NAMES))
+    signs = read_pair_labels(load_own_labels(samples, user).filter(name__in=PAIR_QUESTIONS))
     is_answered = item.slots.filter(user=user).exclude(done_at=None).exists()
     names = {1: LEFT, -1: RIGHT, 0: EQUAL, None: SKIP if is_answered else None}
     outcomes = {}

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, Answer
+from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, PAIR_QUESTIONS, Answer
 from rollouts.models import LabelAction, QueueItem
 from rollouts.queues.groups import (
     LEFT,
     OUTCOMES,
-    PAIR_NAMES,
     PAIRS_KEY,
     RIGHT,
     SKIP,
@@ -77,6 +76,6 @@ def build_pair_answers(item: QueueItem, user: User, outcomes: Mapping[str, str])
             named[first, name].append(second)
     if not named:
         raise InvalidInputError(_("Compare at least one pair, or skip the item."), "pairs")
-    for label in load_own_labels(samples, user).filter(name__in=PAIR_NAMES):
+    for label in load_own_labels(samples, user).filter(name__in=PAIR_QUESTIONS):
         named[label.sample, label.name] += [other for other in label.value if (label.sample, other) not in asked]
-    return [Answer(sample, name, sorted(named[sample, name]) or None) for sample in samples for name in PAIR_NAMES]
+    return [Answer(sample, name, sorted(named[sample, name]) or None) for sample in samples for name in PAIR_QUESTIONS]

@@ -55,7 +55,6 @@ from dashboard.pages.common.lookups import (
     find_step,
     get_signed_in_user,
     load_blind_queues,
-    role_allows,
 )
 from dashboard.pages.common.panels import (
     MIN_STREAMED_CHARS,
@@ -128,6 +127,6 @@ __all__ = [
     "render_note", "render_page_or_panel", "render_query_error", "render_sample_marks", "render_sample_rows",
     "render_score", "render_snippet", "render_status_strip", "render_step_bars", "render_text", "render_text_end",
     "render_text_line", "render_time", "render_unavailable_page", "render_with_deferred",
-    "replace_control_characters", "respond_error", "respond_success", "role_allows", "set_cache_headers",
+    "replace_control_characters", "respond_error", "respond_success", "set_cache_headers",
     "space_ticks", "split_into_blocks",
 ]  # fmt: skip

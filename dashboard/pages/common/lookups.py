@@ -33,7 +33,7 @@ def load_blind_queues(request: HttpRequest) -> BlindQueues:
 def find_projects(request: HttpRequest, role: str) -> dict[str, Project]:
     """Returns the projects in which the user has the role, by slug."""
     roles = permissions.visible_projects(request).load_with_roles(request.user)
-    return {project.slug: project for project, own in roles.items() if role_allows(own, role)}
+    return {project.slug: project for project, own in roles.items() if permissions.role_allows(own, role)}
 
 
 def choose_project(request: HttpRequest, slug: str, role: str = "viewer") -> Project | None:
@@ -83,7 +83,3 @@ def find_named_step(run: Run, split: str, step: str, attempt: str) -> Step | Non
     if row is None:
         raise InvalidInputError(_("This run has no {split} step {step}.").format(split=split, step=number), "step")
     return row
-
-
-def role_allows(role: str, required: str) -> bool:
-    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[required]

@@ -22,7 +22,6 @@ from dashboard.pages.common import (
     load_blind_queues,
     parse_row_offset,
     render_page_or_panel,
-    role_allows,
 )
 from dashboard.pages.compare import prompt_detail, table, unpaired
 from rolloutdeck.protocol import SPLITS
@@ -149,7 +148,7 @@ def build_shareable_context(
 def can_share(request: HttpRequest, targets: Sequence[ComparisonTarget]) -> bool:
     """Owners share; a shared comparison belongs to one project."""
     projects = {target.run.project for target in targets}
-    return len(projects) == 1 and role_allows(projects.pop().role_of(request.user), "owner")
+    return len(projects) == 1 and permissions.role_allows(projects.pop().role_of(request.user), "owner")
 
 
 def find_pairs(targets: Sequence[ComparisonTarget]) -> tuple[Comparison, str]:
@@ -163,7 +162,9 @@ def find_pairs(targets: Sequence[ComparisonTarget]) -> tuple[Comparison, str]:
 def find_writable_projects(request: HttpRequest, targets: Sequence[ComparisonTarget]) -> set[int]:
     """The ids of the projects to whose findings the user may add an open answer."""
     projects = {target.run.project_id: target.run.project for target in targets}
-    return {pk for pk, project in projects.items() if role_allows(project.role_of(request.user), "annotator")}
+    return {
+        pk for pk, project in projects.items() if permissions.role_allows(project.role_of(request.user), "annotator")
+    }
 
 
 def parse_picker(request: HttpRequest) -> str:

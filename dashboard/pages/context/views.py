@@ -99,7 +99,7 @@ def build_usage_rows(run: Run) -> list[tuple[str, str, int, float]]:
 
 def build_audit_entries(run: Run, role: str) -> list[tuple[Any, tuple[str, str, str]]]:
     """The newest entries about the run, for owners."""
-    if not common.role_allows(role, "owner"):
+    if not permissions.role_allows(role, "owner"):
         return []
     entries = list_audit_entries(run.project, run=run)[:MAX_AUDIT_ENTRIES]
     return [(entry, common.describe_audit_entry(entry)) for entry in entries]

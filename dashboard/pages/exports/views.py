@@ -53,7 +53,7 @@ def export_page(request: HttpRequest) -> HttpResponse:
             for question in reward_check.list_reward_questions(project)
         ],
         "command": build_command(project, run, scope),
-        "may_import": common.role_allows(project.role_of(request.user), "annotator"),
+        "may_import": permissions.role_allows(project.role_of(request.user), "annotator"),
     }  # fmt: skip
     try:
         context |= count_samples(request, run, scope) if run else count_runs(request, project, scope["q"])

@@ -55,7 +55,7 @@ def build_findings_context(request: HttpRequest) -> dict[str, Any]:
         findings = findings.filter(Q(title__icontains=params["name"]) | Q(note__icontains=params["name"]))
     rows = list(findings[: MAX_FINDINGS + 1])
     roles = permissions.visible_projects(request).load_with_roles(request.user)
-    editable = [project.slug for project, role in roles.items() if common.role_allows(role, "annotator")]
+    editable = [project.slug for project, role in roles.items() if permissions.role_allows(role, "annotator")]
     return {
         **params,
         "findings": rows[:MAX_FINDINGS],
@@ -95,14 +95,14 @@ def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
 def build_finding_context(request: HttpRequest, finding: Finding, is_blind: bool) -> dict[str, Any]:
     items = presenter.build_evidence_items(finding, is_blind=is_blind)
     role = finding.project.role_of(request.user)
-    may_restore = common.role_allows(role, "annotator")
+    may_restore = permissions.role_allows(role, "annotator")
     return {
         "finding": finding,
         "note": common.render_note(finding.note),
         "items": items,
         "may_write": may_restore and finding.removed_at is None,
         "may_restore": may_restore,
-        "may_share": common.role_allows(role, "owner") and finding.removed_at is None,
+        "may_share": permissions.role_allows(role, "owner") and finding.removed_at is None,
         "chat_message": presenter.build_finding_message(finding, items, request.path),
     }
 

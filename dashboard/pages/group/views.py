@@ -62,7 +62,7 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     name = request.GET.get("name", "") if group == common.GROUP_NAME_PLACEHOLDER and "name" in request.GET else group
-    common_context = {"status": status, "may_flag": common.role_allows(role, "annotator")}
+    common_context = {"status": status, "may_flag": permissions.role_allows(role, "annotator")}
     return common.render_page_or_panel(
         request,
         "group/page.html",

@@ -155,7 +155,7 @@ def assign_error_to_row(rows: list[EditedRule], error: InvalidInputError) -> str
 def build_context(
     request: HttpRequest, project: Project, version: RuleVersion, rows: list[EditedRule]
 ) -> dict[str, Any]:
-    maintains = common.role_allows(project.role_of(request.user), "maintainer")
+    maintains = permissions.role_allows(project.role_of(request.user), "maintainer")
     selected, problem = load_selected(request, project, version)
     return {
         "project": project,

@@ -140,7 +140,7 @@ def assign_error_to_row(rows: list[EditedQuestion], error: InvalidInputError) ->
 def build_context(
     request: HttpRequest, project: Project, rubric: RubricVersion, rows: list[EditedQuestion], guidelines: str
 ) -> dict[str, Any]:
-    maintains = common.role_allows(project.role_of(request.user), "maintainer")
+    maintains = permissions.role_allows(project.role_of(request.user), "maintainer")
     return {
         "project": project,
         "tab": "settings",

@@ -24,7 +24,7 @@ def build_pin_box(run: Run, step: Step | None, role: str, error: str = "") -> di
     if step is None:
         return {}
     step.run = run
-    pin, may_pin = pins.find_pin(step), common.role_allows(role, "maintainer")
+    pin, may_pin = pins.find_pin(step), permissions.role_allows(role, "maintainer")
     return {
         "run": run,
         "project": run.project,

@@ -77,7 +77,7 @@ def build_pins_context(request: HttpRequest, project: Project, panel: str) -> di
         "plan_name": page.plan,
         "plan_names": list_plan_names(project, page.plan),
         "role": role,
-        "may_pin": common.role_allows(role, "maintainer"),
+        "may_pin": permissions.role_allows(role, "maintainer"),
         "pin_rows": rows,
         "newest_run": newest,
         "pinnable_runs": pinnable_runs,

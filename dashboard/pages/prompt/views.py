@@ -58,7 +58,7 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     """`?at=` is a step of this run, by default the last with the prompt; `sel` and `vs` name two answers."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    common_context = {"status": status, "may_flag": common.role_allows(role, "annotator")}
+    common_context = {"status": status, "may_flag": permissions.role_allows(role, "annotator")}
     versions = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
     return common.render_page_or_panel(
         request,

@@ -14,7 +14,6 @@ from dashboard.pages.queues import item_view
 from dashboard.pages.queues.agreement_orders import build_orders_context
 from dashboard.pages.queues.agreement_table import build_confusion_table, build_question_rows, choose_row, list_gold
 from dashboard.pages.queues.disagreements import build_list
-from dashboard.pages.queues.views import LEAD_ROLE
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
 
@@ -26,7 +25,7 @@ MAX_PAIRS = 20
 def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
     """`question` filters the list, `show` is `decided` for the decided items, `item` is the open one."""
     queue = permissions.queue_or_404(request, pk)
-    permissions.require_role(request, queue.project, LEAD_ROLE)
+    permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
     measured = queues.measure_queue_agreement(queue)
     if measured.orders is not None:
         return render(request, "queues/agreement.html", build_orders_context(queue, measured, measured.orders))
@@ -56,7 +55,7 @@ def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """`take` is the person whose answer to `question` holds; without it the answer of the form does. `withdraw` removes
     the decision."""
     queue = permissions.queue_or_404(request, pk)
-    permissions.require_role(request, queue.project, LEAD_ROLE)
+    permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
     user = common.get_signed_in_user(request)
     row, form = permissions.queue_item_or_404(queue, item), request.POST
     name = common.clean_param(form.get("question", ""))

@@ -19,7 +19,6 @@ from rollouts.errors import InvalidInputError
 from rollouts.labels import load_rubric
 from rollouts.models import Project, Queue, Run
 
-LEAD_ROLE = "maintainer"
 MAX_OFFERED_RUNS = 50
 MAX_STRATA = 12
 SINGLE_FIELDS = (
@@ -62,7 +61,7 @@ def new_queue_page(request: HttpRequest) -> HttpResponse:
     to a GET with the preview: a form with the method GET would send its token in the URL."""
     form = request.POST if request.method == "POST" else request.GET
     project, run = choose_project(request, form)
-    permissions.require_role(request, project, LEAD_ROLE)
+    permissions.require_role(request, project, permissions.LEAD_ROLE)
     if request.method != "POST":
         if common.get_requested_panel(request) == "queue-preview":
             return render(request, "queues/preview.html", preview_draw(request, project, form, run))
@@ -87,7 +86,7 @@ def choose_project(request: HttpRequest, form: QueryDict) -> tuple[Project, Run 
     if slug := form.get("project"):
         return permissions.project_or_404(request, slug), None
     roles = permissions.visible_projects(request).load_with_roles(request.user)
-    led = [project for project, role in roles.items() if common.role_allows(role, LEAD_ROLE)]
+    led = [project for project, role in roles.items() if permissions.role_allows(role, permissions.LEAD_ROLE)]
     return (led[0] if led else permissions.project_or_404(request, "")), None
 
 

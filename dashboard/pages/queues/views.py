@@ -25,7 +25,6 @@ from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Queue, QueueItem, QueueSlot
 
-LEAD_ROLE = "maintainer"
 PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
 MAX_CLOSED = 50
 DRAFT_FIELDS = ("name", "due_at", "reservation_minutes")
@@ -61,7 +60,7 @@ def build_list_context(request: HttpRequest) -> dict[str, Any]:
     user = common.get_signed_in_user(request)
     projects = permissions.visible_projects(request)
     roles = {project.pk: role for project, role in projects.load_with_roles(user).items()}
-    led = [pk for pk, role in roles.items() if common.role_allows(role, LEAD_ROLE)]
+    led = [pk for pk, role in roles.items() if permissions.role_allows(role, permissions.LEAD_ROLE)]
     own = queues.list_open_queues(user, projects)
     team = Queue.objects.filter(project__in=led).select_related("project").prefetch_related("reviewers")
     team_open = list(team.open().order_by("due_at", "-pk"))
@@ -91,7 +90,7 @@ def build_list_context(request: HttpRequest) -> dict[str, Any]:
 def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The progress of a queue and of its people, for leads. A reviewer is sent to the items."""
     queue = permissions.queue_or_404(request, pk)
-    if not common.role_allows(queue.project.role_of(request.user), LEAD_ROLE):
+    if not permissions.role_allows(queue.project.role_of(request.user), permissions.LEAD_ROLE):
         return redirect("queue-review", pk)
     return common.render_page_or_panel(
         request, "queues/queue.html", PANELS, lambda panel: build_queue_context(request, queue)
@@ -136,7 +135,7 @@ def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` is `close`, `reopen` or `save`, with people, date and reservation. What cannot be saved stays in the
     form."""
     queue = permissions.queue_or_404(request, pk)
-    permissions.require_role(request, queue.project, LEAD_ROLE)
+    permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
     user = common.get_signed_in_user(request)
     try:
         match request.POST.get("do"):
@@ -197,7 +196,7 @@ def item_image_view(request: HttpRequest, pk: int, item: int, digest: str) -> Ht
     queue = permissions.queue_or_404(request, pk)
     user = common.get_signed_in_user(request)
     if not queue.accepts(user):
-        permissions.require_role(request, queue.project, LEAD_ROLE)
+        permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
     return build_image_response(request, permissions.queue_item_or_404(queue, item).run.image_owner, digest)
 
 

@@ -19,7 +19,6 @@ from rollouts import rescores
 from rollouts.models import Rescore, Run, Sample
 from rollouts.query import format_disagreement, quote_value
 
-LEAD_ROLE = "maintainer"
 WRITE_ROLE = "annotator"
 DEFAULT_NAME = "score.v2"
 
@@ -89,7 +88,7 @@ def delete_rescore_view(request: HttpRequest, uid: str, pk: int) -> HttpResponse
     run = permissions.run_or_404(request, uid, role=WRITE_ROLE)
     rescore = rescore_or_404(request, run, pk)
     if not rescore.may_be_changed_by(request.user, run.project.role_of(request.user)):
-        permissions.require_role(request, run.project, LEAD_ROLE)
+        permissions.require_role(request, run.project, permissions.LEAD_ROLE)
     rescores.delete_rescore(rescore, common.get_signed_in_user(request))
     message = _("{name} deleted, with {count} results.")
     text = message.format(name=rescore.name, count=f"{rescore.results:,}")
@@ -117,7 +116,7 @@ def build_run_context(request: HttpRequest, run: Run) -> dict[str, Any]:
         "run": run, "project": run.project, "url_state": common.StepUrlState(), "split": split,
         "strip": common.load_step_strip(run, split), "current": None, "tab": "overview", "view": "rescores",
         "status": run.status, "is_blind": bool(common.load_blind_queues(request).queues),
-        "may_queue": common.role_allows(run.project.role_of(request.user), LEAD_ROLE),
+        "may_queue": permissions.role_allows(run.project.role_of(request.user), permissions.LEAD_ROLE),
     }  # fmt: skip
 
 

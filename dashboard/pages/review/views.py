@@ -176,7 +176,7 @@ def build_review_context(
         "result": result,
         "review_state": result.state,
         "rows": batch_rows.build_batch_rows(run, result.batch_request, result.batch, common.load_blind_queues(request)),
-        "may_review": common.role_allows(role, "annotator"),
+        "may_review": permissions.role_allows(role, "annotator"),
         "lists": [
             ListTab(_(tab.title), _(tab.description), result.state.link_list(tab.name), tab is quick_list)
             for tab in lists

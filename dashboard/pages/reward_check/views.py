@@ -22,7 +22,6 @@ from rollouts.agreement import MIN_LABELLED, RewardCheck
 from rollouts.errors import InvalidInputError
 from rollouts.models import Label, Run, Sample
 
-LEAD_ROLE = "maintainer"
 MAX_LISTED = 50
 MAX_OFFERED_RUNS = 100
 QUEUE_ITEMS = 100  # of the queue that the page offers without labels
@@ -46,7 +45,7 @@ def reward_check_page(request: HttpRequest, uid: str) -> HttpResponse:
         "run": run, "project": run.project, "url_state": common.StepUrlState(), "split": split,
         "strip": common.load_step_strip(run, split), "current": None, "tab": "overview", "view": "reward-check",
         "status": run.status, "min_labelled": MIN_LABELLED,
-        "may_queue": common.role_allows(run.project.role_of(request.user), LEAD_ROLE),
+        "may_queue": permissions.role_allows(run.project.role_of(request.user), permissions.LEAD_ROLE),
         "queue_link": build_queue_link(run, selection="random", count=QUEUE_ITEMS),
         "questions": reward_check.list_reward_questions(run.project),
     }  # fmt: skip

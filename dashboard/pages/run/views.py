@@ -56,7 +56,7 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     run = permissions.run_or_404(request, uid)
     status, overlay_runs, waiting = run.status, overlays.find_overlay_runs(request, run), count_delayed_dumps(run)
     role = run.project.role_of(request.user)
-    is_maintainer, may_share = common.role_allows(role, "maintainer"), common.role_allows(role, "owner")
+    is_maintainer, may_share = permissions.role_allows(role, "maintainer"), permissions.role_allows(role, "owner")
     load_common_context = cache(lambda: build_common_context(request, run, overlay_runs))
     version = (run.version, status, waiting)
     return common.render_page_or_panel(

@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import clean_param, get_return_url, get_signed_in_user, role_allows
+from dashboard.pages.common import clean_param, get_return_url, get_signed_in_user
 from dashboard.pages.run import MAX_OVERLAYS
 from rollouts.compare import TARGET_LETTERS
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
@@ -160,7 +160,7 @@ def render_delete_page(request: HttpRequest, error: str = "", status: int = 200)
 def build_delete_context(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
     sizes, user = load_run_sizes(runs), get_signed_in_user(request)
     roles = {project.pk: project.role_of(user) for project in {run.project_id: run.project for run in runs}.values()}
-    rows = [(run, sizes[run.pk], role_allows(roles[run.project_id], "owner")) for run in runs]
+    rows = [(run, sizes[run.pk], permissions.role_allows(roles[run.project_id], "owner")) for run in runs]
     return {
         "rows": rows,
         "pinned": [run for run, size, _ in rows if size.pins],

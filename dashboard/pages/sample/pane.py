@@ -6,6 +6,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
+from dashboard import permissions
 from dashboard.pages.common import (
     GroupLinks,
     HighlightedTerms,
@@ -14,7 +15,6 @@ from dashboard.pages.common import (
     build_shown_images,
     find_query_words,
     load_blind_queues,
-    role_allows,
 )
 from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
 from dashboard.pages.sample.prompt_history import MAX_PROMPT_STEPS
@@ -101,7 +101,7 @@ def build_flags_context(request: HttpRequest, sample: Sample, labels: list[Label
         "labels": [label for label in labels if not label.is_flag],
         "mine": {flag.reason for flag in flags if flag.user_id == request.user.pk},
         "reasons": sample.step.run.project.reasons,
-        "may_flag": role_allows(role, "annotator"),
+        "may_flag": permissions.role_allows(role, "annotator"),
         "role": role,
     }
 

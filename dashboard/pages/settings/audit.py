@@ -24,7 +24,7 @@ ENTRIES_PER_PAGE = 50
 def audit_page(request: HttpRequest) -> HttpResponse:
     """`?project=`, by default the last used project; `user action since until run page` filter."""
     project = common.choose_project(request, common.clean_param(request.GET.get("project", "")), "owner")
-    if project is None or not common.role_allows(project.role_of(request.user), "owner"):
+    if project is None or not permissions.role_allows(project.role_of(request.user), "owner"):
         raise Http404(_("The audit log is shown to owners of the project."))
     return render(request, "settings/audit.html", build_audit_context(request, project))
 

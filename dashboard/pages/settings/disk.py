@@ -24,7 +24,7 @@ RUNS_PER_PAGE = 50
 def disk_page(request: HttpRequest) -> HttpResponse:
     """`?project=` shows the runs of one project."""
     roles = permissions.visible_projects(request).load_with_roles(request.user)
-    projects = [project for project, role in roles.items() if common.role_allows(role, "maintainer")]
+    projects = [project for project, role in roles.items() if permissions.role_allows(role, "maintainer")]
     if not projects:
         raise Http404(_("Disk usage is shown to maintainers of a project."))
     usage = sum_project_usage(projects)

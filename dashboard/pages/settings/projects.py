@@ -51,9 +51,9 @@ def build_settings_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
     projects = [(project, default or roles.get(project.pk, "")) for project in visible]
     return {
         "projects": projects,
-        "owned": [project for project, role in projects if common.role_allows(role, "owner")],
-        "may_measure": any(common.role_allows(role, "maintainer") for _project, role in projects),
-        "creates": not projects or any(common.role_allows(role, "maintainer") for _project, role in projects),
+        "owned": [project for project, role in projects if permissions.role_allows(role, "owner")],
+        "may_measure": any(permissions.role_allows(role, "maintainer") for _project, role in projects),
+        "creates": not projects or any(permissions.role_allows(role, "maintainer") for _project, role in projects),
         "roles": Membership.Role.values,
         "password": SetPasswordForm(user),
         "tab": "settings",
@@ -91,7 +91,7 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
     role, user = project.role_of(request.user), common.get_signed_in_user(request)
     members = list(project.memberships.select_related("user").order_by("user__username"))
     tokens = project.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")
-    maintains = common.role_allows(role, "maintainer")
+    maintains = permissions.role_allows(role, "maintainer")
     listed = list(tokens if maintains else tokens.filter(user=user))
     return {
         "project": project,
@@ -104,7 +104,7 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
         "expiring": [token.name for token in listed if token.expires_soon],
         "scopes": TOKEN_SCOPES,
         "token_draft": {"name": "", "scopes": ["ingest"], "days": ""},
-        "owner": common.role_allows(role, "owner"),
+        "owner": permissions.role_allows(role, "owner"),
         "maintainer": maintains,
         "shared_links": SharedLink.objects.filter(project=project)
         .select_related("user")

@@ -96,7 +96,7 @@ def build_retention_context(request: HttpRequest, project: Project, **more: Any)
         "sentences": describe_policy(policy),
         "draft": more.get("draft") or build_draft(policy),
         "trains": RetentionPolicy.Train.values,
-        "owner": common.role_allows(project.role_of(request.user), "owner"),
+        "owner": permissions.role_allows(project.role_of(request.user), "owner"),
         "admin": common.get_signed_in_user(request).is_superuser,
         "quota": quota,
         "quota_gb": f"{project.quota / GIGABYTE:g}" if project.quota else "",

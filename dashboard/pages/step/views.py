@@ -102,7 +102,7 @@ def build_result_context(
     context: dict[str, Any] = {
         "url_state": url_state, "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
         "default_order": result.default_order, "totals": result.totals,
-        "may_show": common.role_allows(role, "annotator"),
+        "may_show": permissions.role_allows(role, "annotator"),
     }  # fmt: skip
     if panel.startswith("more"):
         columns = request.GET.get("columns", "").split(",")

@@ -7,7 +7,6 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView
-from dashboard.api.views.review.queues import LEAD_ROLE
 from rollouts import queues
 from rollouts.agreement import Accuracy, Estimate
 
@@ -21,7 +20,7 @@ class QueueAgreement(ApiView):
         `orders` instead: the share of pairs with the same answer, and Kendall's tau-b."""
         self.parse_query()
         queue = permissions.queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
+        permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
         measured = queues.measure_queue_agreement(queue)
         differing = measured.list_differing()
         return Response(

@@ -7,7 +7,6 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params
-from dashboard.api.views.review.queues import LEAD_ROLE
 from rollouts import queues
 from rollouts.errors import InvalidInputError
 from rollouts.labels import Question
@@ -24,7 +23,7 @@ class QueueItems(ApiView):
         `order`, or `pairs` with the responses as each person saw them, and which one is better."""
         self.parse_query()
         queue = permissions.queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
+        permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
         rows = queue.items.select_related("step", "run").order_by("position")
         if queue.unit == Queue.Unit.GROUP:
             groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue)}
@@ -152,7 +151,7 @@ class DecideItem(ApiView):
         """Store the answer that holds; needs the maintainer role. The labels of the people stay."""
         data = self.parse_body()
         queue = permissions.queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
+        permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
         row, name = permissions.queue_item_or_404(queue, item), data.text("question", 50)
         if data.get("value") is None:
             queues.withdraw_decision(row, self.user, name)

@@ -10,9 +10,8 @@ from dashboard import permissions
 from dashboard.api.base import ApiView, Params
 from rollouts import queues
 from rollouts.errors import InvalidInputError
-from rollouts.models import Membership, Queue
+from rollouts.models import Queue
 
-LEAD_ROLE = Membership.Role.MAINTAINER
 STATES = ("open", "closed", "mine", "all")
 QUEUE_FIELDS = {
     "name": "Shown to the reviewers; keep it neutral in a blind queue.",
@@ -67,7 +66,7 @@ class Queues(ApiView):
     def post(self, request: Request) -> Response:
         """Create a queue and draw its items; needs the maintainer role. `dry_run` shows what would be drawn."""
         data = self.parse_body()
-        project = permissions.project_or_404(request, data.text("project", 80), role=LEAD_ROLE)
+        project = permissions.project_or_404(request, data.text("project", 80), role=permissions.LEAD_ROLE)
         settings = {name: value for name, value in data.items() if name not in ("project", "dry_run")}
         settings["runs"] = [permissions.run_or_404(request, uid) for uid in parse_texts(data, "runs")]
         if data.boolean("dry_run"):
@@ -122,7 +121,7 @@ class OneQueue(ApiView):
         """Change people, due date or name, or close the queue; needs the maintainer role."""
         data = self.parse_body()
         queue = permissions.queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
+        permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
         changes = {name: value for name, value in data.items() if name != "closed"}
         if changes:
             queue = queues.update_queue(queue, self.user, changes)
@@ -133,11 +132,7 @@ class OneQueue(ApiView):
 
 
 def is_lead(request: Request, queue: Queue) -> bool:
-    return is_lead_role(queue.project.role_of(permissions.require_user(request)))
-
-
-def is_lead_role(role: str) -> bool:
-    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[LEAD_ROLE]
+    return permissions.role_allows(queue.project.role_of(permissions.require_user(request)), permissions.LEAD_ROLE)
 
 
 def parse_texts(data: Params, name: str) -> list[str]:
@@ -155,10 +150,9 @@ def serialize_queue(queue: Queue, request: Request) -> dict[str, Any]:
 def serialize_queues(rows: list[Queue], roles: Mapping[int, str]) -> list[dict[str, Any]]:
     """Many queues with one query. `roles` of the reader by project."""
     progress = queues.load_progress(rows)
+    led = {project for project, role in roles.items() if permissions.role_allows(role, permissions.LEAD_ROLE)}
     return [
-        serialize_progress(
-            queue, progress[queue.pk], hidden=queue.is_blind and not is_lead_role(roles.get(queue.project_id, ""))
-        )
+        serialize_progress(queue, progress[queue.pk], hidden=queue.is_blind and queue.project_id not in led)
         for queue in rows
     ]
 

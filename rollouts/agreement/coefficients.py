@@ -32,9 +32,8 @@ def divide_or_nan(numerators: FloatArray, denominators: FloatArray, total_expect
     """Returns NaN where next to nothing of `total_expected` remains, for example without the only item that has another
     value."""
     result = np.full(np.broadcast(numerators, denominators).shape, np.nan)
-    return np.asarray(
-        np.divide(numerators, denominators, out=result, where=denominators > MIN_EXPECTED * total_expected)
-    )
+    is_enough = denominators > MIN_EXPECTED * total_expected
+    return np.asarray(np.divide(numerators, denominators, out=result, where=is_enough))
 
 
 def compute_percent(pairs: Pairs) -> Ratio:
@@ -62,9 +61,8 @@ def compute_alpha(pairs: Pairs, distance: Distance, corrected: bool = True) -> R
     """
     table = pairs.table
     sizes = table.answers_per_item.astype(np.float64)
-    item_disagreement = (
-        np.bincount(pairs.item, weights=distance.measure(pairs.first, pairs.second), minlength=table.items) * 2
-    )
+    distances = distance.measure(pairs.first, pairs.second)
+    item_disagreement = np.bincount(pairs.item, weights=distances, minlength=table.items) * 2
     counts = np.bincount(table.value, minlength=len(table.values)).astype(np.float64)
     distance_to_all = distance.sum_distances(counts)
     observed, expected = item_disagreement / (sizes - 1), float(counts @ distance_to_all)

@@ -294,7 +294,7 @@ def claim_waiting_dumps(dump: Dump) -> Iterator[Dump]:
 
 def release_dumps(dumps: Sequence[Dump]) -> None:
     """Lets claimed dumps wait again. Their next try is alone, so a dump that cannot be stored stops no others."""
-    with suppress(DatabaseError):  # then their claims end
+    with suppress(DatabaseError, InterfaceError):  # then their claims end
         for dump in dumps:
             claimed = Dump.objects.filter(pk=dump.pk, state=Dump.State.INDEXING, tries=dump.tries)
             claimed.update(state=Dump.State.RECEIVED, due_at=timezone.now())

@@ -91,11 +91,8 @@ class Run(models.Model):
         if not self.attempts.exists():
             return "planned"
         elapsed = timezone.now() - self.seen_at
-        return (
-            "silent"
-            if elapsed > SILENT_AFTER and elapsed > SILENT_AFTER_STEPS * self.median_step_interval()
-            else "running"
-        )
+        is_silent = elapsed > SILENT_AFTER and elapsed > SILENT_AFTER_STEPS * self.median_step_interval()
+        return "silent" if is_silent else "running"
 
     @property
     def image_owner(self) -> str:

@@ -51,11 +51,11 @@ from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
     "EVENT_KINDS", "MAX_GROUP_RUNS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "RUN_VOCABULARY",
-    "TRASH_RETENTION", "ConfigChange", "ConfigKey", "ConfigValue", "RunConfig", "RunEvent", "RunGroup", "RunId",
-    "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunEvents", "TermEffect", "archive_runs",
+    "TRASH_RETENTION", "ConfigChange", "ConfigKey", "ConfigValue", "RunConfig", "RunEvent", "RunEvents",
+    "RunGroup", "RunId", "RunMatches", "RunResult", "RunStatistics", "RunTable", "TermEffect", "archive_runs",
     "average_curves", "complete_run_query", "compute_group_curves", "count_config_values", "count_matches",
     "dump_overrides", "dump_yaml", "find_run_group", "find_runs", "format_config_value",
     "list_differing_settings", "list_group_names", "list_run_usage", "load_config_keys", "load_run_configs",
-    "load_run_sizes", "load_run_statuses", "load_run_events", "map_versions", "move_run_to_trash",
+    "load_run_events", "load_run_sizes", "load_run_statuses", "map_versions", "move_run_to_trash",
     "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs", "sum_project_usage", "tag_runs",
 ]  # fmt: skip

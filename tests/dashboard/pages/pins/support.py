@@ -9,9 +9,10 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
-from rollouts.models import Artifact, Run
+from rollouts.models import Artifact, Project, Run
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import ArtifactManifest
+from rollouts.replay import plans
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
 FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}
@@ -60,3 +61,8 @@ def count_segments(page: str, word: str, strip: str = "plan-strip") -> int:
     result = re.search(rf'id="{strip}".*?</section>', page, re.DOTALL)
     assert result
     return result.group().count(f'class="cell-{word}" width="94%"')
+
+
+def list_entries(plan: str) -> list[tuple[int, int]]:
+    revision = plans.find_current_revision(Project.objects.get(), plan)
+    return list(revision.entries.order_by("target_step").values_list("target_step", "pin")) if revision else []

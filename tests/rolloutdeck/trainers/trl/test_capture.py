@@ -1,5 +1,5 @@
 """The capture of a TRL trainer's generations, for steps of several processes or several generations. With a real
-trainer of one process: `tests/trainers/test_trl*.py`."""
+trainer of one process: `tests/trainers/trl/`."""
 
 from __future__ import annotations
 

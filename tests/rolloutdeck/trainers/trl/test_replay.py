@@ -1,5 +1,5 @@
 """The replay of TRL without TRL and transformers: several ranks, several generations per step, and failures. With the
-real trainers: `tests/trainers/test_trl*.py`."""
+real trainers: `tests/trainers/trl/`."""
 
 from __future__ import annotations
 

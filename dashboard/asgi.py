@@ -17,11 +17,11 @@ from django.conf import settings  # noqa: E402
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware  # noqa: E402
 
 from dashboard import consumers  # noqa: E402
-from dashboard.external_sign_in import ProxyHeaders  # noqa: E402
 from dashboard.handler import RequestHandler  # noqa: E402
 from dashboard.origin_check import HostOriginCheck  # noqa: E402
 from dashboard.response_times import ResponseTimes  # noqa: E402
 from dashboard.search_limits import SearchLimits  # noqa: E402
+from dashboard.sign_in.external import ProxyHeaders  # noqa: E402
 
 
 def keep_database_open() -> sqlite3.Connection | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -14,13 +13,9 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from dashboard.counters import counters
-from dashboard.external_sign_in import find_token_refusal
 from rolloutdeck.lib import is_loopback_url
 from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA256_PATTERN, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
@@ -28,11 +23,13 @@ from rollouts.ingest import open_run
 from rollouts.lib import parse_text
 from rollouts.models import (
     Artifact,
+    Finding,
     Membership,
     Project,
     ProjectQuerySet,
     Queue,
     QueueItem,
+    Rescore,
     Run,
     RunQuerySet,
     Sample,
@@ -57,50 +54,6 @@ LEAD_ROLE = Membership.Role.MAINTAINER  # of review queues, re-scores and reward
 LAST_PROJECT = "rolloutdeck.project"  # in the META of a request: the slug of the project that it used last
 
 Caller = HttpRequest | Request | Token | User | AnonymousUser
-
-
-class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer rd_…`. A wrong token is refused also if the request has a valid session."""
-
-    def authenticate(self, request: Request) -> tuple[User, Token] | None:
-        header = request.META.get("HTTP_AUTHORIZATION", "")
-        if not header:
-            return None
-        token = authenticate_token(header)
-        return token.user, token
-
-    def authenticate_header(self, request: Request) -> str:
-        return "Bearer"
-
-
-def authenticate_token(header: str) -> Token:
-    """The valid token of an Authorization header. Raises AuthenticationFailed, and Throttled (429)."""
-    kind, _, secret = header.partition(" ")
-    if kind.lower() != "bearer" or not secret.strip():
-        raise AuthenticationFailed("Send `Authorization: Bearer <token>`.")
-    token = Token.find(secret.strip())
-    if token is None and (expired := Token.find_expired(secret.strip())):
-        raise AuthenticationFailed(
-            f"The token {expired.name!r} expired on {expired.expires_at:%Y-%m-%d}. "
-            "Create another one in the settings of a project."
-        )
-    if token is None:
-        raise AuthenticationFailed("This token is unknown or revoked. Create one in the settings of a project.")
-    count_token_request(token)
-    if refusal := find_token_refusal(token):
-        raise AuthenticationFailed(refusal)
-    return token
-
-
-def count_token_request(token: Token) -> None:
-    """Counts the requests of a token in each minute. Raises Throttled."""
-    if not settings.MAX_TOKEN_REQUESTS:
-        return
-    minute, second = divmod(int(time()), 60)
-    if counters.count(f"token-requests:{token.pk}:{minute}", 120) > settings.MAX_TOKEN_REQUESTS:
-        raise Throttled(
-            60 - second, f"This token has sent more than {settings.MAX_TOKEN_REQUESTS:,} requests in this minute."
-        )
 
 
 class HasScope(BasePermission):
@@ -245,6 +198,38 @@ def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:
     if role:
         require_role(caller, project, role)
     return project
+
+
+def visible_findings(caller: Caller) -> QuerySet[Finding]:
+    """Findings of the visible projects, with project and author."""
+    rows = Finding.objects.filter(project__in=visible_projects(caller))
+    return rows.select_related("project", "user")
+
+
+def finding_or_404(caller: Caller, pk: int, *, role: str = "") -> Finding:
+    """The finding with this id. Raises Http404, and PermissionDenied if the user's role is lower than `role`."""
+    finding: Finding | None = visible_findings(caller).filter(pk=pk).first() if pk < 2**63 else None
+    if finding is None:
+        raise Http404(_("Finding {number} not found, or you have no access to it.").format(number=pk))
+    if role:
+        require_role(caller, finding.project, role)
+    return finding
+
+
+def visible_rescores(caller: Caller) -> QuerySet[Rescore]:
+    """Re-scores of the visible runs. None for a reviewer of a blind queue, since they tell what a sample is worth."""
+    rows = Rescore.objects.filter(run__in=visible_runs(caller)).select_related("run__project")
+    is_blind = bool(Queue.objects.blind_for(require_user(caller).pk).queues)
+    return rows.none() if is_blind else rows
+
+
+def rescore_or_404(caller: Caller, pk: int, *, run: Run | None = None) -> Rescore:
+    """The re-score with this id, of `run` if it is given. Raises Http404."""
+    rows = visible_rescores(caller) if run is None else visible_rescores(caller).filter(run=run)
+    rescore: Rescore | None = rows.filter(pk=pk).first() if pk < 2**63 else None
+    if rescore is None:
+        raise Http404(_("Re-score {number} not found, or you have no access to it.").format(number=pk))
+    return rescore
 
 
 def artifact_file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final
+from typing import Any
 
+from dashboard.middleware.errors import STATUS_CLIENT_LEFT
 from dashboard.origin_check import HEALTH_PATHS, METRICS_PATH, remove_url_prefix
 from dashboard.uploads import is_upload_request
 from rollouts.telemetry import RESPONSE_SECONDS, RESPONSES
@@ -14,8 +15,6 @@ from rollouts.telemetry import RESPONSE_SECONDS, RESPONSES
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-
-STATUS_CLIENT_LEFT: Final = 499  # nobody received a response
 
 
 @dataclass(frozen=True, slots=True)

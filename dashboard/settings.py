@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import environ
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from dashboard.sign_in_settings import (
+from dashboard.sign_in.external_settings import (
     parse_group_roles,
     read_check_seconds,
     read_openid_settings,
@@ -120,22 +120,23 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.middleware.rolloutdeck_headers",
-    "dashboard.middleware.StaticFilesMiddleware",
-    "dashboard.middleware.SignInSessionMiddleware",
-    "dashboard.middleware.LanguageMiddleware",
+    "dashboard.middleware.headers.rolloutdeck_headers",
+    "dashboard.middleware.forgotten_texts.clear_caches_of_forgotten_texts",
+    "dashboard.middleware.static_files.StaticFilesMiddleware",
+    "dashboard.middleware.sign_in.SignInSessionMiddleware",
+    "dashboard.middleware.pages.LanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "dashboard.middleware.ExternalSignInMiddleware",
+    "dashboard.middleware.sign_in.ExternalSignInMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "dashboard.middleware.PageUserMiddleware",
-    "dashboard.middleware.LastProjectMiddleware",
-    "dashboard.middleware.FormAddressMiddleware",
-    "dashboard.middleware.SearchLimitMiddleware",
-    "dashboard.middleware.ServiceUnavailableMiddleware",
+    "dashboard.middleware.sign_in.PageUserMiddleware",
+    "dashboard.middleware.pages.LastProjectMiddleware",
+    "dashboard.middleware.pages.FormAddressMiddleware",
+    "dashboard.middleware.errors.SearchLimitMiddleware",
+    "dashboard.middleware.errors.ServiceUnavailableMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -168,7 +169,7 @@ CACHES = {  # counts while Redis is away, see counters.py; large, so that invent
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
 OTP_TOTP_ISSUER = f"Rolloutdeck {public.hostname}"
-SESSION_ENGINE = "dashboard.sessions"
+SESSION_ENGINE = "dashboard.sign_in.sessions"
 SESSION_COOKIE_AGE = int(float(env.str("ROLLOUTDECK_SESSION_DAYS", "") or 30) * 24 * 60 * 60)
 SECURE_HSTS_SECONDS = int(env.str("ROLLOUTDECK_HSTS_SECONDS", "") or 0) if public.scheme == "https" else 0
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 5  # seconds, of a request to an OpenID provider
@@ -227,7 +228,7 @@ CELERY_BEAT_SCHEDULE = {
 # --- API ------------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "dashboard.permissions.TokenAuthentication",
+        "dashboard.sign_in.tokens.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["dashboard.permissions.HasScope"],

@@ -68,7 +68,7 @@ RETRY_AFTER = {
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "dashboard.permissions.TokenAuthentication"
+    target_class = "dashboard.sign_in.tokens.TokenAuthentication"
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:

@@ -33,17 +33,17 @@ from dashboard.pages.search import views as search
 from dashboard.pages.settings import (
     audit,
     disk,
-    external,
     members,
     preferences,
     projects,
     retention,
     second_factor,
     sessions,
-    sign_in,
     tokens,
 )
 from dashboard.pages.sharing import views as sharing
+from dashboard.pages.sign_in import openid
+from dashboard.pages.sign_in import views as sign_in
 from dashboard.pages.step import views as step
 from dashboard.pages.timeline import views as timeline
 
@@ -142,8 +142,8 @@ urlpatterns = [
     path("sign-in/", sign_in.sign_in_page, name="sign-in"),
     path("sign-in/code/", sign_in.sign_in_code_view, name="sign-in-code"),
     path("sign-in/link/", sign_in.sign_in_link_page, name="sign-in-link"),
-    path("sign-in/openid/", external.start_openid_view, name="sign-in-openid"),
-    path("sign-in/openid/callback/", external.finish_openid_view, name="sign-in-openid-callback"),
+    path("sign-in/openid/", openid.start_openid_view, name="sign-in-openid"),
+    path("sign-in/openid/callback/", openid.finish_openid_view, name="sign-in-openid-callback"),
     path("second-factor/", second_factor.second_factor_page, name="second-factor"),
     path("sessions/end-others/", sessions.end_other_sessions_view, name="end-other-sessions"),
     path("sessions/<str:handle>/end/", sessions.end_session_view, name="end-session"),

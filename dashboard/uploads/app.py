@@ -21,7 +21,8 @@ from rest_framework import exceptions
 
 from dashboard import permissions
 from dashboard.api import build_error_body, describe_exception
-from dashboard.middleware import SERVER_HEADER_VALUE
+from dashboard.middleware.headers import SERVER_HEADER_VALUE
+from dashboard.sign_in.tokens import authenticate_token
 from dashboard.uploads.receive import (
     LockedPartialUpload,
     PartialUpload,
@@ -131,7 +132,7 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     uid, key, sha256 = parse_upload_path(path)
     if not headers.get("authorization"):
         raise exceptions.NotAuthenticated
-    token = permissions.authenticate_token(headers["authorization"])
+    token = authenticate_token(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
     query, is_put = parse_query_string(scope), scope["method"] == "PUT"

@@ -16,6 +16,7 @@ from redis import RedisError
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from dashboard import permissions
+from dashboard.sign_in.tokens import authenticate_token
 from rollouts.models import Dump, Label, Project, ProjectQuerySet, Run, RunDiskUsage, Sample, Step
 from rollouts.retention import list_quota_statuses
 from rollouts.runs import sum_project_usage
@@ -46,7 +47,7 @@ def find_readable_projects(request: HttpRequest) -> ProjectQuerySet | None:
     """The projects that the token may read; all for a server admin, who watches the server with it. None without a
     token that may read."""
     try:
-        token = permissions.authenticate_token(request.headers.get("Authorization", ""))
+        token = authenticate_token(request.headers.get("Authorization", ""))
     except (AuthenticationFailed, Throttled):
         return None
     if not token.allows("read") or (token.project and not token.project.role_of(token.user)):

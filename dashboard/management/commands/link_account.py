@@ -6,7 +6,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard.external_sign_in import (
+from dashboard.management.accounts import find_account
+from dashboard.sign_in.external import (
     PROXY_ISSUER,
     Identity,
     SignInRefusedError,
@@ -14,7 +15,6 @@ from dashboard.external_sign_in import (
     link_account,
     unlink_account,
 )
-from dashboard.management.accounts import find_account
 from rolloutdeck.cli import add_link_account_arguments
 
 

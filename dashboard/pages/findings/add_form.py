@@ -17,7 +17,6 @@ from django.views.decorators.http import require_http_methods
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.findings.presenter import describe_chart
-from dashboard.pages.findings.views import finding_or_404
 from rolloutdeck.protocol import SPLITS
 from rollouts.charts import ChartQuery, load_arrangement
 from rollouts.errors import InvalidInputError, RolloutError
@@ -257,7 +256,7 @@ def find_or_create_finding(request: HttpRequest, source: EvidenceSource) -> Find
     user, params = common.get_signed_in_user(request), request.POST
     if not params.get("finding"):
         return create_finding(source.project, user, title=params.get("title", ""), note=params.get("note", ""))
-    finding = finding_or_404(request, parse_integer(params["finding"], "finding") or 0, "annotator")
+    finding = permissions.finding_or_404(request, parse_integer(params["finding"], "finding") or 0, role="annotator")
     if finding.project_id != source.project.pk:
         message = _("“{title}” belongs to {project}, but the content you are adding belongs to {other}.")
         names = {"title": finding.title, "project": finding.project.slug, "other": source.project.slug}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
@@ -47,7 +47,7 @@ def findings_page(request: HttpRequest) -> HttpResponseBase:
 def build_findings_context(request: HttpRequest) -> dict[str, Any]:
     params = {name: request.GET.get(name, "").replace("\0", "") for name in ("project", "name", "removed")}
     counts = {name: Count("exhibits", filter=Q(exhibits__kind=kind)) for name, kind in KINDS.items()}
-    findings = visible_findings(request).annotate(**counts).order_by("-updated_at", "-pk")
+    findings = permissions.visible_findings(request).annotate(**counts).order_by("-updated_at", "-pk")
     findings = findings.filter(removed_at__isnull=not params["removed"])
     if params["project"]:
         findings = findings.filter(project__slug=params["project"])
@@ -66,24 +66,10 @@ def build_findings_context(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def visible_findings(request: HttpRequest) -> QuerySet[Finding]:
-    rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
-    return rows.select_related("project", "user")
-
-
-def finding_or_404(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
-    """Raises Http404, and PermissionDenied below `role`."""
-    finding: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
-    if finding is None:
-        raise Http404(_("Finding not found, or you have no access to it."))
-    permissions.require_role(request, finding.project, role)
-    return finding
-
-
 @login_required
 @require_safe
 def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
-    row = finding_or_404(request, pk)
+    row = permissions.finding_or_404(request, pk)
     items = list(row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at"))
     is_blind = reviews_blind_queue(request.user, row.project)
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), items, is_blind)
@@ -114,7 +100,7 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     again. That page has this URL, so a GET redirects to the finding."""
     if request.method != "POST":
         return redirect("finding", pk)
-    row = finding_or_404(request, pk, "annotator")
+    row = permissions.finding_or_404(request, pk, role="annotator")
     draft = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
         update_finding(row, **draft, version=parse_integer(request.POST.get("version"), "version"))
@@ -126,7 +112,7 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def render_failed_edit(request: HttpRequest, pk: int, draft: dict[str, Any]) -> HttpResponse:
-    row = finding_or_404(request, pk)
+    row = permissions.finding_or_404(request, pk)
     context = build_finding_context(request, row, reviews_blind_queue(request.user, row.project)) | draft
     return render(request, "findings/finding.html", context, status=400)
 
@@ -135,7 +121,7 @@ def render_failed_edit(request: HttpRequest, pk: int, draft: dict[str, Any]) -> 
 @require_POST
 def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Removes a finding, or restores one with `restore`."""
-    row = finding_or_404(request, pk, "annotator")
+    row = permissions.finding_or_404(request, pk, role="annotator")
     if request.POST.get("restore"):
         restore_finding(row, common.get_signed_in_user(request))
         return common.respond_success(request, _("Finding restored."), "finding", row.pk)
@@ -149,7 +135,9 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
 def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` is `up` or `down` to move the item, `out` to remove it, `words` to save its comment. A GET redirects, as in
     `edit_finding_view`."""
-    rows = EvidenceItem.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
+    rows = EvidenceItem.objects.filter(finding__in=permissions.visible_findings(request)).select_related(
+        "finding__project"
+    )
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("Item not found, or you have no access to it."))
@@ -179,7 +167,7 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def evidence_image_view(request: HttpRequest, pk: int, digest: str) -> HttpResponse:
     """An image of a sample in a finding. The copy survives the run."""
-    findings = visible_findings(request)
+    findings = permissions.visible_findings(request)
     row = EvidenceItem.objects.filter(pk=pk, finding__in=findings).first() if pk < 2**63 else None
     if row is None or not any(image["sha256"] == digest for image in row.shown.get("images", [])):
         raise Http404(_("Image not found."))
@@ -190,7 +178,7 @@ def evidence_image_view(request: HttpRequest, pk: int, digest: str) -> HttpRespo
 @require_safe
 def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """The finding as one HTML file without script that loads nothing."""
-    row = finding_or_404(request, pk)
+    row = permissions.finding_or_404(request, pk)
     context = {
         "finding": row,
         "note": common.render_note(row.note, has_links=False),

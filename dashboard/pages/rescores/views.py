@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -46,7 +46,7 @@ def rescores_page(request: HttpRequest, uid: str) -> HttpResponse:
 def rescore_page(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
     """Old and new per data source, and the samples with the largest difference."""
     run = permissions.run_or_404(request, uid)
-    rescore = rescore_or_404(request, run, pk)
+    rescore = permissions.rescore_or_404(request, pk, run=run)
     split = request.GET.get("split", "")
     split = split if split in SPLITS else ""
     found = rescores.compare_rescore(rescore.pk, rescore.created_at, run.version, split)
@@ -86,21 +86,13 @@ def build_split_links(run: Run, split: str, q: str) -> list[tuple[str, str]]:
 def delete_rescore_view(request: HttpRequest, uid: str, pk: int) -> HttpResponse:
     """Its author and maintainers may delete it."""
     run = permissions.run_or_404(request, uid, role=WRITE_ROLE)
-    rescore = rescore_or_404(request, run, pk)
+    rescore = permissions.rescore_or_404(request, pk, run=run)
     if not rescore.may_be_changed_by(request.user, run.project.role_of(request.user)):
         permissions.require_role(request, run.project, permissions.LEAD_ROLE)
     rescores.delete_rescore(rescore, common.get_signed_in_user(request))
     message = _("{name} deleted, with {count} results.")
     text = message.format(name=rescore.name, count=f"{rescore.results:,}")
     return common.respond_success(request, text, "rescores", run.uid)
-
-
-def rescore_or_404(request: HttpRequest, run: Run, pk: int) -> Rescore:
-    """Raises Http404, also for a reviewer of a blind queue."""
-    rescore: Rescore | None = run.rescores.select_related("run__project").filter(pk=pk).first()
-    if rescore is None or common.load_blind_queues(request).queues:
-        raise Http404(_("Re-score {number} not found, or you have no access to it.").format(number=pk))
-    return rescore
 
 
 def describe_verdict(rescore: Rescore) -> str:

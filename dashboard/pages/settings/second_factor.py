@@ -1,4 +1,4 @@
-"""The second factor: set up, new recovery codes and removal in the settings, and the second step of a sign-in."""
+"""The page of the second factor: set up, new recovery codes and removal."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import segno
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.core import signing
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.safestring import mark_safe
@@ -15,12 +14,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from dashboard import second_factor
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.settings.throttle import count_and_allow_login, get_client_address, record_login_success
-
-STEP_SALT = "rolloutdeck.sign-in.second-step"
-STEP_SECONDS = 10 * 60
+from dashboard.pages.sign_in.code_step import get_wrong_code_text
+from dashboard.sign_in import second_factor
+from dashboard.sign_in.throttle import count_and_allow_login, get_client_address, record_login_success
 
 
 @never_cache
@@ -101,37 +98,3 @@ def draw_qr_code(text: str) -> str:
         scale=4, border=4, dark="#000", light="#fff", omitsize=True
     )
     return mark_safe(svg)
-
-
-def get_wrong_code_text() -> str:
-    return _("This code is wrong or was used before. After a wrong code, wait some seconds for the next one.")
-
-
-# --- sign-in ----------------------------------------------------------------------------------------------------------
-
-
-def build_step_token(user: User, next_url: str, attempts: int) -> str:
-    """Proves that the first step succeeded. It ends with the next sign-in and with a change of the password.
-    `attempts`: how many are not counted any more after a right code, its own and that of a password."""
-    return signing.dumps([user.pk, get_step_state(user), next_url, attempts], salt=STEP_SALT)
-
-
-def get_step_state(user: User) -> str:
-    last = user.last_login.isoformat() if user.last_login else ""
-    return f"{last} {user.get_session_auth_hash()[:16]}"
-
-
-def load_step_token(token: str) -> tuple[User, str, int] | None:
-    """The user, the address to open after the sign-in, and the attempts; None if the first step must be repeated."""
-    try:
-        pk, state, next_url, attempts = signing.loads(token, salt=STEP_SALT, max_age=STEP_SECONDS)
-    except (signing.BadSignature, ValueError, TypeError):
-        return None
-    user = User.objects.filter(pk=pk, is_active=True).first()
-    return (user, str(next_url), int(attempts)) if user and get_step_state(user) == state else None
-
-
-def render_code_step(request: HttpRequest, token: str, *, error: str = "", status: int = 200) -> HttpResponse:
-    response = render(request, "settings/sign_in_code.html", {"token": token, "error": error}, status=status)
-    response["Cache-Control"] = "no-store"
-    return response

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
-from dashboard import sessions
 from dashboard.pages.common import get_signed_in_user
+from dashboard.sign_in import sessions
 
 MAX_SHOWN_SESSIONS = 50
 # In this order, because most browsers also name the ones that they imitate.

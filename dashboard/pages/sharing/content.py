@@ -27,7 +27,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.findings import QUERY_PREFIX, snapshot_charts
 from rollouts.lib import parse_integer
 from rollouts.metrics import list_metric_names
-from rollouts.models import EvidenceItem, Finding, Project, Run, SharedLink
+from rollouts.models import EvidenceItem, Project, Run, SharedLink
 from rollouts.runs import RunGroup, find_run_group
 
 # Nothing in the page may run, load anything or send anything.
@@ -68,10 +68,9 @@ def find_shared_object(request: HttpRequest, params: QueryDict) -> SharedObject:
 
 def find_shared_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
     pk = parse_integer(params.get("finding"), "finding") or 0
-    rows = Finding.objects.active().filter(project__in=permissions.visible_projects(request))
-    finding: Finding | None = rows.select_related("project").filter(pk=pk).first() if 0 < pk < 2**63 else None
-    if finding is None:
-        raise Http404(_("Finding not found, or you have no access to it."))
+    finding = permissions.finding_or_404(request, pk)
+    if finding.removed_at:
+        raise Http404(_("This finding was removed. Restore it first."))
     context = {
         "finding": finding,
         "note": common.render_note(finding.note, has_links=False),

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from dashboard import sessions
+from dashboard.sign_in import sessions
 from rollouts import queues
 from rollouts.findings import findings
 from rollouts.flags import bulk

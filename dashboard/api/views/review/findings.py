@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -37,7 +37,7 @@ class Findings(ApiView):
     def get(self, request: Request) -> Response:
         """Findings you may see, most recently updated first."""
         query = self.parse_query()
-        rows = visible_findings(request).filter(removed_at__isnull=not query.boolean("removed"))
+        rows = permissions.visible_findings(request).filter(removed_at__isnull=not query.boolean("removed"))
         rows = filter_by_owner(rows, request, query)
         if name := query.get("name"):
             rows = rows.filter(Q(title__icontains=name) | Q(note__icontains=name))
@@ -67,12 +67,12 @@ class OneFinding(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A finding with its evidence items."""
-        return Response(serialize_full_finding(finding_or_404(request, pk), self.user))
+        return Response(serialize_full_finding(permissions.finding_or_404(request, pk), self.user))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change `title` or `note`; `removed: false` restores a removed finding."""
         data = self.parse_body()
-        finding = writable_finding_or_404(request, pk)
+        finding = permissions.finding_or_404(request, pk, role=FINDING_WRITE_ROLE)
         if "removed" in data:
             if data.boolean("removed"):
                 raise InvalidInputError("Send DELETE to remove a finding.", "removed")
@@ -84,7 +84,7 @@ class OneFinding(ApiView):
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding. It can be restored."""
         self.parse_query()
-        findings.remove_finding(writable_finding_or_404(request, pk), self.user)
+        findings.remove_finding(permissions.finding_or_404(request, pk, role=FINDING_WRITE_ROLE), self.user)
         return Response(status=204)
 
 
@@ -115,7 +115,7 @@ class Exhibits(ApiView):
     def post(self, request: Request, pk: int) -> Response:
         """Add a `sample`, or of a `run` the query `q`, the curves `names` or the change of `rates`, as they are now."""
         data = self.parse_body()
-        finding = writable_finding_or_404(request, pk)
+        finding = permissions.finding_or_404(request, pk, role=FINDING_WRITE_ROLE)
         kinds = {
             "sample": create_sample_item,
             "q": create_query_item,
@@ -159,23 +159,10 @@ class OneExhibit(ApiView):
         return Response(status=204)
 
 
-def visible_findings(request: Request) -> QuerySet[Finding]:
-    rows = Finding.objects.filter(project__in=permissions.visible_projects(request))
-    return rows.select_related("project", "user")
-
-
-def finding_or_404(request: Request, pk: int) -> Finding:
-    return row_or_404(visible_findings(request), pk, "finding")
-
-
-def writable_finding_or_404(request: Request, pk: int) -> Finding:
-    finding = finding_or_404(request, pk)
-    permissions.require_role(request, finding.project, FINDING_WRITE_ROLE)
-    return finding
-
-
 def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> EvidenceItem:
-    items = writable_finding_or_404(request, pk).exhibits.select_related("finding__project", "user")
+    items = permissions.finding_or_404(request, pk, role=FINDING_WRITE_ROLE).exhibits.select_related(
+        "finding__project", "user"
+    )
     return row_or_404(items, exhibit_pk, "evidence item")
 
 

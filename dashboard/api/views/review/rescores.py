@@ -4,12 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard import permissions
-from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
+from dashboard.api.base import ApiView, Params, filter_by_owner
 from dashboard.api.serializers import pick_fields
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
 from rolloutdeck.protocol import SPLITS
@@ -47,7 +46,7 @@ class Rescores(ApiView):
     def get(self, request: Request) -> Response:
         """Re-scores of the runs that you may see, newest first. A reviewer of a blind queue sees none."""
         query = self.parse_query()
-        rows = visible_rescores(request)
+        rows = permissions.visible_rescores(request)
         if "project" in query:
             rows = rows.filter(run__project=permissions.project_or_404(request, query["project"]))
         rows = filter_by_owner(rows, request, Params({name: query[name] for name in ("run",) if name in query}))
@@ -83,7 +82,7 @@ class OneRescore(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A re-score with the numbers of its results and errors."""
-        return Response(serialize_rescore(rescore_or_404(request, pk)))
+        return Response(serialize_rescore(permissions.rescore_or_404(request, pk)))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Delete a re-score with all its results. Yours, or any as a maintainer."""
@@ -110,7 +109,7 @@ class PendingSamples(ApiView):
         the last page, because they have one. Repeat it with `cursor` until that is null. `step=latest` is the step that
         was the newest at the first page."""
         query = self.parse_query()
-        rescore = rescore_or_404(request, pk)
+        rescore = permissions.rescore_or_404(request, pk)
         scope = parse_sample_scope(request, Params({**query, "run": rescore.run.uid}))
         cursor = query.text("cursor", 80)
         if query.get("step") == "latest" and (step := rescores.find_cursor_step(rescore.run, cursor)):
@@ -145,7 +144,7 @@ class RescoreResults(ApiView):
     def get(self, request: Request, pk: int) -> Response:
         """The results of a step: {sample, value, error, parts, rationale}."""
         query = self.parse_query()
-        rescore = rescore_or_404(request, pk)
+        rescore = permissions.rescore_or_404(request, pk)
         step, split = query.integer("step"), query.choice("split", SPLITS)
         if step is None:
             raise InvalidInputError("`step` is required: results are listed step by step.", "step")
@@ -169,7 +168,7 @@ class ComparedRescore(ApiView):
         """Old and new per data source: counts, means, agreement of correct and wrong, correlation; and the samples with
         the largest difference."""
         split = self.parse_query().choice("split", SPLITS)
-        rescore = rescore_or_404(request, pk)
+        rescore = permissions.rescore_or_404(request, pk)
         found = rescores.compare_rescore(rescore.pk, rescore.created_at, rescore.run.version, split)
         examples = [
             {"id": row.pk, "step": row.step.step, "score": row.score, "value": (row.rescores or {}).get(rescore.key)}
@@ -199,19 +198,9 @@ def serialize_result(sample: str, result: RescoreResult) -> dict[str, Any]:
     return {"sample": sample, **asdict(result)}
 
 
-def visible_rescores(request: Request) -> QuerySet[Rescore]:
-    rows = Rescore.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project")
-    is_blind = bool(Queue.objects.blind_for(permissions.require_user(request).pk).queues)
-    return rows.none() if is_blind else rows
-
-
-def rescore_or_404(request: Request, pk: int) -> Rescore:
-    return row_or_404(visible_rescores(request), pk, "re-score")
-
-
 def changeable_rescore_or_404(request: Request, pk: int) -> Rescore:
     """Raises Http404, and PermissionDenied if it is another user's."""
-    rescore = rescore_or_404(request, pk)
+    rescore = permissions.rescore_or_404(request, pk)
     permissions.require_role(request, rescore.run.project, WRITE_ROLE)
     if not rescore.may_be_changed_by(request.user, rescore.run.project.role_of(request.user)):
         raise PermissionDenied("This is another user's re-score. Only a maintainer can change it.")

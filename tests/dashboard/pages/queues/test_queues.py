@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.sign_in_links import create_sign_in_link
+from dashboard.sign_in.links import create_sign_in_link
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import AuditEntry, Label, Project, Run, Sample

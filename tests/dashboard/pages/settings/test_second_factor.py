@@ -16,9 +16,8 @@ from django.test import Client
 from django_otp.oath import totp
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
-from dashboard import second_factor
-from dashboard.pages.settings import throttle
-from dashboard.sign_in_links import create_sign_in_link
+from dashboard.sign_in import second_factor, throttle
+from dashboard.sign_in.links import create_sign_in_link
 from tests.support import builders
 
 PASSWORD = {"username": "mina", "password": "mina-password"}

@@ -13,8 +13,8 @@ from django.core import signing
 from django.test import Client
 from django.utils import timezone
 
-from dashboard import sessions
 from dashboard.pages.settings.sessions import describe_device
+from dashboard.sign_in import sessions
 from rollouts.models import SignInSession
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"

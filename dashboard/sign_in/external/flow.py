@@ -16,8 +16,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from requests import RequestException
 
-from dashboard.external_sign_in.accounts import Identity, SignInRefusedError
-from dashboard.external_sign_in.provider import (
+from dashboard.sign_in.external.accounts import Identity, SignInRefusedError
+from dashboard.sign_in.external.provider import (
     ProviderError,
     encrypt,
     get_openid_settings,

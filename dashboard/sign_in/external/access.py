@@ -17,9 +17,9 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from dashboard.external_sign_in.accounts import PROXY_ISSUER, Identity, SignInRefusedError, find_link
-from dashboard.external_sign_in.provider import ProviderError, SignInEndedError, get_openid_settings, renew
-from dashboard.sessions import end_all_sessions
+from dashboard.sign_in.external.accounts import PROXY_ISSUER, Identity, SignInRefusedError, find_link
+from dashboard.sign_in.external.provider import ProviderError, SignInEndedError, get_openid_settings, renew
+from dashboard.sign_in.sessions import end_all_sessions
 from rollouts.models import ExternalAccount, Project, Token
 from rollouts.projects import GroupRule, RoleChange, apply_group_roles, record_audit_entry
 from rollouts.storage import is_disk_full

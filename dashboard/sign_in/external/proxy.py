@@ -17,21 +17,21 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils import timezone
 
-from dashboard.external_sign_in.access import (
+from dashboard.sign_in.external.access import (
     SESSION_SOURCE,
     claim_check,
     note_answer,
     require_access,
     require_no_refusal,
 )
-from dashboard.external_sign_in.accounts import (
+from dashboard.sign_in.external.accounts import (
     MAX_GROUPS,
     MAX_NAME_CHARS,
     PROXY_ISSUER,
     Identity,
     find_or_create_user,
 )
-from dashboard.sign_in_settings import ProxySettings
+from dashboard.sign_in.external_settings import ProxySettings
 from rollouts.models import ExternalAccount
 
 log = logging.getLogger(__name__)

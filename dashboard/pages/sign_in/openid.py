@@ -14,7 +14,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from dashboard.external_sign_in import (
+from dashboard.pages.sign_in.views import find_landing_url, render_sign_in_error
+from dashboard.sign_in.external import (
     OPENID_SOURCE,
     FinishedFlow,
     ProviderError,
@@ -31,7 +32,6 @@ from dashboard.external_sign_in import (
     start_flow,
     start_session,
 )
-from dashboard.pages.settings.sign_in import find_landing_url, render_sign_in_error
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages.settings import throttle
-from dashboard.sign_in_links import create_sign_in_link
+from dashboard.sign_in import throttle
+from dashboard.sign_in.links import create_sign_in_link
 from tests.dashboard.support.sign_in import use_sign_in_link
 
 

@@ -4,7 +4,7 @@ Depends on: allauth (state, PKCE, exchange of the code, who is who), PyJWT (ID t
 Invariant: an account is found only by issuer and subject, never by its name or e-mail address.
 """
 
-from dashboard.external_sign_in.access import (
+from dashboard.sign_in.external.access import (
     SESSION_SOURCE,
     find_session_refusal,
     find_token_refusal,
@@ -13,7 +13,7 @@ from dashboard.external_sign_in.access import (
     require_no_refusal,
     unlink_account,
 )
-from dashboard.external_sign_in.accounts import (
+from dashboard.sign_in.external.accounts import (
     PROXY_ISSUER,
     Identity,
     SignInRefusedError,
@@ -21,9 +21,9 @@ from dashboard.external_sign_in.accounts import (
     link_account,
     list_links,
 )
-from dashboard.external_sign_in.flow import OPENID_SOURCE, FinishedFlow, finish_flow, start_flow
-from dashboard.external_sign_in.provider import ProviderError, SignInEndedError, get_openid_settings
-from dashboard.external_sign_in.proxy import (
+from dashboard.sign_in.external.flow import OPENID_SOURCE, FinishedFlow, finish_flow, start_flow
+from dashboard.sign_in.external.provider import ProviderError, SignInEndedError, get_openid_settings
+from dashboard.sign_in.external.proxy import (
     SCOPE_KEY,
     SUBJECT_KEY,
     ProxyHeaders,

@@ -16,20 +16,20 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.pages.settings.second_factor import (
+from dashboard.pages.sign_in.code_step import (
     build_step_token,
     get_wrong_code_text,
     load_step_token,
     render_code_step,
 )
-from dashboard.pages.settings.throttle import (
+from dashboard.sign_in.links import find_link_user
+from dashboard.sign_in.second_factor import has_second_factor, verify_code
+from dashboard.sign_in.throttle import (
     THROTTLE_SECONDS,
     count_and_allow_login,
     get_client_address,
     record_login_success,
 )
-from dashboard.second_factor import has_second_factor, verify_code
-from dashboard.sign_in_links import find_link_user
 from rollouts.models import Project
 from rollouts.queues import has_items_to_answer
 from rollouts.storage import is_disk_full
@@ -40,7 +40,7 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 class SignInView(LoginView):
     """With name and password, limited by `count_and_allow_login`."""
 
-    template_name = "settings/sign_in.html"
+    template_name = "sign_in/page.html"
     redirect_authenticated_user = True
 
     def get_context_data(self, **more: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def build_sign_in_context(request: HttpRequest) -> dict[str, Any]:
 
 def render_sign_in_error(request: HttpRequest, error: str, status: int) -> HttpResponse:
     context = {**build_sign_in_context(request), "error": error}
-    return render(request, "settings/sign_in.html", context, status=status)
+    return render(request, "sign_in/page.html", context, status=status)
 
 
 sign_in_page = SignInView.as_view()
@@ -117,7 +117,7 @@ def sign_in_link_page(request: HttpRequest) -> HttpResponse:
     user = find_link_user(secret, User.objects.all())
     if user is None:
         return render_invalid_link(request)
-    return render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret})
+    return render(request, "sign_in/link.html", {"owner": user, "secret": secret})
 
 
 def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Fixtures for sign-in and settings."""
+"""Fixtures for tests of the web process."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
-from dashboard.external_sign_in.accounts import MAX_GROUPS, MAX_SUBJECT_CHARS, Identity
-from dashboard.sign_in_settings import OpenIdSettings
+from dashboard.sign_in.external.accounts import MAX_GROUPS, MAX_SUBJECT_CHARS, Identity
+from dashboard.sign_in.external_settings import OpenIdSettings
 from rolloutdeck.lib import is_loopback_host
 
 TIMEOUT: Final = (3.0, 5.0)  # seconds: to connect, between two bytes

@@ -94,7 +94,7 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
             "role": row.artifacts[0].role if row.artifacts else "",
             "source": {
                 **serialize_pin_source(row.entry.pin),
-                "flagged": row.excluded.flagged,
+                "flagged": row.excluded.selected_count,
                 "unplaced": row.excluded.not_found,
             },
             "artifacts": [
@@ -103,7 +103,7 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
             ],
             "selected": {
                 "action": row.action,
-                "samples": row.excluded.flagged,
+                "samples": row.excluded.selected_count,
                 "prompts": row.excluded.prompts,
                 "guidance_version": row.excluded.version,
                 "complete": row.excluded.is_complete,
@@ -163,7 +163,7 @@ def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> 
         "id": row.key,
         **pick_fields(row, "role", "step_kind", "step", "state", "message", "facts", "files"),
         "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
-        "whole": bool(excluded and excluded.fully_flagged),
+        "whole": bool(excluded and excluded.is_fully_selected),
         "url": build_files_url(row),
     }
 

@@ -12,8 +12,8 @@ from rolloutdeck.replay.placement import (
     check_regenerated,
     describe_selected,
     describe_skipped_entry,
-    find_flagged_prompts,
     find_layout_steps,
+    find_regenerated_prompts,
 )
 from rolloutdeck.replay.plan import DEFAULT_PLAN, PinnedArtifact, PlanEntry, PlanFile, PlanRevision, parse_plan
 from rolloutdeck.replay.pull import PlanPull, write_without_prompts
@@ -21,5 +21,5 @@ from rolloutdeck.replay.pull import PlanPull, write_without_prompts
 __all__ = [
     "DEFAULT_PLAN", "PULL_MANIFEST", "PinnedArtifact", "Placement", "PlanEntry", "PlanFile", "PlanPull",
     "PlanRevision", "ReplayFolder", "RunRequirements", "build_placements", "check_regenerated", "describe_selected",
-    "describe_skipped_entry", "find_flagged_prompts", "find_layout_steps", "parse_plan", "write_without_prompts",
+    "describe_skipped_entry", "find_regenerated_prompts", "find_layout_steps", "parse_plan", "write_without_prompts",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ class RunRequirements(ABC):
     formats: file name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`. `json` means plain
     JSON of any size. A file that is not listed is a marker file: small plain JSON.
     repairable_files: names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`).
-    changeable_files: names or suffixes of the files that `write_without_flagged` supports.
+    changeable_files: names or suffixes of the files that `write_with_action` supports.
     file_actions: what it can do with selected rows, the first one for a server that does not say; plug_in_actions: what
     only a plug-in can do with them.
     repeats_prompts: the trainer fills a batch that has too few prompts by repeating prompts.
@@ -61,8 +61,8 @@ class RunRequirements(ABC):
         return name
 
     @abstractmethod
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Writes `target` with `placement.action` applied to `placement.flagged_rows`, and returns a message about the
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        """Writes `target` with `placement.action` applied to `placement.changed_rows`, and returns a message about the
         change. Raises NotReplayableError, SafePickleError."""
 
     @abstractmethod
@@ -92,8 +92,8 @@ class Placement:
     folder: path below the target folder. number: number of the folder. step: the step of the run that loads it.
     moved: the rows are replayed next to other rows than those they were generated with: at another step, or because
     some rows are excluded.
-    flagged_rows: file -> records to exclude, as `action` says: mask or drop. answers_per_prompt: if complete prompts
-    are excluded with them. masked_rows: file -> records that a plug-in masks.
+    changed_rows: file -> selected records; `action` says what is done with them in the file: mask or drop.
+    answers_per_prompt: if complete prompts are excluded with them. masked_rows: file -> records that a plug-in masks.
     file_names: file -> name in the folder, if it differs from the name in the artifact.
     """
 
@@ -103,7 +103,7 @@ class Placement:
     entry: PlanEntry = field(compare=False)
     files: tuple[PlanFile, ...] = ()
     moved: bool = False
-    flagged_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    changed_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     answers_per_prompt: int = 0
     file_names: Mapping[str, str] = field(default_factory=dict)
     action: str = "drop"
@@ -189,7 +189,7 @@ def _build_entry_placements(
     plan: PlanRevision, entry: PlanEntry, requirements: RunRequirements, step: int, *, has_plug_in: bool
 ) -> list[Placement]:
     """Raises NotReplayableError, and UsageError if the files are not on the server yet."""
-    excludes = plan.exclude_flagged
+    excludes = plan.changes_selected
     if not entry.artifacts:
         raise NotReplayableError("the pin has no replayable files")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
@@ -206,20 +206,20 @@ def _build_entry_placements(
         _check_selected(entry, requirements, action, has_plug_in=has_plug_in)
     placements = []
     for artifact, names in selected:
-        if excludes and artifact.fully_flagged:
+        if excludes and artifact.is_fully_selected:
             continue
         number = requirements.get_folder_number(source, kind, artifact.step, step)
         if number < 0:
             raise NotReplayableError(f"its prompt {artifact.step} would be placed before the first prompt")
-        selected_rows = dict(artifact.flagged) if excludes else {}
-        flagged_rows, masked_rows = selected_rows, {}
+        selected_rows = dict(artifact.selected) if excludes else {}
+        changed_rows, masked_rows = selected_rows, {}
         if action in requirements.plug_in_actions:
-            flagged_rows, masked_rows = {}, selected_rows
-        moved = step != source or bool(flagged_rows)
+            changed_rows, masked_rows = {}, selected_rows
+        moved = step != source or bool(changed_rows)
         folder, answers = requirements.get_step_folder(number), artifact.answers_per_prompt
         files = tuple(entry.build_file(artifact, name) for name in names)
         file_names = {name: requirements.get_file_name(name, number) for name in names}
-        rows = (flagged_rows, answers, file_names, action, masked_rows)
+        rows = (changed_rows, answers, file_names, action, masked_rows)
         placements.append(Placement(folder, number, step, entry, files, moved, *rows))
     return placements
 
@@ -258,9 +258,9 @@ def _check_selected(entry: PlanEntry, requirements: RunRequirements, action: str
     if unplaced := int(entry.source.get("unplaced", count) or 0):
         reason = f"{word} samples can't be found in its files, so they can't be excluded"
         raise NotReplayableError(f"{unplaced} of its {count} {reason}")
-    if all(artifact.fully_flagged for artifact in entry.artifacts):
+    if all(artifact.is_fully_selected for artifact in entry.artifacts):
         raise NotReplayableError(f"all its prompts are {word}")
-    names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.fully_flagged]
+    names = [name for artifact in entry.artifacts for name in artifact.selected if not artifact.is_fully_selected]
     if not all(match_file_name(requirements.changeable_files, name) for name in names):
         raise NotReplayableError(f"it has {word} rows, and {requirements.trainer} stores a row in several files")
 
@@ -272,9 +272,10 @@ def describe_smaller_batch(requirements: RunRequirements) -> str:
     return f"{requirements.trainer} needs exactly as many rows as its batch has"
 
 
-def find_flagged_prompts(plan: PlanRevision, requirements: RunRequirements) -> Iterator[tuple[int, PlanEntry]]:
-    """Yields (folder number, entry) of the prompts that a flag excludes, for trainers with files for each prompt."""
-    for entry in plan.entries if plan.exclude_flagged else ():
+def find_regenerated_prompts(plan: PlanRevision, requirements: RunRequirements) -> Iterator[tuple[int, PlanEntry]]:
+    """Yields (folder number, entry) of the prompts that are generated again, because samples of them are selected. For
+    trainers with files for each prompt."""
+    for entry in plan.entries if plan.changes_selected else ():
         source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
         for step in entry.excluded_prompts:
             yield requirements.get_folder_number(source, kind, step, entry.target_step), entry

@@ -29,8 +29,8 @@ class PinnedArtifact:
 
     files: {relative path: {"sha256", "bytes"}}. url: its URL on the server.
     state, message: reported by the server; "" if it reports none.
-    flagged: file -> indexes (from 0) of the records that the plan selects.
-    fully_flagged: nothing of the artifact would remain.
+    selected: file -> indexes (from 0) of the records that the plan selects.
+    is_fully_selected: nothing of the artifact would remain.
     """
 
     key: str
@@ -41,8 +41,8 @@ class PinnedArtifact:
     url: str = ""
     step_kind: str = "global_step"
     state: str = ""
-    flagged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    fully_flagged: bool = False
+    selected: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    is_fully_selected: bool = False
     message: str = ""
 
     @property
@@ -126,7 +126,7 @@ class PlanEntry:
     @property
     def excluded_prompts(self) -> list[int]:
         """The prompts that are generated again because of a selected sample, where each prompt has its own files."""
-        return sorted(artifact.step for artifact in self.artifacts if artifact.fully_flagged)
+        return sorted(artifact.step for artifact in self.artifacts if artifact.is_fully_selected)
 
     def build_file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
         file = artifact.files[name]
@@ -150,7 +150,7 @@ class PlanEntry:
 class PlanRevision:
     """A revision of a plan; revision 0 without entries if there is no plan. Entries are ordered by target step.
 
-    `exclude_flagged`: selected samples are not replayed as they are. `on_selected` and `selected_by` are the plan's
+    `changes_selected`: selected samples are not replayed as they are. `on_selected` and `selected_by` are the plan's
     settings; `exclude` is the default of the trainer. `failure`: why the plan is not known, if a later request may
     return it; "" in every plan of a server.
     """
@@ -159,7 +159,7 @@ class PlanRevision:
     revision: int = 0
     action: str = "cache"
     on_mismatch: str = "generate"
-    exclude_flagged: bool = False
+    changes_selected: bool = False
     entries: tuple[PlanEntry, ...] = ()
     on_selected: str = "exclude"
     selected_by: str = "flags"

@@ -29,7 +29,7 @@ class PlanPull:
     """One `pull`: downloads from `server` into `folder` for a run with these `requirements`.
 
     on_message: receives a message for each changed file; `repaired` collects them.
-    on_skipped: receives each entry whose files can't be repaired, or written without its flagged rows, and the reason.
+    on_skipped: receives each entry whose files can't be repaired, or written without its selected rows, and the reason.
     progress: receives the number of downloaded bytes; `bytes` is their sum.
     download: takes the arguments of `lib.download_file`, which waits for minutes if the server does not respond.
     """
@@ -110,20 +110,20 @@ class PlanPull:
         return path
 
     def _prepare_file(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
-        """Returns hash and path of the trainer's file: unchanged, unless it has flagged rows or needs a repair."""
-        key = file.sha256, placement.moved, placement.flagged_rows.get(file.name, ())
+        """Returns hash and path of the trainer's file: unchanged, unless it has selected rows or needs a repair."""
+        key = file.sha256, placement.moved, placement.changed_rows.get(file.name, ())
         if key not in self._prepared:
-            self._prepared[key] = self._repair_if_needed(placement, file, *self._exclude_flagged(placement, file, blob))
+            self._prepared[key] = self._repair_if_needed(placement, file, *self._apply_action(placement, file, blob))
         return self._prepared[key]
 
-    def _exclude_flagged(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
-        flagged, word = placement.flagged_rows.get(file.name, ()), placement.entry.selected_word
-        if not flagged:
+    def _apply_action(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
+        selected, word = placement.changed_rows.get(file.name, ()), placement.entry.selected_word
+        if not selected:
             return file.sha256, blob
-        tag = hashlib.sha256(repr((sorted(flagged), placement.action)).encode()).hexdigest()[:12]
+        tag = hashlib.sha256(repr((sorted(selected), placement.action)).encode()).hexdigest()[:12]
         path = blob.with_name(f"{blob.name}.without-{tag}")
         try:
-            message = self.requirements.write_without_flagged(placement, file, blob, path)
+            message = self.requirements.write_with_action(placement, file, blob, path)
         except (SafePickleError, ImportError) as error:
             raise NotReplayableError(f"{file.name} can't be replayed without its {word} rows: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
@@ -191,16 +191,16 @@ def find_columns_to_drop(blob: Path, name: str, *, moved: bool) -> tuple[str, ..
 def write_without_prompts(
     requirements: RunRequirements, placement: Placement, file: PlanFile, source: Path, target: Path
 ) -> str:
-    """Writes a batch without the prompts that have a flagged row. Returns a message about what was excluded, and why
-    it is more than the flagged samples.
+    """Writes a batch without the prompts that have a selected row. Returns a message about what was excluded, and why
+    it is more than the selected samples.
 
     Raises SafePickleError, ImportError (numpy), and NotReplayableError if the trainer needs another number of rows.
     """
-    flagged = placement.flagged_rows[file.name]
+    selected = placement.changed_rows[file.name]
     word, hint = placement.entry.selected_word, "Withdraw the flags"
     if placement.entry.guidance_version is not None:
         hint = "Mask the samples instead"
-    excluded = rewrite.exclude_prompts(source, target, flagged, placement.answers_per_prompt)
+    excluded = rewrite.exclude_prompts(source, target, selected, placement.answers_per_prompt)
     rows, effect = requirements.facts.get("rows"), ""
     if requirements.repeats_prompts:
         smaller_batch = describe_smaller_batch(requirements)
@@ -213,7 +213,7 @@ def write_without_prompts(
     prompts, all_rows = excluded.prompts + excluded.prompts_left, excluded.rows + excluded.rows_left
     return (
         f"{file.name} of {placement.entry} is replayed without {excluded.prompts} of its {prompts} prompts "
-        f"({excluded.rows} of {all_rows} rows): these prompts have {len(flagged)} {word} "
-        f"{'sample' if len(flagged) == 1 else 'samples'}. All answers to a prompt are excluded, because advantages "
+        f"({excluded.rows} of {all_rows} rows): these prompts have {len(selected)} {word} "
+        f"{'sample' if len(selected) == 1 else 'samples'}. All answers to a prompt are excluded, because advantages "
         f"compare them. Rolloutdeck wrote this file; its other rows are unchanged.{effect}"
     )

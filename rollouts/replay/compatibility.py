@@ -69,7 +69,7 @@ def check_entry_compatibility(
     pinned = sorted(entry.pin.artifacts.all(), key=lambda artifact: (artifact.step, artifact.pk))
     artifacts = [artifact for artifact in pinned if artifact.role == facts.get("role")] or pinned
     rows = excluded.artifacts.get(artifacts[0].pk) if artifacts else None
-    if on_selected != "keep" and rows and not rows.fully_flagged:
+    if on_selected != "keep" and rows and not rows.is_fully_selected:
         differences = exclusion.compare_remaining_facts(artifacts[0], rows, facts, overridden)
     else:
         differences = compare_facts(artifacts[0].facts if artifacts else {}, facts, overridden)

@@ -61,7 +61,7 @@ def get_entry_facts(entry: EntryCompatibility, role: Any, on_selected: str) -> M
     """Returns the facts of the entry's artifact with this role, else of its first one. Its role is always known."""
     artifact = next((row for row in entry.artifacts if row.role == role), entry.artifacts[0])
     facts, rows = artifact.facts, entry.excluded.artifacts.get(artifact.pk)
-    if on_selected != "keep" and rows and not rows.fully_flagged and artifact.role not in PADDED_ROLES:
+    if on_selected != "keep" and rows and not rows.is_fully_selected and artifact.role not in PADDED_ROLES:
         facts = rows.get_remaining_facts(facts)
     return {**facts, "role": artifact.role}
 

@@ -155,7 +155,7 @@ def describe_entry(entry: EntryCompatibility, limit: int) -> EntryEffect:
     rules = Counter(rule for keys_of_sample in excluded.samples.values() for rule in keys_of_sample)
     return EntryEffect(
         entry.action,
-        excluded.flagged,
+        excluded.selected_count,
         len(counts),
         dict(rules.most_common()),
         tuple(prompts),

@@ -41,11 +41,11 @@ ArtifactKey = tuple[int, str]  # run id, key
 
 @dataclass(frozen=True, slots=True)
 class ExcludedRows:
-    """{path: record numbers from 0} and the prompts that the batch loses. `fully_flagged`: nothing would remain."""
+    """{path: record numbers from 0} and the prompts that the batch loses. `is_fully_selected`: nothing would remain."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
-    fully_flagged: bool = False
+    is_fully_selected: bool = False
 
     def get_remaining_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the facts of the remaining rows. The sizes are unknown if the number of prompts is."""
@@ -69,7 +69,7 @@ class PinExclusion:
     rules, None if flags select. `is_complete`: the search of the rules left out no sample.
     """
 
-    flagged: int = 0
+    selected_count: int = 0
     not_found: int = 0
     artifacts: Mapping[int, ExcludedRows] = field(default_factory=dict)
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
@@ -114,7 +114,7 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
             if pin in outdated:
                 ignored = find_other_versions(own, artifacts[pin], index, steps[pin])
             result = build_exclusion(own, artifacts[pin], index, selector.on_selected, ignored)
-            if result.flagged or selection.version is not None:
+            if result.selected_count or selection.version is not None:
                 exclusions[pin.pk] = replace(result, version=selection.version, is_complete=selection.is_complete)
     return exclusions
 
@@ -329,9 +329,9 @@ def build_excluded_rows(
     if action == "mask":
         return ExcludedRows(ordered, 0, sum(map(len, ordered.values())) == artifact.facts.get("rows"))
     known, loader = artifact.facts.get("prompts"), find_loader(get_format(artifact))
-    fully_flagged = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
+    is_fully_selected = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
     stays = action == "regenerate" or bool(loader and loader.drops_in_place)
-    return ExcludedRows(ordered, 0 if stays else len(prompts), fully_flagged)
+    return ExcludedRows(ordered, 0 if stays else len(prompts), is_fully_selected)
 
 
 def compare_remaining_facts(
@@ -352,18 +352,18 @@ def explain_refusal(
     """Returns why the artifacts of a pin cannot be replayed without what is selected. Empty if they can."""
     by_rules = selected_by == "rules"
     rows = [excluded.artifacts.get(artifact.pk) for artifact in artifacts]
-    fully_flagged = bool(rows) and all(row is not None and row.fully_flagged for row in rows)
-    if excluded.flagged and regenerates_step(artifacts, on_selected):
+    is_fully_selected = bool(rows) and all(row is not None and row.is_fully_selected for row in rows)
+    if excluded.selected_count and regenerates_step(artifacts, on_selected):
         text = _("samples flagged bad: {count}; the plan generates the step again")
         if by_rules:
             text = _("samples that the rules select: {count}; the plan generates the step again")
-        return text.format(count=excluded.flagged)
+        return text.format(count=excluded.selected_count)
     if excluded.not_found:
         text = _("flagged samples not found in its files: {count}")
         if by_rules:
             text = _("selected samples not found in its files: {count}")
         return text.format(count=excluded.not_found)
-    if not fully_flagged:
+    if not is_fully_selected:
         return ""
     return _("the rules select all its prompts") if by_rules else _("all its prompts have samples flagged bad")
 

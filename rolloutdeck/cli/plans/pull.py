@@ -216,12 +216,12 @@ def _print_safe(text: str) -> None:
 
 
 def _print_excluded_prompts(plan: PlanRevision) -> None:
-    """Prints which prompts are generated again because of a flag, where each prompt has its own files."""
-    for entry in plan.entries if plan.exclude_flagged else ():
+    """Prints which prompts are generated again because of selected samples, where each prompt has its own files."""
+    for entry in plan.entries if plan.changes_selected else ():
         if prompts := entry.excluded_prompts:
             excluded = f"{'prompt' if len(prompts) == 1 else 'prompts'} {format_step_ranges(prompts)}"
             replayed = f"Target step {entry.target_step} ({entry}) is replayed without {excluded}"
-            _print_safe(f"{replayed}: flagged, generated again.")
+            _print_safe(f"{replayed}: {entry.selected_word}, generated again.")
 
 
 def _build_progress() -> Any:

@@ -20,7 +20,7 @@ ACTIONS = {
 
 def describe_setting(plan: PlanRevision) -> str:
     """Returns `; samples flagged bad are masked`, and nothing for a plan that keeps all samples."""
-    action = ACTIONS.get(plan.on_selected) if plan.exclude_flagged else None
+    action = ACTIONS.get(plan.on_selected) if plan.changes_selected else None
     return f"; {SOURCES.get(plan.selected_by, SOURCES['flags'])} are {action}" if action else ""
 
 

@@ -1,4 +1,4 @@
-"""Writes a trainer's batch again with one change, for a plan that excludes flagged samples.
+"""Writes a trainer's batch again with one change, for a plan that masks or drops selected samples.
 
 Each function reads `source` and writes `target`. From verl's batches it removes all rows of a prompt
 (`exclude_prompts`) or columns (`drop_columns`). ROLL's rows (`zero_rows`) and slime's samples (`mask_samples`) remain,

@@ -1,7 +1,7 @@
-"""Excludes flagged rows from a batch that a trainer will load. The remaining rows are written value by value.
+"""Excludes selected rows from a batch that a trainer will load. The remaining rows are written value by value.
 
-A flagged row excludes its complete group, all answers to its prompt. A trainer computes the advantage of an answer from
-the other answers to the prompt, and expects prompts times answers rows.
+A selected row excludes its complete group, all answers to its prompt. A trainer computes the advantage of an answer
+from the other answers to the prompt, and expects prompts times answers rows.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ class ExclusionResult:
 
 
 def exclude_prompts(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], flagged: Collection[int], answers: int = 0
+    source: str | os.PathLike[str], target: str | os.PathLike[str], selected: Collection[int], answers: int = 0
 ) -> ExclusionResult:
-    """Writes `target` as `source` without the groups of the rows `flagged`, atomically and only if it may be loaded.
+    """Writes `target` as `source` without the groups of the rows `selected`, atomically and only if it may be loaded.
 
-    `flagged` are row numbers from 0, not counting padding. `answers`: how many consecutive rows answer one prompt, for
+    `selected` are row numbers from 0, not counting padding. `answers`: how many consecutive rows answer one prompt, for
     a batch without group names. The bytes of `target` depend only on `source` and the rows. Raises SafePickleError if
     the groups are unknown, nothing would be left, or a value can't be written; OSError.
     """
     with open_batch(source) as batch:
         groups = find_row_groups(batch, answers)
-        excluded = {groups[row] for row in resolve_flagged_rows(batch, flagged)}
+        excluded = {groups[row] for row in resolve_selected_rows(batch, selected)}
     keep = [row for row, group in enumerate(groups) if group not in excluded]
     if not keep:
-        raise SafePickleError("all its prompts are flagged, nothing would be left of it")
+        raise SafePickleError("all its prompts are selected, nothing would be left of it")
     write_rows(Path(source), Path(target), len(groups), keep)
     all_prompts = len(set(groups))
     return ExclusionResult(len(groups) - len(keep), len(excluded), len(keep), all_prompts - len(excluded))
 
 
-def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[int]:
+def resolve_selected_rows(batch: RolloutBatch, selected: Iterable[int]) -> list[int]:
     """Returns the row numbers in the file, counting padding. Raises SafePickleError for a row that does not exist."""
     real = [row for row in range(batch.rows) if not batch.is_padding(row)]
-    requested = sorted(set(flagged))
+    requested = sorted(set(selected))
     if requested and not 0 <= requested[0] <= requested[-1] < len(real):
-        raise SafePickleError(f"row {requested[-1]} is flagged and the batch has {len(real)}")
+        raise SafePickleError(f"row {requested[-1]} is selected and the batch has {len(real)}")
     return [real[row] for row in requested]
 
 

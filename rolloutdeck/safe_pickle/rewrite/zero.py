@@ -28,7 +28,7 @@ def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], na
         row_spans = [find_row_span(contents, name, row) for row in sorted(set(rows))]
         member = find_member(byte_source, contents.tensors[name])
         if len(row_spans) == contents.rows:
-            raise SafePickleError("all its rows are flagged, nothing would be left to train on")
+            raise SafePickleError("all its rows are selected, nothing would be left to train on")
     with open_checked_output(Path(target)) as file:
         with Path(source).open("rb") as original:
             shutil.copyfileobj(original, file, COPY_BLOCK_BYTES)
@@ -42,7 +42,7 @@ def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], na
 def find_row_span(contents: BatchContents, name: str, row: int) -> ByteSpan:
     """Returns the position of a row in the file."""
     if not 0 <= row < contents.rows:
-        raise SafePickleError(f"row {row} is flagged and the batch has {contents.rows}")
+        raise SafePickleError(f"row {row} is selected and the batch has {contents.rows}")
     tensor_span = find_tensor_span(contents, name)
     if tensor_span is None:
         raise SafePickleError(f"its {name} is not a plain tensor")

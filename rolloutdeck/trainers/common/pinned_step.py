@@ -69,7 +69,7 @@ def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> N
     """
     if entry.is_incompatible:
         raise NotReplayableError(entry.incompatibilities)
-    if not plan.exclude_flagged or not entry.selected_count:
+    if not plan.changes_selected or not entry.selected_count:
         return
     if unit and (plan.on_selected == "exclude" or not entry.selected_action):
         word = entry.selected_word

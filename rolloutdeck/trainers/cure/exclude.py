@@ -1,4 +1,4 @@
-"""Writes files of CURE without the flagged answers, as JSON in CURE's format.
+"""Writes files of CURE without the selected answers, as JSON in CURE's format.
 
 A row that is trained on is excluded alone: its reward already is its advantage. In the outputs, a program is excluded
 with its row of the tables, and a test with its column, so that reward.py normalises the remaining answers. Rows are
@@ -26,52 +26,53 @@ GIVEN_TESTS = "num_ground_truth_test"
 Task = dict[str, Any]
 
 
-def write_without_answers(name: str, source: Path, target: Path, flagged: Collection[int]) -> str:
-    """Writes `target` as `source` without the flagged answers. Returns a description, the end of a sentence.
+def write_without_answers(name: str, source: Path, target: Path, selected: Collection[int], word: str) -> str:
+    """Writes `target` as `source` without the `selected` answers. Returns a description, the end of a sentence.
 
-    Raises NotReplayableError.
+    `word`: what a selected answer is called. Raises NotReplayableError.
     """
     try:
         tasks = load_json_objects(source)
-        remaining, description = (exclude_outputs if OUTPUTS_FILE.match(name) else exclude_rows)(tasks, set(flagged))
+        exclude = exclude_outputs if OUTPUTS_FILE.match(name) else exclude_rows
+        remaining, description = exclude(tasks, set(selected), word)
         target.write_text(json.dumps(remaining, indent=2, ensure_ascii=False), encoding="utf-8")
     except (ValueError, LookupError, TypeError) as error:  # a task without one of CURE's lists, or with another value
-        raise NotReplayableError(f"{name} can't be written without its flagged answers: {error}") from error
+        raise NotReplayableError(f"{name} can't be written without its {word} answers: {error}") from error
     return f"is replayed without {description}. The file is written by Rolloutdeck."
 
 
-def exclude_rows(all_rows: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    """Returns the other rows, and a description. Raises ValueError if none is left, or if a flagged one is missing."""
-    remaining = [row for index, row in enumerate(all_rows) if index not in flagged]
-    if len(remaining) + len(flagged) != len(all_rows):
-        raise ValueError(f"it has {len(all_rows)} rows, and row {max(flagged)} is flagged")
+def exclude_rows(all_rows: list[Task], selected: set[int], word: str) -> tuple[list[Task], str]:
+    """Returns the other rows, and a description. Raises ValueError if none is left, or if a selected one is missing."""
+    remaining = [row for index, row in enumerate(all_rows) if index not in selected]
+    if len(remaining) + len(selected) != len(all_rows):
+        raise ValueError(f"it has {len(all_rows)} rows, and row {max(selected)} is {word}")
     if not remaining:
-        raise ValueError("all its rows are flagged, so nothing is left to train on")
-    verb, pronoun = ("is", "it") if len(flagged) == 1 else ("are", "them")
-    description = f"{len(flagged)} of its {len(all_rows)} rows, which {verb} flagged"
+        raise ValueError(f"all its rows are {word}, so nothing is left to train on")
+    verb, pronoun = ("is", "it") if len(selected) == 1 else ("are", "them")
+    description = f"{len(selected)} of its {len(all_rows)} rows, which {verb} {word}"
     return remaining, f"{description}; the rewards of the others were normalised with {pronoun}"
 
 
-def exclude_outputs(tasks: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    """Returns the tasks without the flagged answers, and a description. Raises ValueError if one is missing."""
+def exclude_outputs(tasks: list[Task], selected: set[int], word: str) -> tuple[list[Task], str]:
+    """Returns the tasks without the selected answers, and a description. Raises ValueError if one is missing."""
     remaining, first_answer, excluded = [], 0, [0, 0]
     for task in tasks:
         if not all(isinstance(task[name], list) for name in (PROGRAMS[0], TESTS[0])):
             raise ValueError("the answers of a task are not a list")
         programs, tests = len(task[PROGRAMS[0]]), len(task[TESTS[0]])
-        no_program = {index for index in range(programs) if first_answer + index in flagged}
-        no_test = {index for index in range(tests) if first_answer + programs + index in flagged}
+        no_program = {index for index in range(programs) if first_answer + index in selected}
+        no_test = {index for index in range(tests) if first_answer + programs + index in selected}
         remaining.append(remove_answers(task, no_program, no_test) if no_program or no_test else task)
         excluded = [excluded[0] + len(no_program), excluded[1] + len(no_test)]
         first_answer += programs + tests
-    if sum(excluded) != len(flagged):
-        raise ValueError(f"it has {first_answer} answers, and answer {max(flagged)} is flagged")
-    return [task for task in remaining if task[PROGRAMS[0]]], _describe_excluded(*excluded)
+    if sum(excluded) != len(selected):
+        raise ValueError(f"it has {first_answer} answers, and answer {max(selected)} is {word}")
+    return [task for task in remaining if task[PROGRAMS[0]]], _describe_excluded(word, *excluded)
 
 
-def _describe_excluded(programs: int, tests: int) -> str:
+def _describe_excluded(word: str, programs: int, tests: int) -> str:
     counted = ((programs, "program"), (tests, "test"))
-    return " and ".join(f"{count} flagged {noun}{'s' if count > 1 else ''}" for count, noun in counted if count)
+    return " and ".join(f"{count} {word} {noun}{'s' if count > 1 else ''}" for count, noun in counted if count)
 
 
 def remove_answers(task: Task, no_program: set[int], no_test: set[int]) -> Task:

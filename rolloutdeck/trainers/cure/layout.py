@@ -63,10 +63,11 @@ class CureRequirements(RunRequirements):
             raise NotReplayableError(f"it has {names}, and this run has {SEPARATE}={self.separate}")
         return [*outputs, *reward_files]
 
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         from rolloutdeck.trainers.cure.exclude import write_without_answers
 
-        description = write_without_answers(file.name, source, target, placement.flagged_rows[file.name])
+        selected, word = placement.changed_rows[file.name], placement.entry.selected_word
+        description = write_without_answers(file.name, source, target, selected, word)
         return f"{file.name} of {placement.entry} {description}"
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:

@@ -52,13 +52,13 @@ class RollRequirements(RunRequirements):
             raise NotReplayableError("it is not a batch that ROLL's rollout_mock wrote")
         return names
 
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Sets the flagged rows' response mask to 0 and keeps the rows, since ROLL needs exactly its number of rows."""
-        flagged = placement.flagged_rows[file.name]
-        rewrite.zero_rows(source, target, "response_mask", flagged)
-        rows = "row" if len(flagged) == 1 else "rows"
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        """Sets the response mask of selected rows to 0 and keeps the rows, since ROLL needs its number of rows."""
+        selected = placement.changed_rows[file.name]
+        rewrite.zero_rows(source, target, "response_mask", selected)
+        rows = "row" if len(selected) == 1 else "rows"
         return (
-            f"{file.name} of {placement.entry} is replayed with response_mask 0 in its {len(flagged)} "
+            f"{file.name} of {placement.entry} is replayed with response_mask 0 in its {len(selected)} "
             f"{placement.entry.selected_word} {rows}: "
             "they count in the rewards of their group and in nothing else. All other bytes are the pinned ones."
         )

@@ -55,13 +55,13 @@ class SlimeRequirements(RunRequirements):
             raise NotReplayableError("it is not a rollout of slime, which is one .pt file")
         return names
 
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Marks the flagged samples as removed."""
-        flagged = placement.flagged_rows[file.name]
-        total = rewrite.mask_samples(source, target, flagged)
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+        """Marks the selected samples as removed."""
+        selected = placement.changed_rows[file.name]
+        total = rewrite.mask_samples(source, target, selected)
         return (
-            f"{file.name} of {placement.entry}: {len(flagged)} of its {total} samples "
-            f"{'is' if len(flagged) == 1 else 'are'} {placement.entry.selected_word} and trained with no weight "
+            f"{file.name} of {placement.entry}: {len(selected)} of its {total} samples "
+            f"{'is' if len(selected) == 1 else 'are'} {placement.entry.selected_word} and trained with no weight "
             "(remove_sample); rewards are still compared with theirs. The file is written by Rolloutdeck; everything "
             "else in it is as pinned."
         )

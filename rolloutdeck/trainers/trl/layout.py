@@ -46,15 +46,15 @@ class TrlRequirements(RunRequirements):
             raise NotReplayableError("it is not a step that a RolloutdeckCallback of TRL stored")
         return expected
 
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Gives rows an `env_mask` of zeros: TRL then has no token of them in its loss, and all else as before."""
         document = json.loads(source.read_bytes())
         answers = placement.answers_per_prompt
-        masked = list_masked_rows(placement.action, placement.flagged_rows[file.name], answers, len(document["rows"]))
+        masked = list_masked_rows(placement.action, placement.changed_rows[file.name], answers, len(document["rows"]))
         document["rows"] = mask_rows(document["rows"], masked)
         target.write_text(json.dumps(document), "utf-8")
         total, word = len(document["rows"]), placement.entry.selected_word
-        count = len(placement.flagged_rows[file.name])
+        count = len(placement.changed_rows[file.name])
         return (
             f"{file.name} of {placement.entry} is replayed with env_mask 0 in {len(masked)} of its {total} rows, of "
             f"which {count} {'is' if count == 1 else 'are'} {word}: they count in the rewards of their group and not "

@@ -53,7 +53,7 @@ class VerlRequirements(RunRequirements):
     def get_step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.is_verl_08 else str(step))
 
-    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_with_action(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         return write_without_prompts(self, placement, file, source, target)
 
     def select_files(self, role: str, files: Collection[str]) -> list[str]:

@@ -90,7 +90,7 @@ def test_a_pull_that_can_place_no_step_leaves_the_folder_as_it_was(tmp_path: Pat
     into, skipped = tmp_path / "into", list[int]()
     file = PlanFile("meta.json", sha256(b"{}"), 2, "")
     placements = [
-        Placement(TREE / str(step), step, step, PlanEntry(step, step), (file,), flagged_rows={file.name: (0,)})
+        Placement(TREE / str(step), step, step, PlanEntry(step, step), (file,), changed_rows={file.name: (0,)})
         for step in (2, 3)
     ]
 
@@ -103,7 +103,7 @@ def test_a_pull_that_can_place_no_step_leaves_the_folder_as_it_was(tmp_path: Pat
     def skip(entry: PlanEntry, reason: NotReplayableError) -> None:
         skipped.append(entry.target_step)
 
-    requirements: Any = SimpleNamespace(shared=False, formats={}, write_without_flagged=exclude)
+    requirements: Any = SimpleNamespace(shared=False, formats={}, write_with_action=exclude)
     if earlier:
         write_steps(into, earlier)
     before = read_tree(into)

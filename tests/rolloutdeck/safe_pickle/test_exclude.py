@@ -22,7 +22,7 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import placeholders
 from rolloutdeck.safe_pickle.load.placeholders import Array, ByteSpan, Dtype, Name, Piece, Proto
 from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
-from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult, exclude_prompts, resolve_flagged_rows
+from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult, exclude_prompts, resolve_selected_rows
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
 from rolloutdeck.safe_pickle.rewrite.row_selection import ByteRange, JoinedBytes, SelectedJaggedTensor, SelectedTensor
 from rolloutdeck.safe_pickle.safety_report import check_file_safety
@@ -92,19 +92,19 @@ def test_a_batch_whose_groups_are_unknown_is_not_written(answers: int, tmp_path:
 
 
 def test_nothing_is_written_if_all_prompts_are_flagged(tmp_path: Path) -> None:
-    with pytest.raises(SafePickleError, match="all its prompts are flagged"):
+    with pytest.raises(SafePickleError, match="all its prompts are selected"):
         exclude_prompts(ASYNC, tmp_path / "out", [1], answers=4)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_row_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SafePickleError, match="row 32 is flagged and the batch has 32"):
+    with pytest.raises(SafePickleError, match="row 32 is selected and the batch has 32"):
         exclude_prompts(MAIN, tmp_path / "out", [32], answers=4)
 
 
 def test_padding_rows_are_not_counted_whether_key_or_tag_marks_them() -> None:
     keys, tags = ["pad0_0_0", "a_0_0", "b_0_0", "c_0_0"], [{}, {"is_padding": True}, {}, {}]
-    assert resolve_flagged_rows(RolloutBatch(BatchContents("tq_batch", 4, {}, {}, {}, keys, tags)), [0, 1]) == [2, 3]
+    assert resolve_selected_rows(RolloutBatch(BatchContents("tq_batch", 4, {}, {}, {}, keys, tags)), [0, 1]) == [2, 3]
 
 
 def test_the_bytes_are_the_same_in_every_process(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def test_a_batch_that_is_too_short_to_be_masked_in_place_is_refused(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "rows", "reason"),
     [
-        (MASK, [32], "row 32 is flagged and the batch has 32"),
-        (MASK, [-1], "row -1 is flagged and the batch has 32"),
-        (MASK, range(32), "all its rows are flagged"),
+        (MASK, [32], "row 32 is selected and the batch has 32"),
+        (MASK, [-1], "row -1 is selected and the batch has 32"),
+        (MASK, range(32), "all its rows are selected"),
         ("scores", [1], "shares its bytes with another tensor"),
         ("loss_mask", [1], "its loss_mask is not a plain tensor"),
     ],

@@ -53,7 +53,7 @@ def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, ow
     for position in (5, 6, 9):
         flag_sample(list_run_samples(run)[position], owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert (result.flagged, result.not_found) == (3, 0)
+    assert (result.selected_count, result.not_found) == (3, 0)
     assert result.artifacts == {artifact.pk: exclusion.ExcludedRows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
 
 
@@ -82,7 +82,7 @@ def test_a_sample_that_no_file_has_is_counted_as_not_found(run: Run, owner: User
     pin, _ = pin_indexed_step(run, owner)
     flag_sample(list_run_samples(run)[0], owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert (result.flagged, result.not_found, dict(result.artifacts)) == (1, 1, {})
+    assert (result.selected_count, result.not_found, dict(result.artifacts)) == (1, 1, {})
     assert exclusion.explain_refusal(result, []) == "flagged samples not found in its files: 1"
 
 
@@ -93,7 +93,7 @@ def test_a_file_whose_dump_was_thinned_is_not_searched_by_its_new_row_numbers(ru
         Sample.objects.filter(pk=sample.pk).update(ordinal=position)
     exclusion.Dump.objects.update(samples_dropped_at=timezone.now())
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert (result.flagged, result.not_found, dict(result.artifacts)) == (1, 1, {})
+    assert (result.selected_count, result.not_found, dict(result.artifacts)) == (1, 1, {})
 
 
 def pin_step_of_prompt(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
@@ -111,7 +111,7 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
     pin, artifact = pin_step_of_prompt(run, owner, 7)
     flag_sample(Sample.objects.get(group="uid_sample_0_7"), owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert result.artifacts[artifact.pk].fully_flagged and result.not_found == 0
+    assert result.artifacts[artifact.pk].is_fully_selected and result.not_found == 0
     assert exclusion.explain_refusal(result, [artifact]) == "all its prompts have samples flagged bad"
     assert exclusion.explain_refusal(result, [artifact, Artifact(pk=-1)]) == ""
 
@@ -156,7 +156,7 @@ def test_many_pins_cost_no_more_queries_than_one(
         flag_sample(list_run_samples(item)[0], owner)
     matches = list(Pin.objects.prefetch_related("artifacts"))
     with django_assert_max_num_queries(5):
-        assert [item.flagged for item in exclusion.find_exclusions(matches).values()] == [1, 1, 1]
+        assert [item.selected_count for item in exclusion.find_exclusions(matches).values()] == [1, 1, 1]
 
 
 def create_slime_artifact(run: Run, *texts: str | None, has_dump: bool) -> Artifact:
@@ -188,7 +188,7 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
     assert result.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
     for sample in (list_run_samples(run)[0], list_run_samples(run)[2]):
         flag_sample(sample, owner)
-    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].fully_flagged
+    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].is_fully_selected
 
 
 @pytest.mark.parametrize("has_dump", [True, False])
@@ -213,5 +213,5 @@ def test_a_flagged_sample_that_a_filter_of_slime_dropped_is_not_counted(
     assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).not_found == expected[1]
     flag_sample(Sample.objects.get(tail="5"), owner)
     result = exclusion.find_exclusions([pin])[pin.pk]
-    assert (result.flagged, result.not_found) == expected
+    assert (result.selected_count, result.not_found) == expected
     assert result.artifacts == {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}

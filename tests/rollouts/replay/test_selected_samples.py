@@ -68,16 +68,16 @@ def test_rules_select_prompts_or_responses_and_the_plan_says_what_happens(
     version = save_rules(project, owner, {"target": "response", "action": "mask"}, {"action": "weight", "value": 2})
     found = find_selection(pin, owner)
     (rows,) = found.artifacts.values()
-    assert (found.flagged, found.prompts, found.version, found.not_found) == (1, 1, version, 0)
-    assert (rows.records, rows.fully_flagged) == ({"rollout-0.json": (5,)}, False)
+    assert (found.selected_count, found.prompts, found.version, found.not_found) == (1, 1, version, 0)
+    assert (rows.records, rows.is_fully_selected) == ({"rollout-0.json": (5,)}, False)
     assert found.samples == {get_sample(run, 5).pk: ("rule0",)}
     save_rules(project, owner, {"action": "drop"}, {"query": "score>2"})
     found = find_selection(pin, owner, "drop")
     assert found.samples == dict.fromkeys((get_sample(run, at).pk for at in range(4, 8)), ("rule0",))
     (rows,) = found.artifacts.values()
-    assert (rows.prompts, rows.fully_flagged) == (0, False), "TRL keeps the rows of a dropped prompt"
+    assert (rows.prompts, rows.is_fully_selected) == (0, False), "TRL keeps the rows of a dropped prompt"
     save_rules(project, owner, {"query": "score<2", "action": "drop"})
-    assert next(iter(find_selection(pin, owner, "drop").artifacts.values())).fully_flagged
+    assert next(iter(find_selection(pin, owner, "drop").artifacts.values())).is_fully_selected
     assert find_selection(pin, owner, selected_by="flags").samples == {get_sample(run, 5).pk: ("flagged bad",)}
 
 
@@ -98,7 +98,7 @@ def test_rules_search_the_pinned_run_however_old_it_is(
     monkeypatch.setattr(selection, "MAX_RUNS", 1)
     builders.run(project, "newer")
     found = find_selection(pin, owner)
-    assert (found.flagged, found.is_complete) == (1, False)
+    assert (found.selected_count, found.is_complete) == (1, False)
 
 
 def test_a_step_of_several_generations_has_its_rows_in_several_files(run: Run, owner: User) -> None:
@@ -116,13 +116,14 @@ def test_a_flag_on_an_older_version_of_a_step_selects_no_row_of_the_new_one(run:
     assert pin_trl_step(run, owner, response="other {at} of {step}", call=7) == pin
     old.refresh_from_db()
     assert not old.visible
-    assert find_selection(pin, owner, selected_by="flags").flagged == 1, "the pin has the files of the older version"
+    found = find_selection(pin, owner, selected_by="flags")
+    assert found.selected_count == 1, "the pin has the files of the older version"
     pins.remove_pin(pin, owner)
     pin = pins.pin_step(run, 1, owner)[0]
     assert exclusion.find_exclusions([pin], PlanSelector("mask", "flags", owner)) == {}
     builders.flag_row(Sample.objects.visible().get(group="0", index=2), owner)
     found = find_selection(pin, owner, selected_by="flags")
-    assert (found.flagged, found.not_found) == (1, 0)
+    assert (found.selected_count, found.not_found) == (1, 0)
     assert next(iter(found.artifacts.values())).records == {"rollout-0.json": (2,)}
 
 
@@ -136,7 +137,7 @@ def test_what_is_selected_in_the_new_version_of_a_step_is_no_row_of_a_pin_of_the
     save_rules(project, owner, {})
     found = find_selection(pin, owner)
     (rows,) = found.artifacts.values()
-    assert (found.flagged, found.not_found, rows.records) == (4, 0, {"rollout-0.json": (0, 1, 2, 3)})
+    assert (found.selected_count, found.not_found, rows.records) == (4, 0, {"rollout-0.json": (0, 1, 2, 3)})
     assert not Sample.objects.visible().filter(pk__in=found.samples).exists(), "the rows of the older version"
 
 
@@ -147,7 +148,7 @@ def test_a_sample_of_both_versions_of_a_step_is_a_row_of_a_pin_of_the_older_one(
         builders.flag_row(Sample.objects.visible().get(group=group, index=2), owner)
     found = find_selection(pin, owner, selected_by="flags")
     (rows,) = found.artifacts.values()
-    assert (found.flagged, found.not_found, rows.records) == (1, 0, {"rollout-0.json": (2,)})
+    assert (found.selected_count, found.not_found, rows.records) == (1, 0, {"rollout-0.json": (2,)})
 
 
 def test_hidden_samples_leave_room_for_the_texts_of_visible_ones(
@@ -161,14 +162,14 @@ def test_hidden_samples_leave_room_for_the_texts_of_visible_ones(
     save_rules(project, owner, {"target": "response"})
     monkeypatch.setattr("rollouts.replay.selection.MAX_TEXTS", 4)
     found = find_selection(pin, owner)
-    assert (found.flagged, found.is_complete) == (4, False)
+    assert (found.selected_count, found.is_complete) == (4, False)
 
 
 def test_a_newer_file_of_a_step_whose_samples_did_not_change_makes_no_pin_outdated(run: Run, owner: User) -> None:
     pin = pin_trl_step(run, owner)
     builders.flag_row(get_sample(run, 2), owner)
     register_artifact(run, 1, {"rollout-0.json": b"{}"}, role="rollout", facts=TRL)
-    assert find_selection(pin, owner, selected_by="flags").flagged == 1
+    assert find_selection(pin, owner, selected_by="flags").selected_count == 1
 
 
 def test_a_flagged_row_of_a_pinned_file_is_described_after_the_step_got_other_groups(run: Run, owner: User) -> None:

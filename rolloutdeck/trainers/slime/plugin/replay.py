@@ -72,16 +72,16 @@ def _try_replay(args: Any, step: int, data_source: Any) -> Any:
     start = time.monotonic()
     try:
         check_pinned_step(plan, entry)
-        flagged = find_flagged_samples(entry) if plan.exclude_flagged else ()
-        samples = load_pinned_samples(entry, flagged)
+        selected = find_selected_samples(entry) if plan.changes_selected else ()
+        samples = load_pinned_samples(entry, selected)
         check_top_p_tokens(args, samples)
     except Exception as error:  # after any error the rollout can be generated
         report_not_replayed(session.run, plan, entry, step, error, STEP_KIND)
         return None
     skip_prompts(args, data_source)
     seconds = time.monotonic() - start
-    exclusion = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
-    details = {"step_kind": STEP_KIND, "source": str(entry), **build_selection_fields(entry, len(flagged))}
+    exclusion = f"{len(selected)} {entry.selected_word} samples have no weight (remove_sample)" if selected else ""
+    details = {"step_kind": STEP_KIND, "source": str(entry), **build_selection_fields(entry, len(selected))}
     session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, exclusion, **details)
     return build_output(samples)
 
@@ -100,22 +100,22 @@ def find_rollout_file(entry: PlanEntry) -> tuple[PinnedArtifact, str]:
     return pairs[0]
 
 
-def find_flagged_samples(entry: PlanEntry) -> list[int]:
-    """Returns the indices of the flagged samples.
+def find_selected_samples(entry: PlanEntry) -> list[int]:
+    """Returns the indices of the selected samples.
 
-    Raises NotReplayableError if they are not all known, or if all samples are flagged.
+    Raises NotReplayableError if they are not all known, or if all samples are selected.
     """
     source, name = find_rollout_file(entry)
     if unplaced := int(entry.source.get("unplaced", entry.source.get("flagged")) or 0):
-        reason = "flagged samples can't be found in its file, so they can't be excluded"
+        reason = f"{entry.selected_word} samples can't be found in its file, so they can't be excluded"
         raise NotReplayableError(f"{unplaced} of its {reason}")
-    if source.fully_flagged:
-        raise NotReplayableError("all its samples are flagged")
-    return list(source.flagged.get(name, ()))
+    if source.is_fully_selected:
+        raise NotReplayableError(f"all its samples are {entry.selected_word}")
+    return list(source.selected.get(name, ()))
 
 
-def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list[Any]:
-    """Returns the samples of a pin's file; `flagged` samples get no weight.
+def load_pinned_samples(entry: PlanEntry, selected: Collection[int] = ()) -> list[Any]:
+    """Returns the samples of a pin's file; `selected` samples get no weight.
 
     slime zeroes their loss masks, and still counts them in the rewards of their group (`ray/rollout.py:680`). Raises
     NotReplayableError, SafePickleError, DownloadError, ServerUnreachableError, OSError.
@@ -124,7 +124,7 @@ def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list
         rows = read_rollout_samples(path)
     from slime.utils.types import Sample
 
-    for index in flagged:
+    for index in selected:
         rows[index]["remove_sample"] = True
     return [Sample.from_dict(row) for row in rows]
 

@@ -89,14 +89,14 @@ class PinnedStep:
     def _list_masked_rows(self, source: PinnedArtifact, name: str, rows: int) -> set[int]:
         """Returns the rows of a file that the plan masks, or drops with their prompts. Raises NotReplayableError."""
         entry = self.entry
-        if not self.plan.exclude_flagged or not entry.selected_count:
+        if not self.plan.changes_selected or not entry.selected_count:
             return set()
         if unplaced := int(entry.source.get("unplaced") or 0):
             reason = f"{unplaced} of its {entry.selected_word} samples can't be found in its files"
             raise NotReplayableError(f"{reason}, so they can't be excluded")
-        if source.fully_flagged:
+        if source.is_fully_selected:
             raise NotReplayableError(f"all its prompts are {entry.selected_word}")
-        selected = source.flagged.get(name, ())
+        selected = source.selected.get(name, ())
         return list_masked_rows(entry.selected_action, selected, source.answers_per_prompt, rows)
 
     def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:

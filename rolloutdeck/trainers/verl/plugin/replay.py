@@ -37,8 +37,6 @@ from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_require
 from rolloutdeck.trainers.verl.plugin import masked_rows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
-FLAGGED_REASON = "an answer to this prompt is flagged, and the plan excludes flagged samples"
-
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 30.0, 600.0
 PLAN_SECONDS, PLAN_PAUSE_SECONDS = 180.0, 5.0  # for the plan, if the server does not respond at the start
 PAUSE_REASON = "the server did not respond at an earlier prompt and is not asked for some time"
@@ -93,7 +91,7 @@ class VerlReplay:
         self.root = Path(tempfile.mkdtemp(prefix="rolloutdeck-replay-"))  # readable by this user only
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.placements: dict[int, Placement] | None = None
-        self.flagged: dict[int, PlanEntry] = {}  # fully async: prompts that are excluded because of a flag
+        self.regenerated: dict[int, PlanEntry] = {}  # fully async: prompts generated again
         self.stopped: ReplayStoppedError | None = None  # why the plan has stopped the run
         self.downloads: Any = step_downloads
         if requirements.role == "async_rollout":
@@ -110,7 +108,7 @@ class VerlReplay:
             return {}
         for text in skipped:
             logger.warning("%s", text)
-        self.flagged = dict(replay.find_flagged_prompts(self.plan, self.requirements))
+        self.regenerated = dict(replay.find_regenerated_prompts(self.plan, self.requirements))
         return {placement.number: placement for placement in placements}
 
     @property
@@ -126,9 +124,11 @@ class VerlReplay:
         `prompts` are the messages of the rows to generate, if the trainer uses its own labels for the pinned rows.
         Raises ReplayStoppedError.
         """
-        if step in self.flagged:
+        if step in self.regenerated:
             is_wanted = self.plan.on_selected == "regenerate"
-            error = SelectedSamplesError(SELECTED_REASON) if is_wanted else NotReplayableError(FLAGGED_REASON)
+            word = self.regenerated[step].selected_word
+            reason = f"an answer to this prompt is {word}, and the plan excludes {word} samples"
+            error = SelectedSamplesError(SELECTED_REASON) if is_wanted else NotReplayableError(reason)
             self.report_not_replayed(step, error, may_stop=False)
             return None
         start = time.monotonic()
@@ -197,7 +197,7 @@ class VerlReplay:
     def _find_entry(self, step: int) -> PlanEntry | None:
         """Returns the plan's entry for a step, in fully async for a prompt of the feed."""
         if self.placements is not None:
-            return self.placements[step].entry if step in self.placements else self.flagged.get(step)
+            return self.placements[step].entry if step in self.placements else self.regenerated.get(step)
         return self.plan.resolve(step)
 
 

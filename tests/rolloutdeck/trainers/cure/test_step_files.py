@@ -198,7 +198,7 @@ def test_a_data_set_that_is_a_path_is_refused() -> None:
 
 def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{CODE}"
-    message = write_without_answers(CODE, source, tmp_path / "made", [1, 5])
+    message = write_without_answers(CODE, source, tmp_path / "made", [1, 5], "flagged")
     rows = read_json(source)
     assert read_json(tmp_path / "made") == [row for index, row in enumerate(rows) if index not in (1, 5)]
     assert message.startswith("is replayed without 2 of its 16 rows, which are flagged; the rewards of the others were")
@@ -206,7 +206,7 @@ def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: P
 
 def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_it(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{BASE}"
-    write_without_answers(BASE, source, tmp_path / "made", [])
+    write_without_answers(BASE, source, tmp_path / "made", [], "flagged")
     assert (tmp_path / "made").read_bytes() == source.read_bytes()
 
 
@@ -234,7 +234,7 @@ def test_nothing_is_written_if_no_row_would_be_left_or_a_flagged_row_does_not_ex
     tmp_path: Path, name: str, flagged: list[int]
 ) -> None:
     with pytest.raises(NotReplayableError, match="can't be written without its flagged answers"):
-        write_without_answers(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged)
+        write_without_answers(name, DATA / f"step0/temp_data/{name}", tmp_path / "made", flagged, "flagged")
     assert not (tmp_path / "made").exists()
 
 
@@ -254,8 +254,8 @@ def test_a_task_that_is_not_as_cure_writes_it_is_refused_or_written_without_a_cr
     tasks[0] |= change
     (tmp_path / BASE).write_text(json.dumps(tasks))
     if change == {"case_input": 3}:
-        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6])
+        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6], "flagged")
         assert read_json(tmp_path / "made")[0]["case_input"] == 3
         return
     with pytest.raises(NotReplayableError, match="can't be written without its flagged answers"):
-        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6])
+        write_without_answers(BASE, tmp_path / BASE, tmp_path / "made", [6], "flagged")

@@ -224,8 +224,9 @@ def test_a_data_source_without_get_samples_does_not_stop_the_replay(
 
 def build_entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
-    full, flagged = bool(options.pop("whole", False)), options.pop("found", {})
-    return PlanEntry(0, 1, options, (PinnedArtifact("a", "rollout", 0, files, fully_flagged=full, flagged=flagged),))
+    full, selected = bool(options.pop("whole", False)), options.pop("found", {})
+    artifact = PinnedArtifact("a", "rollout", 0, files, is_fully_selected=full, selected=selected)
+    return PlanEntry(0, 1, options, (artifact,))
 
 
 @pytest.mark.parametrize(
@@ -242,8 +243,8 @@ def test_a_pin_without_known_positions_of_its_flagged_samples_is_not_replayed(
     fields: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(NotReplayableError, match=reason):
-        replay.find_flagged_samples(build_entry(**fields))
-    assert replay.find_flagged_samples(build_entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
+        replay.find_selected_samples(build_entry(**fields))
+    assert replay.find_selected_samples(build_entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
 
 
 @pytest.mark.parametrize(

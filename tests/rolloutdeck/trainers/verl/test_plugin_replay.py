@@ -16,7 +16,7 @@ from rolloutdeck.trainers.common import patching, pinned_step
 from rolloutdeck.trainers.verl.layout import read_requirements
 from rolloutdeck.trainers.verl.plugin import replay as plugin_replay
 from rolloutdeck.trainers.verl.plugin import rollout_skip
-from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, LoadedStep, VerlReplay, serialize_messages
+from rolloutdeck.trainers.verl.plugin.replay import LoadedStep, VerlReplay, serialize_messages
 
 SETTINGS = {
     "trainer.use_v1": False, "trainer.experiment_name": "qwen", "trainer.project_name": "math",
@@ -207,7 +207,8 @@ def test_a_flagged_prompt_of_fully_async_is_generated_and_reported_and_stops_no_
     requested = build_prompt_replay(on_mismatch="stop", exclude_flagged=True)
     assert [feed for feed in range(10) if requested.has_step(feed)] == [6, 7]
     assert requested.load_step(6) is None
-    assert requested.session.reported == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
+    reason = "an answer to this prompt is flagged, and the plan excludes flagged samples"
+    assert requested.session.reported == [(6, "refused", 5, reason)]  # type: ignore[attr-defined]
 
 
 def test_only_a_plan_that_says_stop_raises_an_error() -> None:

@@ -213,9 +213,8 @@ def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_
 def test_a_flagged_program_is_deleted_with_its_table_row_and_a_test_with_its_column(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{BASE}"
     before = read_json(source)
-    message = write_without_answers(
-        BASE, source, tmp_path / "made", [1, 6, 8]
-    )  # the 2nd program and the 3rd test of the 1st task, the 1st program of the 2nd task
+    # the 2nd program and the 3rd test of the 1st task, the 1st program of the 2nd task
+    message = write_without_answers(BASE, source, tmp_path / "made", [1, 6, 8], "flagged")
     after = read_json(tmp_path / "made")
     assert "2 flagged programs and 1 flagged test" in message
     first, original, given_tests = after[0], before[0], before[0]["num_ground_truth_test"]

@@ -97,8 +97,8 @@ def _find_framework(files: Sequence[watch.DumpFile]) -> str:
 def _upload(target: watch.UploadTarget, scan: watch.ScanResult, options: watch.ArtifactOptions) -> ImportReport:
     """Uploads all files. Raises UsageError if the server does not answer or refuses the run."""
     report, now = ImportReport(), options.mode == "now"
-    sizes = [file.path.stat().st_size for file in scan.files]
-    sizes += [(step.path / name).stat().st_size for step in scan.steps for name in step.files] if now else []
+    sizes = [_read_size(file.path) for file in scan.files]
+    sizes += [_read_size(step.path / name) for step in scan.steps for name in step.files] if now else []
     bar = ProgressBar(sum(sizes), len(sizes))
     try:
         report.was_running = _call_with_retries(target.is_running)
@@ -123,6 +123,14 @@ def _upload(target: watch.UploadTarget, scan: watch.ScanResult, options: watch.A
         raise UsageError(f"{format_sentence(error)}{also}") from error
     bar.end()
     return report
+
+
+def _read_size(path: Path) -> int:
+    """Returns the bytes of a file; 0 if it is gone by now, which its upload reports."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _describe_content(scan: watch.ScanResult) -> str:

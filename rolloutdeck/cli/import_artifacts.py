@@ -16,6 +16,7 @@ from rolloutdeck.client import (
     register_artifact,
 )
 from rolloutdeck.errors import UsageError
+from rolloutdeck.lib import ServerResponse
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.watch import (
     ActionRequiredError,
@@ -71,9 +72,13 @@ def send_artifact(
     """Registers an artifact and, if `now`, uploads the missing files. Raises RetryLaterError, ActionRequiredError."""
     command = build_import_command(artifact.path, target.project, target.name, target.attempt)
     queue = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(artifact.path), text)))
+
+    def register() -> tuple[ServerResponse, Any]:
+        response = register_artifact(target.request_run, artifact, target.attempt, command, now)
+        return response, parse_response(response)
+
     try:
-        response = retry(lambda: register_artifact(target.request_run, artifact, target.attempt, command, now))
-        registered = parse_response(response)
+        response, registered = retry(register)
     except UploadRejectedError as error:
         steps.problems.append((str(artifact.path), str(error)))
         return

@@ -24,6 +24,8 @@ def report_run(follower: RunFollower) -> int:
     folders = [root.path for root in follower.roots if root.deep and get_path_type(root.path)]
     if folders:
         print_skipped(watch.scan_folders(folders, follower.follower.options))
+    for source in follower.follower.find_incomplete_lines():
+        print_message(f"{source} ends in the middle of a line, which is not sent.")
     try:
         has_failed = _print_rejected(follower) if follower.sent_sources else False
     except (watch.RetryLaterError, watch.UploadRejectedError) as error:

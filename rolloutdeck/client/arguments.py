@@ -39,6 +39,8 @@ def _describe_error(error: Exception, method: Callable[..., None], args: Any, kw
     """Returns a message of our own, since those of Python do not name the argument."""
     if isinstance(error, CallError):
         return str(error)
+    if isinstance(error, OSError):  # of the disk or the network, not of the arguments
+        return str(error.strerror or error)
     import inspect  # not at the top: it takes longer than the rest of this module
 
     try:

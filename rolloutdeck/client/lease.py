@@ -12,6 +12,7 @@ import json
 import os
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from rolloutdeck.client.launch import has_ended, read_machine_id, read_start_time
@@ -61,8 +62,9 @@ def renew_lease(folder: Path) -> bool:
 
 
 def release_lease(folder: Path) -> None:
-    """Removes the lease: any process may take the folder over."""
-    (folder / LEASE_FILE).unlink(missing_ok=True)
+    """Removes the lease: any process may take the folder over. If the disk fails, the lease expires."""
+    with suppress(OSError):
+        (folder / LEASE_FILE).unlink(missing_ok=True)
 
 
 def read_spool_server(folder: Path) -> str:

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.client import artifact, launch, process_identity, serialize
-from rolloutdeck.client.arguments import check_choice, check_columns, check_values, guard_call, parse_step
+from rolloutdeck.client.arguments import (
+    check_choice,
+    check_columns,
+    check_values,
+    choose_seconds,
+    guard_call,
+    parse_step,
+)
 from rolloutdeck.client.guidance import Guidance
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
@@ -156,7 +163,8 @@ class Run(RunProcess):
         from rolloutdeck.replay import PlanRevision
 
         plan_name = name or self._settings.plan
-        seconds = timeout if timeout is not None else NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
+        default = NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
+        seconds = default if timeout is None else choose_seconds(timeout, "timeout", default)
         try:
             end = time.monotonic() + seconds
             if self._started:  # else a forked child has not logged anything yet

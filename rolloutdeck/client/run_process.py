@@ -110,8 +110,10 @@ class RunProcess:
         seconds = choose_seconds(timeout, "timeout", FINISH_SECONDS)
         self._enqueue(NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
         self.finished = True
-        self._close(seconds)
-        process_identity.release_attempt(self.attempt)
+        try:
+            self._close(seconds)
+        finally:
+            process_identity.release_attempt(self.attempt)
 
     def status(self, timeout: float | None = STATUS_SECONDS) -> RunStatus:
         """Returns how many rows and files this process has logged, and how many were sent, indexed and rejected.

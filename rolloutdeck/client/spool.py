@@ -23,7 +23,7 @@ from typing import Any
 
 from rolloutdeck.client import lease
 from rolloutdeck.client.process_identity import clean_name, get_host_name
-from rolloutdeck.lib import Settings, find_home_folder
+from rolloutdeck.lib import Settings, find_home_folder, logger
 from rolloutdeck.protocol import SpoolHeader
 
 DEFAULT_SPOOL_BYTES = 2 << 30
@@ -77,12 +77,13 @@ def list_spool_files(folder: Path) -> list[SpoolFile]:
     files = []
     try:
         entries = list(os.scandir(folder))
-    except (FileNotFoundError, PermissionError):  # another process took the folder over, or it is another user's
+    except OSError as error:  # another process took the folder over, it is another user's, or the disk fails
+        logger.debug("The spool %s cannot be listed: %s", folder, error)
         return []
     for entry in entries:
         kind = entry.name.rpartition(".")[2]
         if kind in KINDS and not entry.name.startswith("."):
-            with suppress(FileNotFoundError, PermissionError):  # uploaded meanwhile: the others still wait
+            with suppress(OSError):  # uploaded meanwhile: the others still wait
                 files.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
     return sorted(files, key=lambda file: file.path.name)
 

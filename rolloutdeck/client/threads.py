@@ -73,10 +73,12 @@ class RunThreads:
         if self._context_thread and self._pid == os.getpid():
             self._context_thread.join(min(CONTEXT_SECONDS, seconds))
         is_durable = self.writer.flush(max(seconds, FLUSH_SECONDS))
-        self.sender.wait_until_empty(max(0.0, end - time.monotonic()))
-        self.writer.close()
-        self.sender.close()
-        self._heartbeat.close()
+        try:
+            self.sender.wait_until_empty(max(0.0, end - time.monotonic()))
+        finally:
+            self.writer.close()
+            self.sender.close()
+            self._heartbeat.close()
         return is_durable
 
 

@@ -12,6 +12,7 @@ from rolloutdeck.client import spool
 from rolloutdeck.client.redaction import Redactor, UnredactableError
 from rolloutdeck.client.writer_items import (
     MetricsItem,
+    NoteItem,
     SamplesItem,
     SourceChangedError,
     UnwritableItemError,
@@ -53,9 +54,11 @@ class SpoolWriter:
             self._thread = thread
 
     def enqueue(self, item: WriterItem) -> None:
-        """Enqueues the item and returns. Drops it if too many bytes wait already."""
+        """Enqueues the item and returns. Drops samples and metrics if too many bytes wait already. Notes, such as the
+        end of the run, are small and few, and are not sent again."""
         with self._change:
-            is_full = bool(self._items) and self._waiting_bytes + item.size > self.limit
+            has_no_room = bool(self._items) and self._waiting_bytes + item.size > self.limit
+            is_full = has_no_room and not isinstance(item, NoteItem)
             if not is_full:
                 self._items.append(item)
                 self._waiting_bytes += item.size

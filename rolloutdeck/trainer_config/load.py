@@ -18,6 +18,7 @@ from rolloutdeck.trainer_config.python_source import parse_python_settings
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 MAX_RESOLVED_CHARS = 1 << 16
 MAX_BYTES = 16 << 20
+MAX_INCLUDE_DEPTH = 8  # of YAML files that include each other
 
 
 def read_config_file(path: Path) -> tuple[dict[str, Any], bool]:
@@ -66,8 +67,8 @@ def _parse_tree(path: Path, content: Any) -> tuple[dict[str, Any], bool]:
     return resolve_references(dict(flatten_settings(tree))), complete
 
 
-def _add_defaults(path: Path, tree: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Returns the tree with the files of its list `defaults` under it, for entries like Hydra's `- ../envs@_here_`.
+def _add_defaults(path: Path, tree: dict[str, Any], depth: int = 0) -> tuple[dict[str, Any], bool]:
+    """Returns the tree merged over the files of its list `defaults`, for entries like Hydra's `- ../envs@_here_`.
 
     The second value is false if another entry, or a missing file, has more settings.
     """
@@ -79,10 +80,23 @@ def _add_defaults(path: Path, tree: dict[str, Any]) -> tuple[dict[str, Any], boo
         file = path.parent / f"{name}.yaml"
         if name and name != "_self_" and package in ("", "_here_", "_global_") and _is_file(file):
             content = _parse_yaml(file, _read_text(file))
-            inherited |= content if isinstance(content, dict) else {}
+            if isinstance(content, dict) and depth < MAX_INCLUDE_DEPTH:
+                content, is_complete = _add_defaults(file, content, depth + 1)
+                inherited, complete = _merge_trees(inherited, content), complete and is_complete
+            elif content:
+                complete = False
         elif name != "_self_":
             complete = False
-    return {**inherited, **tree}, complete
+    return _merge_trees(inherited, tree), complete
+
+
+def _merge_trees(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Returns `base` with the values of `tree`; of a mapping that both have, the others remain, as in Hydra."""
+    merged = dict(base)
+    for name, value in tree.items():
+        known = merged.get(name)
+        merged[name] = _merge_trees(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _is_file(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +26,13 @@ def check_python() -> None:
     if missing:
         message = f"The server's packages are missing ({missing}): pip install '.[server]' in a clone of Rolloutdeck"
         raise StartRefusedError(message)
+
+
+def check_redaction(paths: Sequence[str]) -> None:
+    """Raises StartRefusedError if `up` would send files as they are though texts must be redacted."""
+    if paths and os.environ.get("ROLLOUTDECK_REDACT"):
+        reason = "ROLLOUTDECK_REDACT is set, but files are sent as they are."
+        raise StartRefusedError(f"{reason} Unset it, or start `rolloutdeck up` without {' '.join(paths)}.")
 
 
 def check_database(data: Path) -> None:

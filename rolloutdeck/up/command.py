@@ -76,6 +76,7 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     os.umask(0o077)  # of this process and all programs: data files are private whatever the folder's mode
     checks.check_python()
     read_dotenv()
+    checks.check_redaction(args.paths)
     host, port = args.host or HOST, args.port or PORT
     public = os.environ.get("ROLLOUTDECK_PUBLIC_URL", "").rstrip("/")
     checks.check_host(host, public)

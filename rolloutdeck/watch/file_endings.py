@@ -43,6 +43,8 @@ def is_complete_file(file: BinaryIO, size: int, suffix: str = "") -> bool:
     """Whether the file ends as its kind requires: by default with a line break, or with a complete JSON object."""
     if suffix in COMPLETENESS_CHECKS:
         return COMPLETENESS_CHECKS[suffix](file, size)
+    if not size:
+        return False
     file.seek(size - 1)
     if file.read(1) == b"\n":
         return True
@@ -149,6 +151,15 @@ def read_complete_lines(file: BinaryIO, offset: int) -> bytes:
             return b""
         data += chunk
     return data[: data.rfind(b"\n") + 1]
+
+
+def read_last_line(file: BinaryIO, offset: int, size: int) -> bytes:
+    """Returns the bytes from `offset` to the end of the file if they are a complete JSON object without a line break;
+    else empty bytes."""
+    if not 0 < size - offset <= MAX_LINE_BYTES or not is_complete_file(file, size):
+        return b""
+    file.seek(offset)
+    return file.read(size - offset)
 
 
 def skip_long_line(file: BinaryIO, offset: int) -> int:

@@ -6,9 +6,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
 
-from rolloutdeck.watch.file_endings import hash_open_file, is_complete_file, read_complete_lines
+from rolloutdeck.watch.file_endings import hash_open_file, is_complete_file, read_complete_lines, read_last_line
 from rolloutdeck.watch.types import DumpFile
 
 Stamp = tuple[int, int, int]  # size, mtime in ns, inode
@@ -67,16 +66,8 @@ def read_finished_file(dump_file: DumpFile, attempt: str, on_truncated: Callable
             yield FilePart(dump_file, attempt, sha256, stamp[0], stamp, body)
             return
         offset = 0
-        while lines := read_complete_lines(file, offset) or _read_last_line(file, offset, stamp[0]):
+        while lines := read_complete_lines(file, offset) or read_last_line(file, offset, stamp[0]):
             yield FilePart(dump_file, attempt, hashlib.sha256(lines).hexdigest(), len(lines), stamp, lines, offset)
             offset += len(lines)
         if offset < stamp[0]:
             on_truncated(dump_file.source)
-
-
-def _read_last_line(file: BinaryIO, offset: int, size: int) -> bytes:
-    """Returns the bytes after the last line break if they are a complete line, else empty bytes."""
-    if offset >= size or not is_complete_file(file, size):
-        return b""
-    file.seek(offset)
-    return file.read(size - offset)

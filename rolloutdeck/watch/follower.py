@@ -130,6 +130,16 @@ class Follower:
         entries = [entry for entry in self._list_candidates() if entry[2].grows and entry[1][0]]
         return [self._build_dump_file(path, build_source(path, self.base), kind) for path, _, kind in entries]
 
+    def find_incomplete_lines(self) -> list[str]:
+        """Returns the sources of growing files that end in the middle of a line, which is not sent."""
+        sources = []
+        for file in self.find_growing_files():
+            sent = self.state.files.get(file.source)
+            with suppress(OSError):
+                if file.path.stat().st_size > (sent.offset if sent else 0):
+                    sources.append(file.source)
+        return sources
+
     def _list_candidates(self) -> list[tuple[Path, Stamp, FileKind]]:
         entries = list(self._list_files())
         if self.options.format or not has_trainer_samples(kind for *_, kind in entries):
@@ -250,7 +260,8 @@ class Follower:
         if stamp[1] < self.state.attempt_start:  # written by the previous attempt
             yield FilePart(file, self.state.previous_attempt, sha256, stamp[0], stamp, body)
             return
-        if sent and sent.attempt == self.state.attempt and file.step is not None and file.kind.content == "samples":
+        was_sent = sent and sent.sha256 and sent.attempt == self.state.attempt  # "": the server refused it
+        if was_sent and file.step is not None and file.kind.content == "samples":
             self._open_attempt_if_rewritten(file, file.step, stamp[1])
         yield FilePart(file, self.state.attempt, sha256, stamp[0], stamp, body)
 
@@ -273,6 +284,14 @@ class Follower:
                 self._skip_line(opened, file, offset, end, is_new_file=is_new_file)
                 offset = end
                 continue
+            if lines and not lines.strip():  # the line break of a last line that was sent without one
+                self._mark_read(opened, file, offset + len(lines), is_new_file=is_new_file)
+                offset += len(lines)
+                continue
+            lines = lines or file_endings.read_last_line(opened, offset, stamp[0])
+            if lines and not lines.endswith(b"\n") and not self._is_unchanged(file.source, stamp):
+                self.pending_count += 1  # the trainer may still write this line
+                return
             if not lines:
                 self._remember_stamp(file, stamp, offset, is_new_file)
                 return
@@ -281,7 +300,7 @@ class Follower:
                 if first_step is not None:  # complete files written before it are of the previous attempt
                     self._open_attempt_if_rewritten(file, first_step, sent.stamp[1] + 1)
             is_new_file = False
-            last_step = file.kind.line_step(lines[:-1].rpartition(b"\n")[2])
+            last_step = file.kind.line_step(lines.rstrip(b"\n").rpartition(b"\n")[2])
             sha256 = hashlib.sha256(lines).hexdigest()
             ends = file_endings.digest_file_ends(opened, offset + len(lines))
             attempt, size = self.state.attempt, len(lines)
@@ -294,6 +313,10 @@ class Follower:
             self._skipped_lines.add(place)
             size = f"{(end - offset) / 1e6:,.0f} MB"
             self.on_message(f"{file.source}: a line of {size} is skipped, because it is too long for one sample.")
+        self._mark_read(opened, file, end, is_new_file=is_new_file)
+
+    def _mark_read(self, opened: BinaryIO, file: DumpFile, end: int, *, is_new_file: bool) -> None:
+        """Records that the bytes before `end` need not be sent."""
         sent = self.state.files.get(file.source)
         if sent and not is_new_file:
             sent.offset = end

@@ -99,6 +99,8 @@ class SourcePruner:
         from then on.
         """
         if not self.target.has_part(part):
+            self.skipped_stamps[part.file.source] = part.stamp
+            self.on_message(f"{part.file.path} stays: the server does not have it with these options.")
             return False
         summary = self.target.summarize_source(part.file.source)
         if summary["waiting"]:

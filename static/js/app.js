@@ -32,6 +32,7 @@ if (document.querySelector("[data-feed-cards]")) scripts.push(import("./live/fee
 if (document.getElementById("board")) scripts.push(import("./group/group.js"));
 if (document.getElementById("flag-here")) scripts.push(import("./flags/inline_flag.js"));
 if (document.getElementById("sample")) scripts.push(import("./review/viewed.js"));
+if (document.getElementById("agreement")) scripts.push(import("./queues/decide.js"));
 if (document.getElementById("queue-review")) scripts.push(import("./queues/review.js"));
 if (document.querySelector("[data-decision-url]")) scripts.push(import("./review/review.js"));
 if (document.querySelector("[data-import-labels]")) scripts.push(import("./exports/import_labels.js"));

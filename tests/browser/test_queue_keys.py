@@ -58,21 +58,28 @@ def test_a_key_for_the_next_item_does_not_answer_the_refused_one_that_replaces_i
     visit.clear_faults()
 
 
-def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
-    visit: Visit, mates: list[Any], training: Training
-) -> None:
-    training.push_and_wait(1, 4)
+def create_differing_answers(visit: Visit, mates: list[Any], training: Training, count: int) -> int:
+    """Returns a queue in which two people gave different answers to each of `count` items."""
+    training.push_and_wait(1, count)
     queue = create_queue(training, num_reviewers_per_item=2)
     contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
     for context, is_correct in zip(contexts, (True, False), strict=True):
         page = context.new_page()
         page.goto(f"{visit.site.url}/queues/{queue}/review/")
-        page.evaluate(ANSWER_MANY.replace("value: true", f"value: {str(is_correct).lower()}"), [queue, 4])
+        page.evaluate(ANSWER_MANY.replace("value: true", f"value: {str(is_correct).lower()}"), [queue, count])
         page.evaluate("window.working")
         page.close()
     contexts[1].close()
+    return queue
+
+
+def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
+    visit: Visit, mates: list[Any], training: Training
+) -> None:
+    queue = create_differing_answers(visit, mates, training, 4)
     page = visit.go(f"/queues/{queue}/agreement/")
     marked = page.locator("#decide-list a[aria-current]")
+    page.evaluate("document.body.dataset.kept = 'yes'")
     intercept(page, re.compile("item="), slow_down)
     page.keyboard.press("j")
     for key in ("1", "j", "2"):  # while the page of the second item loads
@@ -81,6 +88,24 @@ def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
     items = training.product.get(f"queues/{queue}/items/?page_size=10")["results"]
     assert [item["decided"].get("correct") for item in items] == [None, True, None, False]
     expect(marked).to_have_count(1)
+    assert page.evaluate("document.body.dataset.kept") == "yes", "a browser loses keys while it loads a page"
+
+
+def test_a_reason_is_sent_with_its_decision_and_not_left_for_the_next_item(
+    visit: Visit, mates: list[Any], training: Training
+) -> None:
+    queue = create_differing_answers(visit, mates, training, 2)
+    page = visit.go(f"/queues/{queue}/agreement/")
+    reason = page.locator(".decide-reason").first
+    reason.fill("the unit is missing")
+    page.get_by_role("button", name=re.compile("^Take ")).first.click()
+    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*1\s*decided\s*1"))
+    expect(page.get_by_text("Decided. The answers of the people stay.")).to_be_visible()
+    expect(reason).to_have_value("")
+    page.get_by_role("link", name=re.compile("^decided")).click()
+    expect(page.locator(".decide-answers")).to_contain_text("the unit is missing")
+    page.get_by_role("button", name="Undo the decision").click()
+    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*2\s*decided\s*0"))
 
 
 @pytest.mark.usefixtures("mates")

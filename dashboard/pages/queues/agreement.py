@@ -3,8 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
@@ -16,19 +15,27 @@ from dashboard.pages.queues.agreement_table import build_confusion_table, build_
 from dashboard.pages.queues.disagreements import build_list
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.models import Queue
 
 MAX_PAIRS = 20
+PANELS = {"agreement": "queues/agreement_panel.html"}
 
 
 @login_required
 @require_safe
-def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
+def agreement_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     """`question` filters the list, `show` is `decided` for the decided items, `item` is the open one."""
     queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
+    return common.render_page_or_panel(
+        request, "queues/agreement.html", PANELS, lambda panel: build_agreement_context(request, queue)
+    )
+
+
+def build_agreement_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
     measured = queues.measure_queue_agreement(queue)
     if measured.orders is not None:
-        return render(request, "queues/agreement.html", build_orders_context(queue, measured, measured.orders))
+        return build_orders_context(queue, measured, measured.orders)
     keys = [row.question.key for row in measured.questions]
     name = request.GET.get("question", "")
     name = name if name in keys else ""
@@ -45,8 +52,7 @@ def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
     }
     if (row := context["chosen"]) is not None:
         context |= {"confusion": build_confusion_table(row), "pairs": row.agreement.pairs[:MAX_PAIRS]}
-    context |= build_list(request, queue, measured, name, show)
-    return render(request, "queues/agreement.html", context)
+    return context | build_list(request, queue, measured, name, show)
 
 
 @login_required

@@ -78,16 +78,22 @@ def is_given(value: Any) -> bool:
 
 
 def find_queue(server: ServerClient, name: str, project: str = "") -> dict[str, Any]:
-    """Returns the queue with this id, or with this name in the project (default: all). Raises UsageError."""
-    if name.isdecimal():
-        return dict(send_request(server, "GET", f"queues/{name}/").json())
+    """Returns the queue with this id, or with this name in the project (default: all). Raises UsageError if there is
+    none, and if one queue has the id and another one the name."""
     query = {"state": "all", "project": project or None}
-    found = [queue for queue in iterate_pages(server, "queues/", query) if queue["name"] == name]
+    found = [queue["id"] for queue in iterate_pages(server, "queues/", query) if queue["name"] == name]
+    if name.isdecimal() and found in ([], [int(name)]):
+        return dict(send_request(server, "GET", f"queues/{name}/").json())
+    if name.isdecimal():
+        has_id = any(queue["id"] == int(name) for queue in iterate_pages(server, "queues/", {"state": "all"}))
+        found += [int(name)] if has_id else []
     if len(found) != 1:
         place = f" in {project}" if project else ""
-        problem = f"There is no queue {name!r}{place}" if not found else f"Several queues are called {name!r}{place}"
+        problem = f"There is no queue {name!r}{place}"
+        if found:
+            problem = f"Several queues have the name or the id {name!r}{place}"
         raise UsageError(f"{problem}. List them with `rolloutdeck queues list --state all`, and use the id.")
-    return dict(send_request(server, "GET", f"queues/{found[0]['id']}/").json())
+    return dict(send_request(server, "GET", f"queues/{found[0]}/").json())
 
 
 def iterate_pages(server: ServerClient, path: str, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:

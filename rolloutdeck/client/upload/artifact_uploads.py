@@ -123,13 +123,17 @@ class ArtifactUploadQueue:
         return self._stamps.get((path, frozenset(stamps))) == dict(stamps)
 
     def add(self, artifact: LocalArtifact, missing: Collection[str] = ()) -> None:
-        """Adds a registered artifact. Files whose sha256 is in `missing` are uploaded now. Raises OSError."""
+        """Adds a registered artifact. Files whose sha256 is in `missing` are uploaded now. If the disk is full, only
+        later processes do not know the artifact."""
         key = artifact.key
         self._store(key, artifact)
         names = [name for name, file in artifact.files.items() if file["sha256"] in missing]
         self._enqueue(UploadRequest(artifact, key, name) for name in names)
         if self.state_file:
-            _append_line(self.state_file, {**asdict(artifact), "path": str(artifact.path), "key": key})
+            try:
+                _append_line(self.state_file, {**asdict(artifact), "path": str(artifact.path), "key": key})
+            except OSError as error:
+                self._on_message(f"{artifact.path} is not remembered for later processes: {error.strerror or error}")
 
     def forget_registered(self) -> None:
         """Forgets all artifacts, also for later processes. Their files are not hashed again."""
@@ -316,8 +320,11 @@ def is_receipt(response: ServerResponse, sha256: str, size: int) -> bool:
 
 
 def _append_line(path: Path, fields: Mapping[str, Any]) -> None:
-    """Appends one line. After a power cut only the last line can be incomplete."""
+    """Appends one line. A line that a power cut or a full disk left incomplete is ended first. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        file.write(json.dumps(fields).encode() + b"\n")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        start = b"\n" if file.read(1) not in (b"", b"\n") else b""
+        file.write(start + json.dumps(fields).encode() + b"\n")

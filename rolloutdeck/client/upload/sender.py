@@ -11,7 +11,12 @@ from typing import Any
 
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.artifact import build_import_command
-from rolloutdeck.client.upload.artifact_uploads import ArtifactUploadQueue, fetch_requested_files, register_artifact
+from rolloutdeck.client.upload.artifact_uploads import (
+    ArtifactUploadQueue,
+    fetch_requested_files,
+    is_permanent_rejection,
+    register_artifact,
+)
 from rolloutdeck.client.upload.dispatcher import NEVER_DUE, Backoff, Dispatcher
 from rolloutdeck.lib import (
     OnceLogger,
@@ -174,7 +179,9 @@ class Sender:
         while self.artifact_queue.missing_artifacts:
             artifact, reason = self.artifact_queue.missing_artifacts[0]
             command = build_import_command(artifact.path, self.header["project"], self.header["name"], attempt)
-            register_artifact(request, artifact, attempt, command, missing_reason=reason)
+            response = register_artifact(request, artifact, attempt, command, missing_reason=reason)
+            if not (response.is_success or is_permanent_rejection(response)):
+                break  # the server is busy or restarts: the next turn reports it again
             self.artifact_queue.missing_artifacts.popleft()
 
     def _upload_requested(self, server: ServerClient) -> float:

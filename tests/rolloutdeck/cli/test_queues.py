@@ -69,8 +69,13 @@ def test_a_queue_is_created_shown_answered_and_closed(
     Membership.objects.create(project=other, user=owner, role="owner")
     Queue.objects.create(project=other, name="first check")
     monkeypatch.delenv("ROLLOUTDECK_PROJECT", raising=False)
-    assert "Several queues are called 'first check'" in queues("show", "first check")[2]
+    assert "Several queues have the name or the id 'first check'" in queues("show", "first check")[2]
     assert "2 of 8 answers" in queues("show", "first check", "--project", project.slug)[1]
     monkeypatch.setenv("ROLLOUTDECK_PROJECT", "code")
     assert "0 of 0 answers" in queues("show", "first check")[1]
     assert "There is no queue 'other' in code" in queues("show", "other")[2]
+    assert "2 of 8 answers" in queues("show", queue.pk)[1], "an id is found in all projects"
+    year = Queue.objects.create(project=other, name="2026")
+    assert f"{year.pk:>5}  2026" in queues("show", "2026")[1], "a name may be a number"
+    Queue.objects.create(project=other, name=str(queue.pk))
+    assert f"Several queues have the name or the id '{queue.pk}' in code" in queues("show", queue.pk)[2]

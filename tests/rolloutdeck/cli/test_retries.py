@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rolloutdeck.cli import import_artifacts
 from rolloutdeck.cli.common import send_request
 from rolloutdeck.cli.import_ import _call_with_retries
+from rolloutdeck.cli.import_artifacts import ArtifactImport
 from rolloutdeck.cli.rescore import transfer
 from rolloutdeck.cli.review import label_import
+from rolloutdeck.client import LocalArtifact
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.watch import RetryLaterError, UploadTarget
@@ -44,10 +48,19 @@ def set_responses(monkeypatch: pytest.MonkeyPatch, *responses: ServerResponse | 
     return requests
 
 
+def send_step() -> None:
+    """The part of `import` that registers a step."""
+    files = {"0.pt": {"sha256": "0" * 64, "bytes": 1}}
+    step = LocalArtifact(Path("/run/step_1"), "rollout", 1, files, {"0.pt": (1, 1, 1)})
+    target = UploadTarget(SERVER, "math", "grpo", "files")
+    import_artifacts.send_artifact(target, step, True, ArtifactImport(), _call_with_retries, lambda size: None)
+
+
 COMMANDS: list[Callable[[], object]] = [
     lambda: transfer.send_with_retries(SERVER, "GET", "rescores/1/pending/"),
     lambda: label_import.send_with_retries(SERVER, {"rows": []}, 0),
     lambda: _call_with_retries(UploadTarget(SERVER, "math", "grpo", "files").list_attempts),
+    send_step,
 ]
 
 
@@ -55,7 +68,7 @@ COMMANDS: list[Callable[[], object]] = [
 def test_a_busy_server_gets_the_request_again_after_the_pause_that_it_names(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], send: Callable[[], object]
 ) -> None:
-    done = ServerResponse(200, {}, b'{"attempts": []}', True)
+    done = ServerResponse(200, {}, b'{"attempts": [], "id": "a", "missing": []}', True)
     set_responses(monkeypatch, BUSY, None, ServerResponse(503, {"retry-after": "900"}, b"", True), done)
     send()
     assert pauses[0] == 7.0 and pauses[1] <= 2.0 and pauses[2] == 60.0

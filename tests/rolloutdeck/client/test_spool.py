@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +16,9 @@ import numpy as np
 import pytest
 
 from rolloutdeck.client import spool, writer, writer_items
+from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.upload.sync import sync_spools
+from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, wait_until
 from tests.rolloutdeck.support.programs import HEADER, Start, create_abandoned_spool, is_complete
@@ -155,8 +159,6 @@ def test_only_the_first_of_many_reasons_are_counted_by_name(spool_root: Path) ->
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_backlog_of_metrics_is_written_in_files_that_fit_into_a_request(spool_root: Path, nested: bool) -> None:
-    from rolloutdeck.lib.log import OnceLogger
-
     own_spool = spool.Spool(spool_root, "run-1", "a")
     spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
     values = {f"actor/layer-{number:04}/gradient/norm": 0.123456789 + number for number in range(1000)}
@@ -171,8 +173,6 @@ def test_a_backlog_of_metrics_is_written_in_files_that_fit_into_a_request(spool_
 
 
 def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path) -> None:
-    from rolloutdeck.lib.log import OnceLogger
-
     own_spool = spool.Spool(spool_root, "run-1", "a")
     spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None)
     for step, count in enumerate((1, 1, 100_000, 1, 1)):
@@ -185,8 +185,6 @@ def test_a_point_larger_than_a_file_of_metrics_is_written_alone(spool_root: Path
 
 
 def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: Path) -> None:
-    from rolloutdeck.lib.log import OnceLogger
-
     class Changing(dict[str, float]):
         reads = 0
 
@@ -207,9 +205,6 @@ def test_metrics_that_change_while_they_wait_do_not_end_the_writer(spool_root: P
 
 
 def test_rows_that_exceed_the_queue_of_the_writer_are_dropped_and_counted(spool_root: Path) -> None:
-    from rolloutdeck.client.rows import RowBatch
-    from rolloutdeck.lib.log import OnceLogger
-
     own_spool = spool.Spool(spool_root, "run-1", "a")
     spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
@@ -219,9 +214,33 @@ def test_rows_that_exceed_the_queue_of_the_writer_are_dropped_and_counted(spool_
     assert len(own_spool.list_files()) == 1
 
 
-def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
-    from rolloutdeck.lib.log import OnceLogger
+def test_the_end_of_the_run_is_written_although_the_queue_of_the_writer_is_full(spool_root: Path) -> None:
+    own_spool = spool.Spool(spool_root, "run-1", "a")
+    spool_writer = writer.SpoolWriter(own_spool, HEADER, OnceLogger(), lambda: None, limit=1000)
+    spool_writer.enqueue(writer_items.SamplesItem(RowBatch([{"response": "x" * 2000}]), {}))
+    spool_writer.enqueue(writer_items.NoteItem("finish", {"outcome": "finished"}))
+    spool_writer.flush(5)
+    assert [file.kind for file in own_spool.list_files()] == ["dump", "finish"] and not own_spool.dropped
 
+
+def test_a_run_ends_also_if_the_disk_of_its_spool_fails(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start()
+    run.log_samples([{"response": "x"}], step=1)
+    run._threads.writer.flush(10)
+
+    def fail(path: Any) -> Any:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    monkeypatch.setattr(spool.os, "scandir", fail)
+    assert run.status(timeout=1).logged == 1
+    run.finish(timeout=0.5)
+    assert "is ignored" not in caplog.text
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rolloutdeck-")])
+
+
+def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
     path = tmp_path / "12.jsonl"
     path.write_bytes(b"a" * (writer_items.CHUNK_BYTES + 10))
     item = writer_items.FileItem(path, {})
@@ -259,8 +278,6 @@ def test_the_heartbeat_contains_the_last_step_and_what_was_dropped(
 
 
 def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
-    from rolloutdeck.lib.log import OnceLogger
-
     once_logger = OnceLogger()
     with caplog.at_level(logging.WARNING):
         once_logger.log_once("a", "said")

@@ -82,6 +82,24 @@ def test_yaml_includes_its_default_files_and_its_own_values_win(tmp_path: Path) 
     assert (result["manager"], result["env.cls"], result["steps"]) == ("a.Traj", "a.Traj", 7)
 
 
+def test_a_group_of_settings_keeps_what_an_included_file_says_of_it(tmp_path: Path) -> None:
+    (tmp_path / "rollout.yaml").write_text("trainer:\n  rollout_data_dir: /dumps\n  logger: [console]\n")
+    (tmp_path / "base.yaml").write_text("defaults: [rollout]\ntrainer:\n  nodes: 2\n")
+    result = read_config(tmp_path, "run.yaml", "defaults: [base, _self_]\ntrainer:\n  project_name: x\n")
+    names = ("rollout_data_dir", "logger", "nodes", "project_name")
+    assert [result[f"trainer.{name}"] for name in names] == ["/dumps", ["console"], 2, "x"]
+
+
+@pytest.mark.parametrize("included", ["defaults: [gone]\n", "defaults: [run]\n"])
+def test_settings_are_not_complete_if_an_included_file_includes_others_that_are_not_read(
+    tmp_path: Path, included: str
+) -> None:
+    (tmp_path / "base.yaml").write_text(included)
+    (tmp_path / "run.yaml").write_text("defaults: [base]\nsteps: 1\n")
+    settings, is_complete = load.read_config_file(tmp_path / "run.yaml")
+    assert settings["steps"] == 1 and not is_complete
+
+
 def test_yaml_dates_are_texts(tmp_path: Path) -> None:
     result = read_config(tmp_path, "run.yaml", "day: 2026-11-29\nend: 2026-02-30 10:00:00\n2026-11-30: a\n")
     assert result == {"day": "2026-11-29", "end": "2026-02-30 10:00:00", "2026-11-30": "a"}

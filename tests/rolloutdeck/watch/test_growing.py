@@ -55,6 +55,30 @@ def test_episodes_are_sent_line_by_line_with_the_step_of_their_folder(follower: 
     assert (query["step"], query["split"], query["format"], query["columns"]) == (3, "train", "verifiers", None)
 
 
+def test_a_complete_last_line_without_a_line_break_is_sent_and_the_line_break_later_is_no_line(
+    follower: Follower, tmp_path: Path
+) -> None:
+    path, lines = tmp_path / "run/metrics.jsonl", [build_metric_line(step).rstrip().encode() for step in (1, 2, 3)]
+    path.write_bytes(b"\n".join(lines[:2]))
+    assert [part.body for part in send_ready_parts(follower)] == [lines[0] + b"\n"]
+    assert [part.body for part in send_ready_parts(follower)] == [lines[1]]
+    assert follower.find_incomplete_lines() == []
+    path.write_bytes(b"\n".join(lines[:2]) + b"\n")
+    assert send_ready_parts(follower) == []
+    path.write_bytes(b"\n".join(lines) + b"\n" + lines[0][:9])
+    assert [part.body for part in send_ready_parts(follower)] == [lines[2] + b"\n"]
+    assert (follower.state.last_steps, follower.find_incomplete_lines()) == ({"metrics/global_step": 3}, [path.name])
+    assert send_ready_parts(follower) == []
+
+
+def test_a_last_line_without_a_line_break_waits_until_the_file_is_quiet(
+    follower: Follower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "QUIET_SECONDS", 1000.0)
+    (tmp_path / "run/metrics.jsonl").write_text(build_metric_line(1).rstrip())
+    assert (send_ready_parts(follower), follower.pending_count) == ([], 1)
+
+
 @pytest.mark.parametrize("has_new_lines", [True, False])
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_growing_file_that_is_compressed_loses_no_lines(

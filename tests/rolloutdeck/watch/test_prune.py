@@ -101,6 +101,22 @@ def test_files_are_deleted_after_they_are_indexed_except_the_newest(
     assert list_file_names(trainer) == {"4.jsonl", "metrics.jsonl"}, "3 is not the newest any more"
 
 
+def test_a_file_that_the_server_does_not_know_is_named_once_and_stays(
+    start_watch: StartWatch, trainer: Trainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2, 3):
+        trainer.write_step(step)
+    watch = start_watch()
+    run_turns(watch)
+    index_all()
+    monkeypatch.setattr("rolloutdeck.watch.prune.MAX_REQUESTED_FILES", 1)
+    known = watch.target.has_part
+    monkeypatch.setattr(watch.target, "has_part", lambda part: part.file.step != 1 and known(part))
+    run_turns(watch)
+    assert list_file_names(trainer) == {"1.jsonl", "3.jsonl"}, "the first file does not keep the others waiting"
+    assert capsys.readouterr().err.count("1.jsonl stays: the server does not have it") == 1
+
+
 def test_pruning_is_off_by_default_and_a_dry_run_deletes_nothing(
     start_watch: StartWatch, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:

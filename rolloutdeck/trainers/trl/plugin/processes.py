@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rolloutdeck.errors import NotReplayableError, SelectedSamplesError
 
@@ -20,13 +20,22 @@ def is_main_process(trainer: Any) -> bool:
 
 
 def broadcast_from_main(trainer: Any, compute: Callable[[], T]) -> T:
-    """Returns the result of `compute` in the main process, in all processes. `compute` must not raise."""
+    """Returns the result of `compute` in the main process, in all processes. Its error is raised in all of them: if the
+    main process left alone, the others would wait for it."""
     if count_processes(trainer) == 1:
         return compute()
     from accelerate.utils import broadcast_object_list
 
-    values: list[T] = broadcast_object_list([compute() if is_main_process(trainer) else None], from_process=0)
-    return values[0]
+    shared: list[Any] = [None, None]
+    if is_main_process(trainer):
+        try:
+            shared[0] = compute()
+        except Exception as error:
+            shared[1] = describe_shared_error(error)
+    result, failure = broadcast_object_list(shared, from_process=0)
+    if failure is not None:
+        raise failure[0](failure[1])
+    return cast(T, result)
 
 
 def is_true_in_any_process(trainer: Any, value: bool) -> bool:
@@ -44,9 +53,14 @@ def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None
         return error
     from accelerate.utils import gather_object
 
-    own_error = None if error is None else (find_shared_class(error), str(error) or type(error).__name__)
+    own_error = None if error is None else describe_shared_error(error)
     first = next((reported for reported in gather_object([own_error]) if reported is not None), None)
     return None if first is None else first[0](first[1])
+
+
+def describe_shared_error(error: Exception) -> tuple[type[Exception], str]:
+    """Returns class and message of the error as the other processes raise it."""
+    return find_shared_class(error), str(error) or type(error).__name__
 
 
 def find_shared_class(error: Exception) -> type[Exception]:

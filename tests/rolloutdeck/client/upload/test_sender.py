@@ -398,3 +398,18 @@ def test_a_run_that_started_without_a_server_reports_how_long_ago_it_started(
     connected_receiver.up()
     (result,) = wait_until(lambda: connected_receiver.posted("/runs/"))
     assert 90 <= result["waited"] < 150
+
+
+def test_a_file_that_is_gone_is_reported_again_after_a_busy_server(
+    start: Start, connected_receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rollout.pt").write_bytes(b"x")
+    gone = artifact.build_artifact(tmp_path, ["rollout.pt"], "rollout", 1)
+    responses = [ServerResponse(503, {}, b"", True), ServerResponse(200, {}, b"{}", True)]
+    monkeypatch.setattr(sender, "register_artifact", lambda *_, **__: responses.pop(0))
+    run = start()
+    queue = run._threads.sender.artifact_queue
+    queue.missing_artifacts.append((gone, "it was deleted"))
+    for left in (1, 0):
+        run._threads.sender._report_missing(connect_server())  # type: ignore[arg-type]
+        assert len(queue.missing_artifacts) == left

@@ -67,6 +67,10 @@ class StorageUnavailableError(RolloutError):
     code = "storage_unavailable"
 
 
+class SearchInterruptedError(StorageUnavailableError):
+    """The process of a search was killed. The same search may succeed later."""
+
+
 class QuotaExceededError(RolloutError):
     """The project uses all bytes that it may use."""
 

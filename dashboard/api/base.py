@@ -38,10 +38,14 @@ class Params(dict[str, Any]):
         """The attempt whose samples are requested. Empty for the current ones."""
         return "" if self.get("attempt") == "current" else self.text("attempt", 120)
 
+    def step(self) -> int | None:
+        """Trainers may number steps from below 0."""
+        return self.integer("step", minimum=-MAX_INT64)
+
     def filters(self, **allowed: Sequence[str]) -> dict[str, Any]:
         """Returns {name: value} of those parameters that are set: `step`, and the names with their allowed values."""
         values: dict[str, Any] = {name: self.choice(name, words) or None for name, words in allowed.items()}
-        values["step"] = self.integer("step")
+        values["step"] = self.step()
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -69,15 +69,19 @@ class ExternalSignInMiddleware(MiddlewareMixin):
 
 
 class PageUserMiddleware:
-    """Refuses what the script of a page sends after another person has signed in in the same browser: it would be saved
-    as theirs. `X-Rolloutdeck-User` is the id of the user of the page."""
+    """Refuses what a page sends after another person has signed in in the same browser: it would be saved as theirs.
+    The header `X-Rolloutdeck-User`, of a form the field `page_user`, is the id of the user of the page."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        named = request.headers.get("X-Rolloutdeck-User", "")
+        named, is_form = request.headers.get("X-Rolloutdeck-User", ""), False
+        if not named and request.method == "POST" and request.content_type == "application/x-www-form-urlencoded":
+            named, is_form = request.POST.get("page_user", ""), True
         if named and request.user.is_authenticated and named != str(request.user.pk):
             message = _("Another person has signed in in this browser. Nothing was saved as theirs.")
+            if is_form:
+                return render_error_page(request, 403, _("Not saved"), message)
             return JsonResponse({"message": message, "code": "other_user"}, status=403)
         return self.get_response(request)

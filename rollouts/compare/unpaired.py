@@ -106,6 +106,8 @@ def compare_sides(loaded: Sequence[Side]) -> UnpairedComparison:
         any(side.truncation_inferred for side in loaded),
         small_sources=small,
     )
+    if not measures:
+        return result
     counts = np.array(
         [np.bincount(code[side.prompts], minlength=len(categories)) for side, code in zip(loaded, codes, strict=True)]
     )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby
-from math import inf
+from math import comb, inf
 from typing import Any, Final, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -191,9 +191,10 @@ def find_valued_pairs(
     known.sort()
     if len(known) < 2:
         return [], 0
-    chosen = [(known[0], known[-1])] if options.pairs == "best-worst" else list(combinations(known, 2))
+    is_best_worst = options.pairs == "best-worst"
+    chosen = [(known[0], known[-1])] if is_best_worst else combinations(known, 2)
     pairs = [(better, worse) for (high, *_a, better), (low, *_b, worse) in chosen if high < low]  # values are negated
-    return pairs, len(chosen) - len(pairs)
+    return pairs, (1 if is_best_worst else comb(len(known), 2)) - len(pairs)
 
 
 def find_ranked_pairs(

@@ -204,9 +204,10 @@ def update_item(finding: Finding, item: EvidenceItem, words: str, held: str | No
 
 
 def append_comment(item: EvidenceItem, comment: Any) -> str:
-    """Returns the item's comment with this one after it, unless it contains it already. Raises InvalidInputError."""
+    """Returns the item's comment with this one after it, unless it has these paragraphs already: a form may be sent
+    twice. Raises InvalidInputError."""
     added = parse_note(comment, "words")
-    if added in item.words:
+    if f"\n\n{added}\n\n" in f"\n\n{item.words}\n\n":
         return item.words
     return parse_note("\n\n".join(filter(None, (item.words, added))), "words")
 

@@ -16,7 +16,7 @@ from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, 
 from django.utils import timezone
 
 from rollouts import query
-from rollouts.errors import RolloutError
+from rollouts.errors import RolloutError, SearchCancelledError, SearchInterruptedError, TooManySearchesError
 from rollouts.indexing.reconcile import reconcile_step_again
 from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.lib import has_passed
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 EVALUATION_LEASE = timedelta(minutes=1)
 STEPS_PER_QUERY = 50
+SEARCH_ENDED_ERRORS = (SearchInterruptedError, SearchCancelledError, TooManySearchesError)
 
 
 class EvaluationProgress(NamedTuple):
@@ -79,16 +80,23 @@ def is_unclaimed() -> Q:
 
 
 def evaluate_due_steps(project_id: int) -> None:
-    """Evaluates a project's due steps, newest first, unless another worker does. Safe to call again at any time."""
+    """Evaluates a project's due steps, newest first, unless another worker does. Safe to call again at any time.
+
+    A step whose texts cannot be read has an unknown correctness. If only its search was interrupted, it stays due.
+    """
     project = Project.objects.filter(pk=project_id)
     if not project.filter(is_unclaimed()).update(judging_until=timezone.now() + EVALUATION_LEASE):
         return
     due_steps = Step.objects.filter(run__project=project_id).exclude(rule=F("run__project__rule"))
+    rows, interrupted = due_steps.order_by("-step", "-pk").values_list("pk", flat=True), set[int]()
     try:
-        while steps := list(due_steps.order_by("-step", "-pk").values_list("pk", flat=True)[:STEPS_PER_QUERY]):
+        while steps := list(rows.exclude(pk__in=interrupted)[:STEPS_PER_QUERY]):
             for step in steps:
                 try:
                     evaluate_step(step)
+                except SEARCH_ENDED_ERRORS as error:
+                    log.warning("Step %s is evaluated later: %s", step, error)
+                    interrupted.add(step)
                 except (RolloutError, ValueError) as error:
                     log.warning("Step %s could not be evaluated: %s", step, error)
                     evaluate_step(step, readable=False)

@@ -27,6 +27,7 @@ from rollouts.labels.store import (
     SamplePlace,
     build_label,
     check_ranges,
+    check_withdrawal,
     contradicts,
     is_counted,
     lock_steps,
@@ -114,7 +115,10 @@ def _merge(
     checked, merged = check_dated_answers(project, by, answers, places, any_author=any_author)
     state = load_state(list(checked.values()), locked=not dry_run)
     for position in sorted(checked, key=lambda position: (answers[position].updated_at, position)):
-        merged[position] = Merged(apply_answer(checked[position], answers[position], state))
+        try:
+            merged[position] = Merged(apply_answer(checked[position], answers[position], state, project, by))
+        except InvalidInputError as error:
+            merged[position] = Merged(MergeOutcome.INVALID, str(error))
     if not dry_run:
         write_changes(project, by, state, places)
     return [merged[position] for position in range(len(answers))]
@@ -192,12 +196,17 @@ def load_state(answers: Sequence[CheckedAnswer], *, locked: bool) -> MergeState:
     return state
 
 
-def apply_answer(checked: CheckedAnswer, dated: DatedAnswer, state: MergeState) -> MergeOutcome:
+def apply_answer(
+    checked: CheckedAnswer, dated: DatedAnswer, state: MergeState, project: Project, by: User
+) -> MergeOutcome:
+    """Raises InvalidInputError if `by` may not withdraw the label."""
     key, new, at = checked.key, checked.state, dated.updated_at
     stored, stored_at = state.states.get(key, (None, None))
     if new.withdrawn:
         if stored is None or stored.withdrawn:
             return MergeOutcome.UNCHANGED
+        if key in state.labels:
+            check_withdrawal(state.labels[key], project, by)
         new = stored._replace(withdrawn=True)
     if stored is not None and stored_at is not None:
         if stored == new or (at <= stored_at and is_same_answer(stored, new)):

@@ -19,7 +19,7 @@ from django.utils.translation import ngettext
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels.answers import Answer, CheckedAnswer, LabelKey, check_answers, format_answer
-from rollouts.labels.load import find_blind_samples
+from rollouts.labels.load import MODERATORS, find_blind_samples
 from rollouts.labels.rubric import RubricVersion
 from rollouts.labels.rubrics import load_rubric
 from rollouts.labels.states import (
@@ -33,7 +33,7 @@ from rollouts.labels.states import (
     set_state,
 )
 from rollouts.live import notify_run_changed
-from rollouts.models import FLAG_NAME, REVIEW_NAME, Label, LabelAction, LabelChange, Run, Sample, Step
+from rollouts.models import FLAG_NAME, REVIEW_NAME, Label, LabelAction, LabelChange, Project, Run, Sample, Step
 from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 MAX_SAMPLES: Final = 2000  # per action
 MAX_ANSWERS: Final = 20_000  # per action
 MAX_TRIES: Final = 3
+UPDATED_ROWS: Final = 500  # of one statement, which has a branch for each row and field
 UNDO_WINDOW: Final = timedelta(days=1)  # how long an action can be undone
 
 
@@ -96,6 +97,8 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     for key, state in apply_answers(checked, existing, by).items():
         if label := existing.get(key):
             if (before := LabelState.of_label(label)) != state:
+                if state.withdrawn:
+                    check_withdrawal(label, run.project, by)
                 changes.append(StateChange(label, before, format_updated_at(label), state, label.user_id))
                 changed.add(key)
         elif not state.withdrawn:
@@ -103,7 +106,11 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
             changes.append(StateChange(label, None, None, state, by.pk))
             new.append(label)
             changed.add(key)
+    others = [change.label for change in changes if change.after.withdrawn and change.user_before not in (None, by.pk)]
     save_changes(changes, new, by, now)
+    if machine := [label for label in others if label.source != Label.Source.HUMAN]:
+        detail = {"run": run.uid, "name": machine[0].name, "author": machine[0].author, "labels": len(machine)}
+        record_audit_entry(by, "label.withdraw", machine[0].sample, project=run.project, **detail)
     if not description:
         names = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(ids))
         shown = [answer for answer in checked if answer.key in changed] or checked  # not what was empty and stays so
@@ -111,6 +118,14 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     action = store_action(run, by, description, changes)
     notify_changes(run, [change.label for change in changes])
     return action
+
+
+def check_withdrawal(label: Label, project: Project, by: User) -> None:
+    """Raises InvalidInputError if another user stored the label of a function or model: see `can_withdraw_label`. What
+    people say is theirs, which `check_answer` checks."""
+    is_machine = label.source != Label.Source.HUMAN
+    if is_machine and label.user_id != by.pk and project.role_of(by) not in MODERATORS:
+        raise InvalidInputError(_("This is another user's label. Only a maintainer can withdraw it."), "value")
 
 
 def find_samples(run: Run, ids: Sequence[str]) -> dict[str, SamplePlace]:
@@ -214,13 +229,15 @@ def save_changes(changes: Sequence[StateChange], new: Sequence[Label], by: User,
     for change in changes:
         if change.before is not None:
             history.append(build_history_row(change.label, change.before, change.label.updated_at))
-            set_state(change.label, change.after, at)
+            # An imported label may have a time ahead of this clock: this answer is newer.
+            set_state(change.label, change.after, max(at, change.label.updated_at + timedelta(microseconds=1)))
             change.label.user = by
     if new:
         Label.objects.bulk_create(new)
     if history:
         LabelChange.objects.bulk_create(history)
-        Label.objects.bulk_update([change.label for change in changes if change.before is not None], UPDATED_FIELDS)
+        replaced = [change.label for change in changes if change.before is not None]
+        Label.objects.bulk_update(replaced, UPDATED_FIELDS, batch_size=UPDATED_ROWS)
 
 
 def notify_changes(run: Run, labels: Iterable[Label]) -> None:

@@ -24,7 +24,7 @@ from rollouts.labels.states import (
     read_changes,
     set_state,
 )
-from rollouts.labels.store import UNDO_WINDOW, is_counted, lock_steps, notify_changes
+from rollouts.labels.store import UNDO_WINDOW, UPDATED_ROWS, is_counted, lock_steps, notify_changes
 from rollouts.live import notify_topics
 from rollouts.models import Label, LabelAction, LabelChange, QueueSlot, Run
 from rollouts.projects import record_audit_entry
@@ -78,7 +78,7 @@ def undo_label_action(run: Run, by: User) -> UndoResult:
     replaced = LabelChange.objects.filter(label__in=[pk for pk, _at in current_again]).values_list("pk", "label", "at")
     LabelChange.objects.filter(pk__in=[pk for pk, *state in replaced if tuple(state) in current_again]).delete()
     LabelChange.objects.bulk_create(history)
-    Label.objects.bulk_update(restored, UPDATED_FIELDS)
+    Label.objects.bulk_update(restored, UPDATED_FIELDS, batch_size=UPDATED_ROWS)
     action.undone_at = now
     action.save(update_fields=["undone_at"])
     notify_changes(run, restored)

@@ -94,7 +94,8 @@ def find_reusable_pin(position: dict[str, Any], replayable: Sequence[Artifact]) 
 
 def parse_note(note: str | None) -> str:
     """Returns the note, empty for None. Raises InvalidInputError."""
-    return "" if note is None else parse_multiline_text(note, "note", max_chars=MAX_NOTE_CHARS)
+    text = "" if note is None else parse_multiline_text(note, "note", max_chars=MAX_NOTE_CHARS)
+    return text.replace("\r\n", "\n")  # of a form
 
 
 def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:

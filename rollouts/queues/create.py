@@ -291,17 +291,25 @@ def add_items(queue: Queue, items: Sequence[QueueItem]) -> int:
 
 
 def extend_queue(queue: Queue) -> int:
-    """Draws from the steps that were completed since the last draw. Returns the number of new items."""
+    """Draws from the steps that were completed since the last draw. Returns the number of new items.
+
+    A run that cannot be searched does not stop the others. Raises its error after them.
+    """
     if not queue.grows or queue.closed_at or queue.created_by is None:
         return 0
-    added = 0
+    added, failures = 0, list[RolloutError]()
     for run in queue.runs.filter(deleted_at=None):
         done = set(queue.drawn_steps.filter(step__run=run).values_list("step", flat=True))
         steps = [pk for pk in find_complete_steps(run) if pk not in done]
-        for start in range(0, len(steps), STEPS_PER_DRAW):
-            added += extend_by_steps(queue, run, steps[start : start + STEPS_PER_DRAW])
+        try:
+            for start in range(0, len(steps), STEPS_PER_DRAW):
+                added += extend_by_steps(queue, run, steps[start : start + STEPS_PER_DRAW])
+        except RolloutError as error:
+            failures.append(error)
     if added:
         notify_topics("queues")
+    if failures:
+        raise failures[0]
     return added
 
 

@@ -78,6 +78,8 @@ def draw_pairs(item: QueueItem, samples: Iterable[str], count: int) -> list[tupl
     pairs: list[tuple[str, str]] = []
     half = len(players) // 2
     for _round in range(len(players) - 1):
+        if len(pairs) >= count:
+            break
         pairs += [pair for pair in zip(players[:half], reversed(players[half:]), strict=True) if "" not in pair]
         players = [*players[:1], *players[-1:], *players[1:-1]]
     return pairs[:count]

@@ -7,7 +7,7 @@ stays as a draft.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -62,18 +62,19 @@ class QueueClosedError(ConflictError):
     code = "queue_closed"
 
 
-def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSlot | None:
+def claim_next(queue: Queue, user: User, *, after: int | None = None, left: Collection[int] = ()) -> QueueSlot | None:
     """Returns the slot that the user holds already, else takes the next free one; None if nothing is left for them.
 
     `after`: the position of an item that the user leaves, whose answers may still be on their way; another item is
-    returned, if possible one behind it. The caller has checked that the queue accepts the user.
+    returned, if possible one behind it. `left`: ids of items before it whose answers are on their way, too. The caller
+    has checked that the queue accepts the user.
     """
     check_open(queue)
     now = timezone.now()
     held = Q(done_at=None, reserved_until__gt=now)
     is_leaving = after is not None
     if is_leaving:
-        held &= Q(position__gt=after)
+        held &= Q(position__gt=after) & ~Q(item__in=left)
     done = Q(done_at__isnull=False)
     rows = queue.slots.available().filter(user=user)
     own = rows.aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
@@ -85,7 +86,7 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
         now = timezone.now()
         free = queue.slots.free_for(user, now).order_by("position")  # the order of an index, so that few rows are read
         if is_leaving:
-            free = free.exclude(user=user, reserved_until__gte=now)
+            free = free.exclude(user=user, reserved_until__gte=now).exclude(item__in=left)
         taken = take_first(queue, free.filter(position__gt=after), user, now) if after is not None else None
         if taken is None:
             taken = take_first(queue, free, user, now)
@@ -210,8 +211,11 @@ def load_entered_answers(item: QueueItem, user: User, is_done: bool | None = Non
 
 
 def skip_item(item: QueueItem, user: User) -> None:
-    """Gives the slot back. The item is not offered to the user again, until they open it themselves."""
+    """Gives the slot back. The item is not offered to the user again, until they open it themselves. Raises
+    ConflictError if they have answered it."""
     with transaction.atomic():
+        if item.slots.filter(user=user, done_at__isnull=False).exists():
+            raise ConflictError(_("You have answered this item. Undo the answer first."))
         QueueDraft.objects.update_or_create(item=item, user=user, defaults={"skipped_at": timezone.now()})
         item.slots.unanswered().filter(user=user).update(user=None, reserved_until=None, opened_at=None)
     notify_topics("queues", sparse=True)

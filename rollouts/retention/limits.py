@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
@@ -49,16 +48,26 @@ def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSize
 
 
 def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
-    """Returns the ids of all training steps of each run but the newest. Steps without samples count too, so that a
-    second pass drops nothing more."""
-    order = ("run", "step_kind", "-attempt__number", "-step")
+    """Returns the ids of the training steps of each run that are not among its newest `max_steps`.
+
+    Attempts that ran at the same time have a step together. A step that a later attempt superseded is not shown: it
+    counts for nothing, and goes or stays with the shown step of its number. Steps without samples count too, so that a
+    second pass drops nothing more.
+    """
     steps = Step.objects.filter(run__project=project, run__deleted_at=None, split="train", samples__gt=0)
-    ranks: Counter[tuple[int, str]] = Counter()
-    surplus = []
-    for pk, run, kind in steps.order_by(*order).values_list("pk", "run", "step_kind"):
-        ranks[run, kind] += 1
-        if ranks[run, kind] > max_steps:
-            surplus.append(pk)
+    columns = ("pk", "run", "step_kind", "attempt__number", "attempt__concurrent_with__number", "step", "superseded")
+    rows_by_axis: dict[tuple[int, str], list[tuple[int, int, int, bool]]] = {}
+    for pk, run, kind, attempt, first, number, superseded in steps.values_list(*columns).iterator():
+        rows_by_axis.setdefault((run, kind), []).append((first or attempt, number, pk, superseded))
+    surplus: list[int] = []
+    for rows in rows_by_axis.values():
+        rows.sort(reverse=True)
+        shown = list(dict.fromkeys((attempt, number) for attempt, number, _pk, superseded in rows if not superseded))
+        kept = set(shown[:max_steps])
+        kept_numbers = {number for _attempt, number in kept}
+        for attempt, number, pk, superseded in rows:
+            if (number not in kept_numbers) if superseded else ((attempt, number) not in kept):
+                surplus.append(pk)
     return surplus
 
 

@@ -3,6 +3,7 @@
 Every file is written under a temporary name and renamed, so a reader sees complete files only.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Collection, Iterator
@@ -16,6 +17,9 @@ from rollouts.storage.files import create_parents, rename_durably
 from rollouts.storage.keys import KINDS
 from rollouts.storage.store import StoredFile
 from rollouts.telemetry import STORAGE_SECONDS
+
+# Of file systems without hard links, and of a file with too many.
+NO_LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,12 @@ class DiskStore:
 
     def copy(self, source: str, target: str) -> None:
         with self.write(target) as temporary:
-            os.link(self.root / source, temporary)
+            try:
+                os.link(self.root / source, temporary)
+            except OSError as error:
+                if error.errno not in NO_LINK_ERRORS:
+                    raise
+                shutil.copyfile(self.root / source, temporary)
 
     def delete(self, key: str) -> None:
         (self.root / key).unlink(missing_ok=True)

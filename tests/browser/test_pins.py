@@ -281,3 +281,24 @@ def test_lines_removed_quickly_and_a_folded_range_leave_the_plan(visit: Visit, t
     page.get_by_role("button", name="Save as revision 2").click()
     expect(page.locator("main")).to_contain_text("Saved revision 2.")
     visit.faults[:] = [fault for fault in visit.faults if "htmx:" not in fault]  # htmx logs requests that it stops
+
+
+def test_forms_of_an_open_page_work_after_signing_in_again_in_another_tab(visit: Visit, artifact_run: Training) -> None:
+    page = visit.go(f"/runs/{artifact_run.uid}/steps/1/")
+    pins = visit.context.new_page()
+    artifact_run.product.post("pins/", {"run": artifact_run.uid, "step": 2, "note": "one\ntwo"})
+    pins.goto(f"{visit.site.url}/pins/?project={artifact_run.project}")
+    visit.context.clear_cookies(name="rolloutdeck_csrf")
+    other = visit.context.new_page()
+    other.goto(visit.site.url)  # it gets another token
+    page.keyboard.press("p")
+    page.locator("#pin").get_by_role("button", name=re.compile("^Pin")).click()
+    expect(page.locator("#pin")).to_contain_text("Unpin")
+    pins.locator(".note summary").filter(has_text="one").click()
+    note = pins.locator(".note details[open] textarea")
+    expect(note).to_have_value("one\ntwo")
+    note.fill("one\ntwo\nthree")
+    pins.locator(".note details[open]").get_by_role("button", name="Save").click()
+    expect(pins.locator(".note textarea").filter(has_text="three")).to_have_count(1)
+    rows = artifact_run.product.get(f"pins/?project={artifact_run.project}")["results"]
+    assert "one\ntwo\nthree" in [row["note"] for row in rows]

@@ -141,7 +141,7 @@ def test_the_lines_of_a_plan_and_the_list_of_pins_are_one_stop_each(visit: Visit
     note.focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    expect(pins.locator("input[name=note]").first).to_be_focused()
+    expect(pins.locator("textarea[name=note]").first).to_be_focused()
     page.keyboard.press("Escape")
 
 

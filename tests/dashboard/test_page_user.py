@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project
+
+FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 def test_a_form_of_another_user_is_not_saved(project: Project, owner: User, mate: User) -> None:
@@ -22,6 +26,16 @@ def test_a_form_of_another_user_is_not_saved(project: Project, owner: User, mate
     client.post("/settings/math/reasons/", form, headers={"X-Rolloutdeck-User": str(owner.pk)})
     project.refresh_from_db()
     assert "new reason" in str(project.reasons)
+
+
+def test_a_plain_form_says_whose_page_it_is(project: Project, owner: User, mate: User) -> None:
+    client = Client()
+    client.force_login(owner)
+    form = {"reasons": "new reason", "page_user": str(mate.pk)}
+    refused = client.post("/settings/math/reasons/", urlencode(form), content_type=FORM_TYPE)
+    assert refused.status_code == 403 and "Another person has signed in" in refused.content.decode()
+    form["page_user"] = str(owner.pk)
+    assert client.post("/settings/math/reasons/", urlencode(form), content_type=FORM_TYPE).status_code == 302
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def parse_sample_scope(request: Request, query: Params) -> dict[str, Any]:
     if query.get("step") == "latest":
         step, split, step_kind = find_latest_step(run, split, step_kind)
     elif query.get("step") != "all":
-        step = query.integer("step")
+        step = query.step()
     return {
         "run": run,
         "reader": permissions.require_user(request).pk,

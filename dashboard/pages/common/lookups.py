@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from dashboard import permissions
 from dashboard.pages.common.step_strip import find_step_kind
 from rollouts.errors import InvalidInputError
-from rollouts.lib import parse_integer
+from rollouts.lib import MAX_INT64, parse_integer
 from rollouts.models import NOT_BLIND, Attempt, BlindQueues, Project, Queue, Run, Step
 
 LAST_PROJECT_COOKIE: Final = "project"
@@ -76,7 +76,7 @@ def find_step(run: Run, split: str, number: int | None, attempt: Attempt | None)
 
 def find_named_step(run: Run, split: str, step: str, attempt: str) -> Step | None:
     """The step of a form field; None for `all`. Raises InvalidInputError."""
-    number = None if step == "all" else parse_integer(step, "step")
+    number = None if step == "all" else parse_integer(step, "step", minimum=-MAX_INT64)
     if number is None:
         return None
     row = find_step(run, split, number, attempt_or_404(run, attempt))

@@ -23,6 +23,7 @@ from django.http import (
     JsonResponse,
     StreamingHttpResponse,
 )
+from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
 from django.utils.safestring import SafeString, mark_safe
@@ -117,6 +118,9 @@ def render_together(
 
 def compute_etag(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
     cookies = [request.COOKIES.get(name, "") for name in ("theme", "keys")]
+    if "CSRF_COOKIE" not in request.META:  # the first page of a browser
+        get_token(request)
+    cookies.append(request.META["CSRF_COOKIE"])  # a page has a token made from it, which the next sign-in ends
     user, path = request.user.pk, request.get_full_path()
     parts = (assets.get_release_hash(), get_language(), user, cookies, path, panel, get_shown_step(request), *state)
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'

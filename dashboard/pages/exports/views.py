@@ -93,6 +93,7 @@ def build_command(project: Project, run: Run | None, scope: dict[str, str]) -> s
     words = ["rolloutdeck", "export", "--project", project.slug]
     words += ["--run", run.name, "--out", "data"] if run else ["--out", "data"]
     for name, value in scope.items():
-        if value and value != "all":
-            words += [f"--{name.replace('_', '-')}", value]
+        if value and not (value == "all" and name in ("split", "step")):
+            option = f"--{name.replace('_', '-')}"
+            words += [f"{option}={value}"] if value.startswith("-") else [option, value]  # else it is an option, too
     return shlex.join(words)

@@ -111,11 +111,11 @@ def guidance_page(request: HttpRequest, slug: str) -> HttpResponse:
         return render(request, "guidance/page.html", build_context(request, project, version, rows))
     rows, baseline = read_rows(request.POST), request.POST.get("baseline", "")
     current, message = load_guidance(project), ""
-    edited = RuleVersion(current.number, (), baseline)
+    edited, previewed = current, False
     try:
         rules = [row.to_json() for row in rows]
         if request.POST.get("do") == "preview":
-            edited = RuleVersion(current.number, parse_rules(rules), baseline)
+            edited, previewed = RuleVersion(current.number, parse_rules(rules), baseline), True
         else:
             base = common.parse_integer_param(request.POST.get("base", ""))
             user = common.get_signed_in_user(request)
@@ -125,7 +125,8 @@ def guidance_page(request: HttpRequest, slug: str) -> HttpResponse:
     except InvalidInputError as error:
         message = assign_error_to_row(rows, error)
     context = build_context(request, project, edited, rows)
-    context |= {"error": message, "base": request.POST.get("base", ""), "is_preview": bool(edited.rules)}
+    context |= {"error": message, "base": request.POST.get("base", ""), "is_preview": previewed}
+    context["chosen_baseline"] = baseline
     has_errors = bool(message) or any(row.error for row in rows)
     return render(request, "guidance/page.html", context, status=400 if has_errors else 200)
 
@@ -171,6 +172,7 @@ def build_context(
         "targets": TARGET_NAMES.items(),
         "baselines": BASELINE_NAMES.items(),
         "baseline_name": _(BASELINE_NAMES.get(version.baseline, BASELINE_NAMES["trainer"])),
+        "chosen_baseline": version.baseline,
         "maintainer": maintains,
     }
 

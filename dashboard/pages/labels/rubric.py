@@ -51,7 +51,7 @@ class EditedQuestion:
     @classmethod
     def of_question(cls, question: Question) -> EditedQuestion:
         lines = [f"{option.key} = {option.title}" for option in question.options]
-        low, high = ("" if bound is None else f"{bound:g}" for bound in (question.minimum, question.maximum))
+        low, high = ("" if bound is None else f"{bound:.15g}" for bound in (question.minimum, question.maximum))
         return cls(
             question.key, question.title, question.kind, "\n".join(lines), low, high, question.description,
             question.required, question.range,

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.labels.answer_form import AnswerForm, build_answer_form, parse_answer_form
-from rollouts.errors import InvalidInputError, StorageUnavailableError
+from rollouts.errors import InvalidInputError, NotFoundError, StorageUnavailableError
 from rollouts.labels import load_history, load_labels, load_rubric, store_labels
 from rollouts.models import Label, Sample
 from rollouts.samples import load_body
@@ -50,7 +50,7 @@ def load_texts(sample: Sample) -> dict[str, str]:
     """The prompt and the response; `unread` says why there are none."""
     try:
         body = load_body(sample)
-    except StorageUnavailableError as error:
+    except (NotFoundError, StorageUnavailableError) as error:
         return {"prompt": "", "response": "", "unread": str(error)}
     return {"prompt": body.prompt, "response": "" if body.textless else body.response, "unread": ""}
 

@@ -18,7 +18,7 @@ from dashboard.pages.common import (
     find_step_kind,
     format_number,
     get_signed_in_user,
-    parse_integer_param,
+    parse_step_number,
 )
 from dashboard.pages.saved_views import build_view_url, find_views
 from rolloutdeck.protocol import UID_PATTERN
@@ -111,7 +111,7 @@ def find_palette_steps(run: Run, query: str) -> list[dict[str, Any]]:
         for word, name in names.items()
         if len(query) > 1 and word.startswith(query)
     ]
-    number = parse_integer_param(query.removeprefix("step").strip())
+    number = parse_step_number(query.removeprefix("step").strip())
     if number is None:
         return entries
     default_split = find_default_split(run)

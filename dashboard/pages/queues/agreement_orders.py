@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from dashboard.pages.common import GroupLinks, StepUrlState
 from rollouts import queues
 from rollouts.agreement import Compared, Estimate, OrderAgreement
 from rollouts.models import Queue, Sample
@@ -48,6 +48,7 @@ def build_orders_context(queue: Queue, measured: queues.QueueAgreement, orders: 
     different = [(pk, compared) for pk, compared in orders.by_item.items() if compared.same < 1]
     shown = [(measured.groups[int(str(pk))], compared) for pk, compared in different[:MAX_LISTED]]
     samples = Sample.objects.in_bulk([entry.item.sample for entry, _compared in shown])
+    links = {entry.item.run: GroupLinks(entry.item.run, StepUrlState()) for entry, _compared in shown}
     return {
         "tab": "review",
         "queue": queue,
@@ -55,17 +56,16 @@ def build_orders_context(queue: Queue, measured: queues.QueueAgreement, orders: 
         "lines": lines,
         "people_pairs": orders.pairs[:MAX_PEOPLE_PAIRS],
         "groups": [
-            GroupLine(samples.get(entry.item.sample), build_link(entry), compared, describe_group_answers(entry))
+            GroupLine(
+                samples.get(entry.item.sample),
+                links[entry.item.run].build_link(entry.item.step, entry.item.group),
+                compared,
+                describe_group_answers(entry),
+            )
             for entry, compared in shown
         ],
         "more": len(different) - len(shown),
     }
-
-
-def build_link(entry: queues.GroupAnswers) -> str:
-    item = entry.item
-    address = reverse("group", args=[item.run.uid, item.step.step, item.group])
-    return address if item.step.split == "train" else f"{address}?split={item.step.split}"
 
 
 def describe_group_answers(entry: queues.GroupAnswers) -> list[tuple[str, str]]:

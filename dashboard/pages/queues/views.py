@@ -27,6 +27,7 @@ from rollouts.models import Queue, QueueItem, QueueSlot
 
 PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
 MAX_CLOSED = 50
+MAX_LEFT = 50  # items whose answers a page is saving
 DRAFT_FIELDS = ("name", "due_at", "reservation_minutes")
 
 
@@ -213,7 +214,9 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
         if wanted is not None:
             slot = queues.claim_item(permissions.queue_item_or_404(queue, wanted), user)
         elif queue.closed_at is None:
-            slot = queues.claim_next(queue, user, after=common.parse_integer_param(request.GET.get("after", "")))
+            after = common.parse_integer_param(request.GET.get("after", ""))
+            saving = [pk for pk in map(common.parse_integer_param, request.GET.getlist("left")[:MAX_LEFT]) if pk]
+            slot = queues.claim_next(queue, user, after=after, left=saving)
     except RolloutError as error:
         context["error"] = str(error)
     context["own"] = queues.load_own_progress(queue, user)

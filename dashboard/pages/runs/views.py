@@ -74,6 +74,8 @@ def runs_page(request: HttpRequest) -> HttpResponseBase:
 
     statuses = result.table.statuses
     state: list[tuple[Any, ...]] = [(run.uid, run.version, statuses[run.pk]) for run in result.matches]
+    # The counts of views and of all runs depend on runs that do not match, too.
+    state += [(len(result.table.runs), sum(run.version for run in result.table.runs))]
     state += [(view.pk, view.updated_at) for view in views]
     return common.render_page_or_panel(request, "runs/page.html", PANELS, build_context, *state, *roles.items())
 

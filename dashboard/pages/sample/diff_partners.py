@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from dashboard import permissions
 from dashboard.pages.common import format_number
+from dashboard.pages.sample.related import MAX_SIBLINGS
 from rollouts.models import Sample
 
 MAX_PARTNER_RUNS = 8
@@ -35,8 +36,11 @@ def find_diff_partners(
 
 
 def find_group_partners(sample: Sample, siblings: Sequence[Sample]) -> Iterator[DiffPartner]:
+    """`siblings` are at most the first `MAX_SIBLINGS` of the group."""
     others = [row for row in siblings if row.pk != sample.pk]
     scored = [row for row in others if row.score is not None]
+    if len(siblings) >= MAX_SIBLINGS:
+        scored = find_extremes(sample)
     if scored:
         best, worst = max(scored, key=get_score), min(scored, key=get_score)
         yield DiffPartner("best", format_label(_("best of group"), best), best)
@@ -44,6 +48,14 @@ def find_group_partners(sample: Sample, siblings: Sequence[Sample]) -> Iterator[
             yield DiffPartner("worst", format_label(_("worst of group"), worst), worst)
     elif others:
         yield DiffPartner("other", _("another response in the group"), others[0])
+
+
+def find_extremes(sample: Sample) -> list[Sample]:
+    """The other responses of the group with the highest and the lowest score."""
+    rows = Sample.objects.visible().filter(step=sample.step_id, group=sample.group, final=True)
+    rows = rows.exclude(pk=sample.pk).exclude(score=None)
+    found = (rows.order_by(order, "index", "pk").first() for order in ("-score", "score"))
+    return [row for row in found if row]
 
 
 def get_score(sample: Sample) -> float:

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rollouts.errors import QueryLimitError, StorageUnavailableError
+from rollouts.errors import QueryLimitError, SearchInterruptedError, StorageUnavailableError
 from rollouts.query.body_scan import scanner_process
 from rollouts.query.body_scan.request import ScanRequest, get_scan_request
 from rollouts.query.body_scan.slots import take_scan_slot
@@ -140,7 +140,7 @@ def collect_frames(queries: Sequence[pl.LazyFrame], may_be_slow: bool = True) ->
 def build_end_error(status: int, request: ScanRequest) -> Exception:
     """Returns the error for a process that ended during a query."""
     if status != scanner_process.EXIT_MEMORY:
-        return StorageUnavailableError(_("The search was interrupted. Try again."))
+        return SearchInterruptedError(_("The search was interrupted. Try again."))
     message = _(
         "The search needed more than {megabytes} MB of memory after {seconds} s and was stopped. Search fewer steps, "
         "for example step:100..120, or use a plain text."

@@ -103,14 +103,17 @@ class CompletionContext:
     def list_frequent_values(self, column: str, limit: int) -> list[tuple[Any, int]]:
         """Returns [(value, samples)], the most frequent first."""
         unknown = "" if column in ("group", "data_source") else None
-        rows = self.find_values(column).order_by().exclude(**{column: unknown}).values_list(column)
-        return list(rows.annotate(count=Count("pk")).order_by("-count", column)[:limit])
+        samples, field = self.find_values(column)
+        rows = samples.order_by().exclude(**{field: unknown}).values_list(field)
+        return list(rows.annotate(count=Count("pk")).order_by("-count", field)[:limit])
 
-    def find_values(self, column: str) -> Any:
-        """Returns a QuerySet of the samples that has this column: a field, or the name of a re-score's number."""
+    def find_values(self, column: str) -> tuple[Any, str]:
+        """Returns a QuerySet of the samples, and the field of it that has the values: a column, or the numbers of the
+        re-score with this name, which may be that of a column."""
         if column in self.rescore_columns:
-            return self.rest.samples.annotate(**{column: build_rescore_column(self.rescore_columns[column])})
-        return self.rest.samples
+            numbers = build_rescore_column(self.rescore_columns[column])
+            return self.rest.samples.annotate(rescore_number=numbers), "rescore_number"
+        return self.rest.samples, column
 
 
 def build_context(run: Run, other_terms: str, where: dict[str, Any]) -> CompletionContext:

@@ -53,9 +53,10 @@ def list_label_values(context: CompletionContext, name: str, sign: str, typed: s
 
 def list_quantiles(context: CompletionContext, column: str) -> list[float]:
     """Returns the 10 %, 50 % and 90 % quantiles."""
-    samples = context.find_values(column).exclude(**{column: None}).order_by(column)
+    samples, field = context.find_values(column)
+    samples = samples.exclude(**{field: None}).order_by(field)
     count = samples.count()
-    return [samples.values_list(column, flat=True)[int(share * (count - 1))] for share in (0.1, 0.5, 0.9) if count]
+    return [samples.values_list(field, flat=True)[int(share * (count - 1))] for share in (0.1, 0.5, 0.9) if count]
 
 
 def is_valid(term: str) -> bool:

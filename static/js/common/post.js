@@ -23,7 +23,7 @@ export const isSignedOut = (response, json) => response.redirected || SIGNED_OUT
 
 // Same as `postForm`, for the fields of a form that may have left the page.
 export async function postData(url, data, signal) {
-  data.delete("csrfmiddlewaretoken");
+  for (const name of ["csrfmiddlewaretoken", "page_user"]) data.delete(name); // both are in the headers
   const headers = { Accept: "application/json", ...buildHeaders() };
   let response;
   try {

@@ -2,7 +2,7 @@
 import { fill, gettext } from "./i18n.js";
 import { dropKeys } from "./key_queue.js";
 import { PanelError, announceSignedOut, checkAnswer, countRequests } from "./panel.js";
-import { SIGNED_OUT } from "./post.js";
+import { SIGNED_OUT, buildHeaders, readToken } from "./post.js";
 
 const UNITS = [
   [60, 1, gettext("{n} s ago")],
@@ -60,6 +60,21 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (requestConfig.verb === "get") announceSignedOut();
   else showMessage(SIGNED_OUT, MESSAGE_OF_ERROR);
 });
+
+// The page has the token of its session. After signing in again in another tab its forms need the new one. They say whose page
+// it is: the server refuses them if another person has signed in.
+document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.headers, buildHeaders()));
+document.addEventListener("submit", ({ target }) => {
+  const token = target.elements.namedItem("csrfmiddlewaretoken");
+  if (!token) return;
+  token.value = readToken();
+  if (document.body.dataset.user) addPageUser(target);
+}, true);
+
+function addPageUser(form) {
+  const field = form.querySelector("[name=page_user]") ?? form.appendChild(document.createElement("input"));
+  Object.assign(field, { type: "hidden", name: "page_user", value: document.body.dataset.user });
+}
 
 // A reload shows the sign-in page. It waits while the page has something that is not saved. Without a socket in between it is
 // not repeated: a proxy may refuse the socket of a page that it shows.

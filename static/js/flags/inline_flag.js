@@ -7,6 +7,8 @@ import { postForm } from "../common/post.js";
 const box = document.getElementById("flag-here");
 const form = box.querySelector("form");
 const problem = box.querySelector("[data-message]");
+const sending = new Set(); // a response is flagged once, and the answer does not close the box of another response
+const identify = (sent) => sent.elements.samples?.value ?? sent.action;
 
 function open(link) {
   form.reset();
@@ -21,14 +23,19 @@ function open(link) {
 
 // The page reloads its responses on `deck:flagged`.
 async function send(sent, submitter) {
+  const id = identify(sent), isShown = () => box.open && identify(form) === id;
+  if (sending.has(id)) return;
+  sending.add(id);
   try {
     const result = await postForm(sent, {}, submitter);
-    box.close();
+    if (isShown()) box.close();
     showMessage(result.message);
     document.dispatchEvent(new CustomEvent("deck:flagged"));
   } catch (error) {
-    if (box.open) writeMessage(problem, error.message);
+    if (isShown()) writeMessage(problem, error.message);
     else showMessage(error.message, MESSAGE_OF_ERROR);
+  } finally {
+    sending.delete(id);
   }
 }
 

@@ -7,7 +7,7 @@ import { SIGNED_OUT, postData, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
 import { Pairs } from "./pairs.js";
-import { isSaving, replaceAnswers, saveAnswers, waitForSaving } from "./saving.js";
+import { isSaving, listSaving, replaceAnswers, saveAnswers, waitForSaving } from "./saving.js";
 
 const DRAFT_DELAY = 900, DRAFT_TIMEOUT = 30000; // ms; the delay after the last change
 const SLOT_TAKEN = "slot_taken"; // the codes of answers that the server keeps as a draft
@@ -58,11 +58,14 @@ function startComparing() {
   pairs = panel.querySelector(".pair-grid") ? new Pairs(panel) : null;
 }
 
+// Items whose answers are on their way are not offered again.
+const buildNextQuery = (position) => new URLSearchParams([["after", position], ...listSaving().map((item) => ["left", item])]);
+
 // The next item is reserved and loaded while this one is read.
 function preload() {
   const position = article()?.dataset.position;
   if (position === undefined) return;
-  const request = requestItem(`after=${position}`);
+  const request = requestItem(buildNextQuery(position));
   request.catch(() => {});
   ahead = { after: position, html: request };
 }
@@ -81,7 +84,7 @@ async function showNext() {
   ahead = null; // if it failed, the next try asks again
   left?.setAttribute("aria-busy", "true");
   try {
-    let html = await (expected ?? requestItem(left ? `after=${position}` : ""));
+    let html = await (expected ?? requestItem(left ? buildNextQuery(position) : ""));
     if (html.includes("data-queue-done")) {
       await waitForSaving(); // what is being saved counts in the summary
       html = await requestItem("");

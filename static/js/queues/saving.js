@@ -47,6 +47,7 @@ export function saveAnswers(item, url, data, before) {
 
 export const isSaving = (item) => pending.has(item);
 export const replaceAnswers = (item, data, before) => Object.assign(pending.get(item), { data, before });
+export const listSaving = () => [...pending.keys()];
 export const waitForSaving = () => Promise.allSettled([...pending.values()].map(({ saved }) => saved));
 
 function drawBanner(error = null) {

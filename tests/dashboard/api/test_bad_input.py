@@ -96,7 +96,7 @@ BAD: list[tuple[str, str, Any]] = [
     ("GET", "samples/", None),
     ("GET", "samples/?run=nowhere", None),
     ("GET", "samples/?run=%00", None),
-    ("GET", "samples/?run={run}&step=-1", None),
+    ("GET", "samples/?run={run}&step=1.5", None),
     ("GET", f"samples/?run={{run}}&step={HUGE}", None),
     ("GET", "samples/?run={run}&ordering=beauty", None),
     ("GET", "samples/?run={run}&q=score>>", None),

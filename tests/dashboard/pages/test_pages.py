@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
@@ -123,6 +124,18 @@ def test_an_unchanged_page_is_answered_with_304(
     fresh = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
     assert fresh.status_code == 200
     assert "step 3" in fresh.content.decode()
+
+
+def test_a_page_with_the_form_token_of_an_earlier_session_is_not_used_again(
+    run: Run, client: Client, mate: User
+) -> None:
+    client.force_login(mate)
+    path = f"/runs/{run.uid}/steps/latest/"
+    first = client.get(path)
+    again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
+    client.cookies[settings.CSRF_COOKIE_NAME] = "b" * 32  # as a new sign-in sets it
+    fresh = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, fresh.status_code) == (304, 200)
 
 
 def test_a_panel_is_a_part_of_the_page_at_the_same_address(run: Run, client: Client, mate: User) -> None:

@@ -11,7 +11,7 @@ from rollouts.compare import OTHER_SOURCES, SAME_MIX, UnpairedComparison, compar
 from rollouts.compare.distributions import choose_bins, select_bin
 from rollouts.compare.targets import load_comparison_targets
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.support.push import index_file, lines
+from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
 Row = dict[str, Any]
@@ -160,6 +160,17 @@ def test_a_step_of_many_samples_is_represented_by_complete_prompts(run: Run, mon
     result = compare_steps(run, 1, 2)
     assert result.totals == [800, 20] and result.counted[1] == 20
     assert 100 < result.counted[0] < 300 and result.counted[0] == 2 * result.prompts[0]
+
+
+def test_a_step_of_many_samples_of_one_prompt_is_represented_by_a_part_of_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        rows = [generation("the only prompt", f"answer {number} of {step}", 0.5) for number in range(400)]
+        index_file(run, lines(*rows), step)
+    monkeypatch.setattr(sides, "MAX_SIDE_SAMPLES", 200)
+    result = compare_steps(run, 1, 2)
+    assert result.totals == [400, 400] and all(100 < count < 300 for count in result.counted)
 
 
 def test_a_step_without_scores_or_texts_is_compared_by_what_it_has(run: Run) -> None:

@@ -235,13 +235,13 @@ def test_a_comment_on_a_removed_item_is_refused(run: Run, finding: Finding, mate
 
 def test_a_comment_on_evidence_that_is_added_again_is_appended(run: Run, finding: Finding, mate: User) -> None:
     series.append_points(run, builders.attempt(run), [MetricPoint(1, {"loss": 1.0})])
-    for words in ("why", "", "and this", "why"):
+    for words in ("why", "", "and this", "why", "this"):
         findings.add_query_evidence(finding, run, mate, words=words)
         findings.add_chart_evidence(finding, [run], ["loss"], mate, words=words)
         findings.add_sample_evidence(
             finding, get_sample(run), mate, quotes=[find_quote(get_sample(run), "#### 4")], words=words
         )
-    assert [item.words for item in finding.exhibits.all()] == ["why\n\nand this"] * 3
+    assert [item.words for item in finding.exhibits.all()] == ["why\n\nand this\n\nthis"] * 3
     with pytest.raises(InvalidInputError, match="at most 50,000"):
         findings.add_query_evidence(finding, run, mate, words="x" * findings.MAX_NOTE_CHARS)
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, SearchInterruptedError
 from rollouts.indexing import correctness
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
@@ -221,6 +221,27 @@ def test_a_damaged_body_does_not_block_other_steps_when_the_default_rule_returns
     assert list_verdicts(run, step__step=2) == [None] * 4
     assert list_verdicts(run, step__step=1) == [True, False, False, False]
     assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
+
+
+def test_a_step_whose_search_was_interrupted_stays_due_and_blocks_no_other_step(
+    run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_file(run, STEP, 1), index_file(run, STEP, 2)
+    apply_known_rule = correctness.apply_correctness_rule
+
+    def interrupt(step: Step) -> bool:
+        if step.step == 2:
+            raise SearchInterruptedError("The search was interrupted.")
+        return apply_known_rule(step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(correctness, "apply_correctness_rule", interrupt)
+        apply_rule(run.project, owner, "score<0.5")
+        assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 1)
+        assert None not in list_verdicts(run, step__step=2), "the verdicts before stay"
+    correctness.evaluate_due_steps(run.project_id)
+    assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
+    assert list_verdicts(run, step__step=2) == list_verdicts(run, step__step=1) == [False, True, False, True]
 
 
 def test_the_rule_gives_the_same_verdicts_in_any_order_of_dumps(project: Project, owner: User) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +15,11 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.labels import (
     Answer,
+    DatedAnswer,
     load_history,
     load_labels,
     load_rubric,
+    merge_labels,
     save_rubric,
     store_labels,
     undo_label_action,
@@ -204,6 +207,32 @@ def test_undo_restores_the_user_who_had_stored_a_replaced_label(run: Run, mate: 
     undo_label_action(run, mate)
     label = Label.objects.get()
     assert (label.value, label.user) == (True, owner)
+
+
+def test_only_a_maintainer_withdraws_a_machine_label_of_another_user(run: Run, mate: User, owner: User) -> None:
+    first = list_sample_ids(run)[0]
+    judged = Answer(first, "correct", True, source="model", author="judge")
+    nothing = Answer(first, "correct", None, source="model", author="judge")
+    store_labels(run, owner, [judged])
+    with pytest.raises(InvalidInputError, match="another user's label"):
+        store_labels(run, mate, [nothing])
+    now = timezone.now() + timedelta(minutes=1)
+    (refused,) = merge_labels(run.project, mate, [DatedAnswer(nothing, now, now)])
+    assert (refused.outcome, "another user's label" in refused.problem) == ("invalid", True)
+    store_labels(run, mate, [replace(judged, value=False)])
+    store_labels(run, owner, [nothing])
+    assert not Label.objects.active().exists()
+    entry = AuditEntry.objects.get(verb="label.withdraw")
+    assert (entry.user, entry.detail["author"], entry.detail["labels"]) == (owner, "judge", 1)
+
+
+def test_an_answer_here_is_newer_than_the_label_that_it_replaces(run: Run, mate: User) -> None:
+    first, ahead = list_sample_ids(run)[0], timezone.now() + timedelta(hours=8)
+    imported = DatedAnswer(Answer(first, "correct", True), ahead, ahead)
+    merge_labels(run.project, mate, [imported])
+    store_labels(run, mate, [Answer(first, "correct", False)])
+    assert [merged.outcome for merged in merge_labels(run.project, mate, [imported])] == ["older"]
+    assert Label.objects.get().value is False
 
 
 def test_labels_of_a_run_are_counted_before_it_is_deleted(run: Run, mate: User) -> None:

@@ -16,7 +16,8 @@ from rollouts.query.ast import InvalidQueryError
 from rollouts.query.body_scan.newest_keys import MAX_KEY_FILES
 from rollouts.query.completion import context
 from rollouts.query.parser import parse_query
-from rollouts.rescores import create_rescore
+from rollouts.rescores import create_rescore, save_results
+from rollouts.samples import RescoreResult
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
 
@@ -163,6 +164,15 @@ def test_a_name_that_is_a_rescore_of_one_run_and_a_key_of_another_is_offered_onc
     index_file(other, lines(generation(lucky=7)), 1)
     (choice,) = completion.complete_query_of_runs([run, other], "luck").choices
     assert (choice.text, choice.detail) == ("lucky", "logged value")
+
+
+@pytest.mark.parametrize("name", ["correct", "id", "a--b"])
+def test_a_rescore_may_have_the_name_of_a_column(run: Run, owner: User, name: str) -> None:
+    rescore, _created = create_rescore(run, owner, name=name, kind="function", source="f", digest="1")
+    first = search.find_samples(run, q="score=1").samples.get()
+    save_results(rescore, {first.pk: RescoreResult(0.25)})
+    assert list_choices(run, f"{name}=") == {f"{name}=0.25": 1}
+    assert list_choices(run, f"{name}>=")
 
 
 def test_every_choice_can_be_searched_and_finds_the_offered_count(run: Run) -> None:

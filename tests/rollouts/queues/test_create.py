@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts import queues
-from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.errors import ConflictError, InvalidInputError, StorageUnavailableError
 from rollouts.labels import Answer, store_labels
 from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample, Step
 from rollouts.queues import create as create_module
@@ -173,6 +173,29 @@ def test_a_query_that_fails_does_not_stop_the_other_growing_queues(run: Run, lea
     set_last_seen(run, hours=1, outcome="finished")
     assert queues.extend_growing_queues() == 8
     assert {item.step.step for item in list_items(other_queue)} == {1, 2, 3}
+
+
+def test_a_run_that_cannot_be_searched_does_not_stop_the_growth_from_other_runs(
+    run: Run, lead: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = builders.run(run.project, "other")
+    push(other, [{"response": "x", "score": 0.5}], step=1)
+    queue = create_queue(run, lead, grows=True, runs=[run, other])
+    QueueItem.objects.filter(queue=queue).delete()
+    queue.drawn_steps.all().delete()
+    set_last_seen(run, hours=1, outcome="finished")
+    set_last_seen(other, hours=1, outcome="finished")
+    extend = create_module.extend_by_steps
+
+    def fail(queue: Queue, searched: Run, steps: Any) -> int:
+        if searched == run:
+            raise StorageUnavailableError("A body file is missing.")
+        return extend(queue, searched, steps)
+
+    monkeypatch.setattr(create_module, "extend_by_steps", fail)
+    with pytest.raises(StorageUnavailableError):
+        queues.extend_queue(queue)
+    assert [item.run for item in list_items(queue)] == [other]
 
 
 def test_gold_items_with_the_answers_of_the_lead_are_added(run: Run, lead: User) -> None:

@@ -13,7 +13,7 @@ from django.db import connections
 from django.utils import timezone
 
 from rollouts import queues
-from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.labels import Answer, store_labels, undo_label_action
 from rollouts.models import Label, LabelAction, Project, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
@@ -247,6 +247,27 @@ def test_a_user_who_holds_an_item_does_not_get_its_other_slot(run: Run, lead: Us
     while slot := queues.claim_next(queue, ann, after=slots[-1].position):
         slots.append(slot)
     assert [slot.position for slot in slots] == list(range(8))
+
+
+def test_an_item_whose_answers_are_on_their_way_is_not_offered_again(run: Run, lead: User, ann: User) -> None:
+    queue = create_queue(run, lead, q="step:1")
+    last = queue.items.latest("position")
+    for item in queue.items.exclude(pk__in=[last.pk, queue.items.get(position=0).pk]):
+        queues.submit_answers(item, lead, YES)
+    queues.claim_item(last, ann)
+    before = queues.claim_next(queue, ann, after=last.position)
+    assert before and before.position == 0
+    assert queues.claim_next(queue, ann, after=0, left=[last.pk]) is None
+    held = queues.claim_next(queue, ann, after=0)
+    assert held and held.item == last, "without it the page would show it a second time"
+
+
+def test_an_answered_item_is_not_skipped(run: Run, lead: User, ann: User) -> None:
+    queue = create_queue(run, lead)
+    item = claim_slot(queue, ann).item
+    queues.submit_answers(item, ann, YES)
+    with pytest.raises(ConflictError, match="You have answered this item"):
+        queues.skip_item(item, ann)
 
 
 def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> None:

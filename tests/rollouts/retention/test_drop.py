@@ -23,6 +23,7 @@ from rollouts.query import find_samples
 from rollouts.rescores import create_rescore, save_results
 from rollouts.retention import apply as passes
 from rollouts.retention import apply_due_policies, apply_policy, build_report, update_policy
+from rollouts.retention.limits import find_surplus_steps
 from rollouts.retention.sizes import load_step_sizes
 from rollouts.samples import RescoreResult, load_bodies, load_results
 from tests.rollouts.support.push import generation, index_file, lines
@@ -205,6 +206,23 @@ def test_limits_of_age_and_count(run_with_old_steps: Run, owner: User) -> None:
     update_and_apply_policy(run_with_old_steps.project, owner, max_age_days=None, max_steps=2)
     assert {step for step, count in count_samples(run_with_old_steps).items() if count} == {11, 12}
     assert count_samples(run_with_old_steps, "eval") == {4: 32, 8: 32}
+
+
+def test_the_limit_of_steps_counts_what_a_page_shows_and_not_the_rows_of_attempts(project: Project) -> None:
+    run = builders.run(project)
+    for attempt, steps in (("first", range(1, 8)), ("resumed", range(5, 11))):
+        for step in steps:
+            write_step(run, step, attempt=attempt)
+    kept = set(Step.objects.values_list("attempt__key", "step"))
+    kept -= set(Step.objects.filter(pk__in=find_surplus_steps(8, project)).values_list("attempt__key", "step"))
+    assert kept == {("first", step) for step in range(3, 8)} | {("resumed", step) for step in range(5, 11)}
+    Step.objects.update(superseded=False)  # both attempts ran at the same time
+    first = run.attempts.get(key="first")
+    run.attempts.update(concurrent_with=first)
+    left = Step.objects.exclude(pk__in=find_surplus_steps(4, project))
+    assert set(left.values_list("attempt__key", "step")) == {
+        ("first", 7), ("resumed", 7), ("resumed", 8), ("resumed", 9), ("resumed", 10)
+    }  # fmt: skip
 
 
 def test_the_oldest_steps_are_dropped_until_the_bytes_are_below_the_limit(run_with_old_steps: Run, owner: User) -> None:

@@ -194,7 +194,7 @@ def create_query_item(request: Request, finding: Finding, data: Params) -> Evide
         find_requested_run(request, finding, data),
         permissions.require_user(request),
         split=data.choice("split", SPLITS),
-        step=data.integer("step"),
+        step=data.step(),
         step_kind=data.choice("step_kind", STEP_KINDS),
         attempt=data.attempt(),
         q=data.text("q", 8000),

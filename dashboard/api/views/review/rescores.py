@@ -145,7 +145,7 @@ class RescoreResults(ApiView):
         """The results of a step: {sample, value, error, parts, rationale}."""
         query = self.parse_query()
         rescore = permissions.rescore_or_404(request, pk)
-        step, split = query.integer("step"), query.choice("split", SPLITS)
+        step, split = query.step(), query.choice("split", SPLITS)
         if step is None:
             raise InvalidInputError("`step` is required: results are listed step by step.", "step")
         rows = rescores.list_results(rescore, step=step, split=split, only_errors=query.boolean("errors"))

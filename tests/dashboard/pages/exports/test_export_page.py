@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rolloutdeck.cli.entry import build_parser
 from rollouts.models import Project, Run
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -40,6 +42,14 @@ def test_a_search_over_all_runs_leads_to_an_export_of_all_of_them(
 def test_an_export_of_a_run_counts_its_samples(project: Project, reader: Client) -> None:
     run = create_run_with_samples(project, "one")
     assert "<b>2</b> samples" in reader.get(f"/export/?run={run.uid}&q=score>0").content.decode()
+
+
+def test_the_command_exports_what_the_page_counts(project: Project, reader: Client) -> None:
+    run = create_run_with_samples(project, "one")
+    page = unescape(reader.get(f"/export/?run={run.uid}&attempt=all&split=all&q=-is:correct").content.decode())
+    command = page.partition("<pre>rolloutdeck ")[2].partition("</pre>")[0]
+    args = build_parser().parse_args(shlex.split(command))
+    assert (args.q, args.attempt, args.split) == ("-is:correct", "all", "")
 
 
 def test_a_wrong_query_and_a_project_without_runs_are_explained(project: Project, reader: Client) -> None:

@@ -33,6 +33,7 @@ def test_the_form_previews_saves_and_shows_errors_at_their_field(project: Projec
     assert (version.baseline, [rule.key for rule in version.rules]) == ("exclude", ["bad", "half"])
     outdated = client.post(PATH, FORM | {"do": "save", "key:0": "other"})
     assert outdated.status_code == 400 and "now version 1" in outdated.content.decode()
+    assert "This project has no rules" not in outdated.content.decode(), "those of version 1 act"
     client.post(PATH, FORM | {"do": "save", "base": "1", "remove:0": "on"})
     assert [rule.key for rule in load_guidance(project).rules] == ["half"]
     assert ">bad<" in client.get(f"{PATH}?version=1").content.decode()

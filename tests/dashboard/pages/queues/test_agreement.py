@@ -12,7 +12,7 @@ from django.test import Client
 from rollouts import queues
 from rollouts.errors import NotFoundError
 from rollouts.labels import save_rubric
-from rollouts.models import ItemDecision, Label, Project, Queue, Run
+from rollouts.models import ItemDecision, Label, Project, Queue, Run, Step
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -199,3 +199,19 @@ def test_the_agreement_on_groups(run: Run, lead: User, reviewers: list[User], pa
     html = sign_in(lead).get(f"/queues/{queue.pk}/agreement/").content.decode()
     assert "Kendall’s tau-b" in html and "values below 0 at 0" in html and "1 group</td>" in html
     assert ("1 &gt; 3 &gt; 2" if not pairs else "2 &lt; 3" if differ else "People gave the same answers") in html
+
+
+@pytest.mark.parametrize("group", ["line\nbreak", "a//b"])
+def test_groups_of_any_name_and_attempt_are_linked(run: Run, lead: User, reviewers: list[User], group: str) -> None:
+    push(run, [{"response": f"a{n}", "group": group, "index": n} for n in range(2)], step=2, attempt="first")
+    push(run, [{"response": f"b{n}", "group": group, "index": n} for n in range(2)], step=2, attempt="second")
+    settings = {"name": "order", "runs": [run], "unit": "group", "q": "step:2", "num_reviewers_per_item": 2}
+    item = queues.create_queue(run.project, lead, settings).items.get()
+    samples = [sample.pk for sample in queues.list_group_samples(item)]
+    queues.store_order(item, reviewers[0], [[sample] for sample in samples])
+    queues.store_order(item, reviewers[1], [[sample] for sample in reversed(samples)])
+    Step.objects.filter(pk=item.step_id).update(superseded=True)
+    html = html_module.unescape(sign_in(lead).get(f"/queues/{item.queue_id}/agreement/").content.decode())
+    link = re.search(rf'href="(/runs/{run.uid}/groups/2/[^"]*)"', html)
+    assert link and f"attempt={item.step.attempt.key}" in link[1]
+    assert "b0" in sign_in(lead).get(link[1]).content.decode()

@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from django.db.models import Max, Min
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Queue, Run
-from rollouts.query import find_samples
+from rollouts.models import Queue, Run, Step
+from rollouts.query import find_samples, parse_query
 
 MIN_GROUP_SIZE: Final = 2  # of a group that is an item: one response has no order
 BATCH_SAMPLES: Final = 20_000
@@ -106,8 +107,9 @@ def build_limit_error(limit: int) -> TooManyItemsError:
 
 def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int] | None) -> Iterator[Candidate]:
     """Yields what matches, in the order of the run. Reads some steps at a time: the database sorts nothing, and a run
-    of a million samples needs little memory."""
-    result = find_samples(run, q=queue.q, ordering="order", reader=reader)
+    of a million samples needs little memory. With `step_ids`, texts and logged keys of other steps are not searched."""
+    q = queue.q if step_ids is None else narrow_query(queue.q, step_ids)
+    result = find_samples(run, q=q, ordering="order", reader=reader, may_lack_keys=q != queue.q)
     steps = result.scope.steps.order_by("step", "pk")
     if step_ids is not None:
         steps = steps.filter(pk__in=step_ids)
@@ -116,6 +118,19 @@ def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int
         rows = result.samples.order_by().select_related(None).filter(step__in=list(batch)).values_list(*COLUMNS)
         ordered = sorted(rows, key=lambda row: (batch[row[1]].step, row[7], row[8]))
         yield from merge(queue, run, batch, ordered)
+
+
+def narrow_query(q: str, step_ids: frozenset[int]) -> str:
+    """Returns the query for the numbers of these steps; the same one if it would be too long."""
+    numbers = Step.objects.filter(pk__in=step_ids).aggregate(first=Min("step"), last=Max("step"))
+    narrowed = f"({q}) step:{numbers['first']}..{numbers['last']}"
+    if not q or numbers["first"] is None or numbers["first"] < 0:
+        return q
+    try:
+        parse_query(narrowed)
+    except InvalidInputError:
+        return q
+    return narrowed
 
 
 def split_steps(steps: Iterable[tuple[int, str, str, int, int]]) -> Iterator[dict[int, StepKey]]:

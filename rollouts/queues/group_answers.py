@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rollouts.agreement import PairSigns, build_order_signs
 from rollouts.labels import BETTER_QUESTION, EQUAL_QUESTION, RANK_QUESTION
@@ -14,6 +15,8 @@ from rollouts.queues.groups import EQUAL, LEFT, RIGHT, SKIP, draw_pairs, place_p
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+ITEMS_PER_QUERY: Final = 200
 
 
 class JudgedPair(NamedTuple):
@@ -50,22 +53,21 @@ class GroupAnswers:
         return signs
 
 
-def load_group_answers(queue: Queue) -> list[GroupAnswers]:
-    """Returns the completed answers of a queue of groups, in its order. People whose labels were withdrawn are left
-    out."""
+def load_group_answers(queue: Queue, chosen: Sequence[QueueItem] | None = None) -> list[GroupAnswers]:
+    """Returns the completed answers of a queue of groups, in its order; with `chosen`, those of these items. People
+    whose labels were withdrawn are left out."""
     people: dict[int, list[User]] = defaultdict(list)
-    for slot in queue.slots.exclude(done_at=None).exclude(user=None).select_related("user"):
+    slots = queue.slots if chosen is None else queue.slots.filter(item__in=chosen)
+    for slot in slots.exclude(done_at=None).exclude(user=None).select_related("user"):
         if slot.user is not None:
             people[slot.item_id].append(slot.user)
     items = list(queue.items.filter(pk__in=list(people)).select_related("step", "run").order_by("position"))
-    members: dict[tuple[int, str], list[str]] = {(item.step_id, item.group): [] for item in items}
-    samples = Sample.objects.visible().filter(step__in=queue.items.values("step"), final=True).exclude(group="")
-    for pk, step, group in samples.order_by("index", "pk").values_list("pk", "step", "group"):
-        if (step, group) in members:
-            members[step, group].append(pk)
+    members = load_members(items)
     names = (BETTER_QUESTION.key, EQUAL_QUESTION.key) if queue.asks_pairs else (RANK_QUESTION.key,)
     labels: dict[tuple[str, str], list[Label]] = defaultdict(list)
     rows = Label.objects.active().filter(run__in=queue.runs.all(), name__in=names, source="human")
+    if chosen is not None:
+        rows = rows.filter(sample__in=[sample for samples in members.values() for sample in samples])
     for label in rows.only("sample", "name", "author", "value", "number"):
         labels[label.sample, label.author].append(label)
     found = []
@@ -81,6 +83,21 @@ def load_group_answers(queue: Queue) -> list[GroupAnswers]:
                 answers.orders[author] = build_order(own)
         found.append(answers)
     return found
+
+
+def load_members(items: Sequence[QueueItem]) -> dict[tuple[int, str], list[str]]:
+    """{(step id, group): samples in the trainer's order} of the groups of the items. Reads no other groups: a step may
+    have thousands."""
+    members: dict[tuple[int, str], list[str]] = {(item.step_id, item.group): [] for item in items}
+    for start in range(0, len(items), ITEMS_PER_QUERY):
+        part = items[start : start + ITEMS_PER_QUERY]
+        rows = Sample.objects.visible().filter(step__in={item.step_id for item in part}, final=True)
+        rows = rows.filter(group__in={item.group for item in part}).order_by("index", "pk")
+        asked = {(item.step_id, item.group) for item in part}
+        for pk, step, group in rows.values_list("pk", "step", "group"):
+            if (step, group) in asked:
+                members[step, group].append(pk)
+    return members
 
 
 def build_order(labels: list[Label]) -> list[list[str]]:

@@ -15,6 +15,7 @@ from rollouts.errors import ConflictError, InvalidInputError, StorageUnavailable
 from rollouts.labels import Answer, store_labels
 from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample, Step
 from rollouts.queues import create as create_module
+from rollouts.queues import draw as draw_module
 from tests.rollouts.queues.conftest import create_queue
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -108,6 +109,27 @@ def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: U
     queues.close_queue(queue, lead)
     push(run, [{"response": "y", "group": "c", "score": 0.0}], step=5)
     assert queues.extend_growing_queues() == 0
+
+
+def test_a_growing_queue_searches_only_the_new_steps(run: Run, lead: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(run, [{"response": "x", "group": "c", "score": 0.0, "acc": 1}], step=4)
+    push(run, [{"response": "x", "group": "c", "score": 0.0}], step=5)
+    queue = create_queue(run, lead, q="acc=1", grows=True)
+    for step in (6, 7):
+        push(run, [{"response": "y", "group": "c", "score": 0.0}], step=step)
+        queues.extend_queue(queue)
+    push(run, [{"response": "y", "group": "c", "score": 0.0}], step=8)
+    searched: list[str] = []
+    find = draw_module.find_samples
+
+    def record(run: Run, **options: Any) -> Any:
+        searched.append(options["q"])
+        return find(run, **options)
+
+    monkeypatch.setattr(draw_module, "find_samples", record)
+    assert queues.extend_queue(queue) == 0, "a step without the key has no match"
+    assert searched == ["(acc=1) step:7..7"]
+    assert [item.step.step for item in list_items(queue)] == [4]
 
 
 def test_a_growing_queue_that_fell_behind_takes_the_steps_that_fit(

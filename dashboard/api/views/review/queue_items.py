@@ -26,8 +26,12 @@ class QueueItems(ApiView):
         permissions.require_role(request, queue.project, permissions.LEAD_ROLE)
         rows = queue.items.select_related("step", "run").order_by("position")
         if queue.unit == Queue.Unit.GROUP:
-            groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue)}
-            return self.paginate(rows, lambda item: serialize_group_item(item, groups.get(item.pk), queue))
+
+            def serialize_group_page(page: list[QueueItem]) -> list[dict[str, Any]]:
+                groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue, page)}
+                return [serialize_group_item(item, groups.get(item.pk), queue) for item in page]
+
+            return self.paginate_together(rows, serialize_group_page)
 
         def serialize_page(page: list[QueueItem]) -> list[dict[str, Any]]:
             answered = {entry.item.pk: entry for entry in queues.load_answers(queue, page)}

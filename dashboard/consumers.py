@@ -21,8 +21,8 @@ from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser
 from django.urls import path, re_path
 
+from dashboard.sign_in import SessionStore
 from dashboard.sign_in.external import SCOPE_KEY, find_session_refusal
-from dashboard.sign_in.sessions import SessionStore
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
 from rollouts.telemetry import SOCKETS

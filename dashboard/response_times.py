@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from dashboard.middleware.errors import STATUS_CLIENT_LEFT
+from dashboard.middleware import STATUS_CLIENT_LEFT
 from dashboard.origin_check import HEALTH_PATHS, METRICS_PATH, remove_url_prefix
 from dashboard.uploads import is_upload_request
 from rollouts.telemetry import RESPONSE_SECONDS, RESPONSES

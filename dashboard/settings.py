@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import environ
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from dashboard.sign_in.external_settings import (
+from dashboard.sign_in_settings import (
     parse_group_roles,
     read_check_seconds,
     read_openid_settings,

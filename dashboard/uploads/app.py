@@ -21,8 +21,8 @@ from rest_framework import exceptions
 
 from dashboard import permissions
 from dashboard.api import build_error_body, describe_exception
-from dashboard.middleware.headers import SERVER_HEADER_VALUE
-from dashboard.sign_in.tokens import authenticate_token
+from dashboard.middleware import SERVER_HEADER_VALUE
+from dashboard.sign_in import authenticate_token
 from dashboard.uploads.receive import (
     LockedPartialUpload,
     PartialUpload,

@@ -106,14 +106,27 @@ def describe_policy(policy: RetentionPolicy) -> list[str]:
         text = _("{days}, {n} random groups, the {m} best and the {m} worst of each training step stay.")
         sentences.append(text.format(days=days, n=policy.groups, m=policy.extremes))
     if policy.max_age_days:
-        sentences.append(_("Training steps older than {n} days are dropped.").format(n=policy.max_age_days))
+        n = policy.max_age_days
+        text = ngettext(
+            "Training steps older than {n} day are dropped.", "Training steps older than {n} days are dropped.", n
+        )
+        sentences.append(text.format(n=n))
     if policy.max_steps:
-        sentences.append(_("Each run keeps its newest {n} training steps.").format(n=f"{policy.max_steps:,}"))
+        text = ngettext(
+            "Each run keeps its newest training step.",
+            "Each run keeps its newest {n} training steps.",
+            policy.max_steps,
+        )
+        sentences.append(text.format(n=f"{policy.max_steps:,}"))
     if policy.max_bytes:
         sentences.append(
             _("Above {n} GB, the oldest training steps are dropped.").format(n=f"{policy.max_bytes / 1e9:g}")
         )
     if policy.raw_after_days is not None:
-        text = _("Raw dumps older than {n} days are dropped when the sample bodies have all their rows.")
+        text = ngettext(
+            "Raw dumps older than {n} day are dropped when the sample bodies have all their rows.",
+            "Raw dumps older than {n} days are dropped when the sample bodies have all their rows.",
+            policy.raw_after_days,
+        )
         sentences.append(text.format(n=policy.raw_after_days))
     return sentences or [_("Everything is kept.")]

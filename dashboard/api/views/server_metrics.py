@@ -16,7 +16,7 @@ from redis import RedisError
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from dashboard import permissions
-from dashboard.sign_in.tokens import authenticate_token
+from dashboard.sign_in import authenticate_token
 from rollouts.models import Dump, Label, Project, ProjectQuerySet, Run, RunDiskUsage, Sample, Step
 from rollouts.retention import list_quota_statuses
 from rollouts.runs import sum_project_usage

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import IntegrityError, transaction
 
-from dashboard.sign_in.links import create_sign_in_link
+from dashboard.sign_in import create_sign_in_link
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.backup import UpgradeError, migrate_database
 from rollouts.models import Token

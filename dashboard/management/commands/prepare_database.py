@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dashboard.management.commands.bootstrap import find_or_create_admin
-from dashboard.sign_in.links import create_sign_in_link
+from dashboard.sign_in import create_sign_in_link
 from rolloutdeck.lib import read_version
 from rollouts.backup import UpgradeError, migrate_database
 from rollouts.storage import StorageRefusedError, check_storage

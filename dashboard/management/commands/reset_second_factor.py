@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from dashboard.management.accounts import find_account
-from dashboard.sign_in.second_factor import remove_second_factor
+from dashboard.sign_in import remove_second_factor
 from rolloutdeck.cli import add_reset_second_factor_arguments
 
 

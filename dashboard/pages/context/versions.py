@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from rolloutdeck.trainer_api import TRAINERS
 from rollouts.models import AttemptContext, Run
@@ -70,7 +71,7 @@ def describe_code(facts: Mapping[str, Any]) -> str:
     parts = [git.get("commit", "")[:12], git.get("branch", "")]
     changed = git.get("changed")
     if changed:
-        parts.append(_("{count} files changed").format(count=changed))
+        parts.append(ngettext("{count} file changed", "{count} files changed", changed).format(count=changed))
     elif changed == 0:
         parts.append(_("no changes"))
     return " ".join(part for part in parts if part)

@@ -22,8 +22,7 @@ from dashboard.pages.settings.projects import (
     build_settings_context,
     can_create_sign_in_link,
 )
-from dashboard.sign_in.links import create_sign_in_link
-from dashboard.sign_in.sessions import end_other_sessions
+from dashboard.sign_in import create_sign_in_link, end_other_sessions
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
 from rollouts.projects import record_audit_entry, set_role

@@ -17,8 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.settings.sessions import build_sessions_context
-from dashboard.pages.sign_in.openid import build_external_context
-from dashboard.sign_in.second_factor import has_second_factor
+from dashboard.pages.sign_in import build_external_context
+from dashboard.sign_in import has_second_factor
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.indexing import change_correctness_rule, load_evaluation_progress

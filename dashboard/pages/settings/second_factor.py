@@ -14,10 +14,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from dashboard import sign_in
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.sign_in.code_step import get_wrong_code_text
-from dashboard.sign_in import second_factor
-from dashboard.sign_in.throttle import count_and_allow_login, get_client_address, record_login_success
+from dashboard.pages.sign_in import get_wrong_code_text
+from dashboard.sign_in import count_and_allow_login, get_client_address, record_login_success
 
 
 @never_cache
@@ -32,15 +32,15 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
     if not count_and_allow_login(get_throttled_name(user), get_client_address(request)):
         return render_page(request, user, error=_("Too many codes. Try again in ten minutes."), status=429)
     do, code = request.POST.get("do", ""), request.POST.get("code", "")
-    if do == "enable" and not second_factor.has_second_factor(user):
+    if do == "enable" and not sign_in.has_second_factor(user):
         return enable_from_form(request, user, code)
     if do in ("codes", "remove"):
-        if not second_factor.verify_code(user, code):
+        if not sign_in.verify_code(user, code):
             return render_page(request, user, error=get_wrong_code_text(), status=400)
         record_login_success(get_throttled_name(user), get_client_address(request))
     if do == "codes":
-        return render_page(request, user, codes=second_factor.replace_recovery_codes(user))
-    if do == "remove" and second_factor.remove_second_factor(user):
+        return render_page(request, user, codes=sign_in.replace_recovery_codes(user))
+    if do == "remove" and sign_in.remove_second_factor(user):
         messages.success(request, _("The second factor is removed."))
         return redirect("settings")
     return redirect("second-factor")
@@ -48,10 +48,10 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
 
 def enable_from_form(request: HttpRequest, user: User, code: str) -> HttpResponse:
     setup = request.POST.get("setup", "")
-    device = second_factor.load_setup(user, setup)
+    device = sign_in.load_setup(user, setup)
     if device is None:
         return render_page(request, user, error=_("This form is too old. Scan the new code."), status=400)
-    codes = second_factor.enable_second_factor(device, code)
+    codes = sign_in.enable_second_factor(device, code)
     if not codes:
         return render_page(
             request, user, error=_("This is not the app's code. Try the next one."), setup=setup, status=400
@@ -74,17 +74,17 @@ def render_page(
     setup: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    enabled = second_factor.has_second_factor(user)
+    enabled = sign_in.has_second_factor(user)
     context: dict[str, Any] = {"tab": "settings", "enabled": enabled, "error": error, "codes": codes}
     if enabled:
-        context["codes_left"] = second_factor.count_recovery_codes(user)
+        context["codes_left"] = sign_in.count_recovery_codes(user)
     else:
-        setup = setup or second_factor.create_setup(user)
-        device = second_factor.load_setup(user, setup)
+        setup = setup or sign_in.create_setup(user)
+        device = sign_in.load_setup(user, setup)
         assert device is not None
         context |= {
             "setup": setup,
-            "secret": second_factor.format_secret(device),
+            "secret": sign_in.format_secret(device),
             "qr": draw_qr_code(device.config_url),
         }
     response = render(request, "settings/second_factor.html", context, status=status)

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
+from dashboard import sign_in
 from dashboard.pages.common import get_signed_in_user
-from dashboard.sign_in import sessions
 
 MAX_SHOWN_SESSIONS = 50
 # In this order, because most browsers also name the ones that they imitate.
@@ -30,17 +30,17 @@ def build_sessions_context(request: HttpRequest) -> dict[str, Any]:
     """`sessions`: device, address, times, handle, and whether it is this one. `more_sessions`: how many are not listed.
     `signed_session`: this session has no row, because the disk was full."""
     user, current = get_signed_in_user(request), request.session.session_key or ""
-    rows = sessions.list_sessions(user)
+    rows = sign_in.list_sessions(user)
     rows.sort(key=lambda row: row.pk != current)
     listed = [
         {
             "device": describe_device(row.user_agent), "user_agent": row.user_agent, "address": row.address,
-            "created_at": row.created_at, "seen_at": row.seen_at, "handle": sessions.get_handle(row.pk),
+            "created_at": row.created_at, "seen_at": row.seen_at, "handle": sign_in.get_handle(row.pk),
             "is_current": row.pk == current,
         }
         for row in rows[:MAX_SHOWN_SESSIONS]
     ]  # fmt: skip
-    signed = sessions.is_signed_key(current)
+    signed = sign_in.is_signed_key(current)
     return {
         "sessions": listed,
         "more_sessions": len(rows) - len(listed),
@@ -65,8 +65,8 @@ def find_name(user_agent: str, names: tuple[tuple[str, str], ...]) -> str:
 @require_POST
 def end_session_view(request: HttpRequest, handle: str) -> HttpResponse:
     """Signs the user out in one browser; also in this one."""
-    user, is_current = get_signed_in_user(request), sessions.get_handle(request.session.session_key or "") == handle
-    if not sessions.end_session(user, handle):
+    user, is_current = get_signed_in_user(request), sign_in.get_handle(request.session.session_key or "") == handle
+    if not sign_in.end_session(user, handle):
         raise Http404(_("You have no such session."))
     if is_current:
         request.session.flush()
@@ -78,7 +78,7 @@ def end_session_view(request: HttpRequest, handle: str) -> HttpResponse:
 @login_required
 @require_POST
 def end_other_sessions_view(request: HttpRequest) -> HttpResponse:
-    count = sessions.end_other_sessions(get_signed_in_user(request), request.session)  # type: ignore[arg-type]
+    count = sign_in.end_other_sessions(get_signed_in_user(request), request.session)  # type: ignore[arg-type]
     text = ngettext("{count} other session ended.", "{count} other sessions ended.", count)
     messages.success(request, text.format(count=count))
     return redirect("settings")

@@ -4,4 +4,7 @@ Depends on: `dashboard.sign_in`, which decides; projects and queues, for the pag
 Invariant: each attempt is counted before its password or code is checked. Start in `views.py`.
 """
 
-__all__: list[str] = []
+from dashboard.pages.sign_in.code_step import get_wrong_code_text
+from dashboard.pages.sign_in.openid import build_external_context
+
+__all__ = ["build_external_context", "get_wrong_code_text"]

@@ -22,13 +22,14 @@ from dashboard.pages.sign_in.code_step import (
     load_step_token,
     render_code_step,
 )
-from dashboard.sign_in.links import find_link_user
-from dashboard.sign_in.second_factor import has_second_factor, verify_code
-from dashboard.sign_in.throttle import (
+from dashboard.sign_in import (
     THROTTLE_SECONDS,
     count_and_allow_login,
+    find_link_user,
     get_client_address,
+    has_second_factor,
     record_login_success,
+    verify_code,
 )
 from rollouts.models import Project
 from rollouts.queues import has_items_to_answer

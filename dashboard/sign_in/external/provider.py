@@ -20,7 +20,7 @@ from django.conf import settings
 from django.utils.crypto import constant_time_compare
 
 from dashboard.sign_in.external.accounts import MAX_GROUPS, MAX_SUBJECT_CHARS, Identity
-from dashboard.sign_in.external_settings import OpenIdSettings
+from dashboard.sign_in_settings import OpenIdSettings
 from rolloutdeck.lib import is_loopback_host
 
 TIMEOUT: Final = (3.0, 5.0)  # seconds: to connect, between two bytes

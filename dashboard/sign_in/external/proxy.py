@@ -31,7 +31,7 @@ from dashboard.sign_in.external.accounts import (
     Identity,
     find_or_create_user,
 )
-from dashboard.sign_in.external_settings import ProxySettings
+from dashboard.sign_in_settings import ProxySettings
 from rollouts.models import ExternalAccount
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import oidc_provider_mock
 import requests
 from django.test import Client
 
-from dashboard.sign_in.external_settings import OpenIdSettings
+from dashboard.sign_in_settings import OpenIdSettings
 
 CLIENT_ID = "rolloutdeck"
 

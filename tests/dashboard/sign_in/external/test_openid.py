@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.sign_in.external import provider as provider_module
-from dashboard.sign_in.external_settings import parse_group_roles
+from dashboard.sign_in_settings import parse_group_roles
 from rollouts.models import AuditEntry, ExternalAccount, Membership, Project, SignInSession, Token
 from rollouts.projects import set_role
 from tests.dashboard.support.openid import Provider, serve_provider, sign_in

@@ -13,7 +13,7 @@ from django.test import Client
 
 from dashboard import asgi, web_process
 from dashboard.sign_in.external import SCOPE_KEY, ProxyHeaders, ProxyUser
-from dashboard.sign_in.external_settings import parse_group_roles, read_proxy_settings
+from dashboard.sign_in_settings import parse_group_roles, read_proxy_settings
 from rollouts.models import Membership, Project, SignInSession, Token
 
 PROXY = "10.0.0.5"

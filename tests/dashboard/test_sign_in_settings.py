@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from dashboard.sign_in import external_settings as sign_in_settings
-from dashboard.sign_in.external_settings import (
+from dashboard import sign_in_settings
+from dashboard.sign_in_settings import (
     parse_group_roles,
     read_check_seconds,
     read_openid_settings,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count
 
+from dashboard.public_urls import build_public_url
 from rollouts.guidance import RuleVersion
 from rollouts.labels import RubricVersion, dump_questions
 from rollouts.models import Dump, Label, Pin, Project, Replay, Run, Step, Token
@@ -18,11 +18,6 @@ FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
 
 def pick_fields(row: object, *names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
-
-
-def build_public_url(path: str) -> str:
-    """The URL of a page for a browser, see ROLLOUTDECK_PUBLIC_URL."""
-    return f"{settings.PUBLIC_URL}{path}"
 
 
 def serialize_project(row: Project, role: str) -> dict[str, Any]:

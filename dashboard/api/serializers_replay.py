@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dashboard.api.serializers import build_public_url, pick_fields, serialize_pin_source
+from dashboard.api.serializers import pick_fields, serialize_pin_source
+from dashboard.public_urls import build_public_url
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import PinStatus, count_received_bytes, list_missing_hashes, load_pin_status
 from rollouts.replay import (

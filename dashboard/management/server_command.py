@@ -9,7 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from rollouts.backup import check_data_version, describe_bytes
+from rolloutdeck.lib import format_bytes
+from rollouts.backup import check_data_version
 from rollouts.errors import RolloutError
 from rollouts.storage import check_data_folder
 
@@ -66,4 +67,4 @@ class ProgressPrinter:
         now = time.monotonic()
         if now - self.printed_at >= PROGRESS_SECONDS:
             self.printed_at = now
-            print(f"{done:,} of {total:,} files, {describe_bytes(count)} {self.verb}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{done:,} of {total:,} files, {format_bytes(count)} {self.verb}", file=sys.stderr, flush=True)  # noqa: T201

@@ -11,6 +11,7 @@ from dashboard import assets
 from dashboard.pages import common
 from dashboard.pages.findings import describe_sample, describe_score, format_short_number
 from dashboard.pages.sample import render_field_buttons, render_prompt_bars
+from rolloutdeck.lib import format_bytes
 from rollouts.models import Sample
 from rollouts.query import get_rule_text
 from rollouts.samples import extract_final_answer
@@ -24,7 +25,7 @@ register.filter("num", common.format_number)
 register.filter("short", format_short_number)
 register.filter("signed", common.format_signed_number)
 register.filter("seconds", common.format_seconds)
-register.filter("bytes", common.format_bytes)
+register.filter("bytes", format_bytes)
 register.filter("plain", common.render_text)
 register.filter("line", common.render_text_line)
 register.filter("markdown", common.render_note)

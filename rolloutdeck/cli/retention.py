@@ -12,12 +12,11 @@ from urllib.parse import quote
 from rolloutdeck.cli.common import connect, format_count, print_message, send_request
 from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerClient
+from rolloutdeck.lib import ServerClient, format_bytes
 
 POLL_SECONDS = 2.0
 MAX_WAIT_SECONDS = 3600.0
 MAX_RUNS = 50
-BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -87,11 +86,3 @@ def print_runs(rows: list[Mapping[str, Any]]) -> None:
 def print_reasons(title: str, reasons: Mapping[str, int]) -> None:
     if reasons:
         print(f"{title}: {', '.join(f'{reason} {count:,}' for reason, count in reasons.items())}")
-
-
-def format_bytes(size: float) -> str:
-    """Returns 749 MB, 1.2 GB; decimal units."""
-    unit = 0
-    while size >= 999.5 and unit < len(BYTE_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} {BYTE_UNITS[unit]}" if size >= 99.5 or not unit else f"{size:.1f} {BYTE_UNITS[unit]}"

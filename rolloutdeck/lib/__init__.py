@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from rolloutdeck.lib.loopback import is_loopback_host, is_loopback_url
     from rolloutdeck.lib.path_type import get_path_type, read_path_type
     from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow, read_safe_stat
+    from rolloutdeck.lib.units import format_bytes
     from rolloutdeck.lib.version import read_version
 
 __all__ = [
     "DownloadError", "DownloadLimits", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient",
     "ServerResponse", "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner",
-    "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "get_path_type",
-    "hash_file", "is_loopback_host", "is_loopback_url", "is_safe_to_follow", "is_same_server",
+    "download_file", "encode_json", "find_folder_owner", "find_home_folder", "find_local_token", "format_bytes",
+    "get_path_type", "hash_file", "is_loopback_host", "is_loopback_url", "is_safe_to_follow", "is_same_server",
     "list_running_servers", "load_local_server", "log_or_print", "logger", "open_replacement", "read_path_type",
     "read_safe_stat", "read_version", "record_local_server", "remove_local_server", "try_lock",
     "write_private_file",
@@ -68,5 +69,6 @@ __getattr__ = lazy_names(__name__, {
     "log": ("OnceLogger", "log_or_print", "logger"),
     "path_type": ("get_path_type", "read_path_type"),
     "symlinks": ("detect_created_owner", "find_folder_owner", "is_safe_to_follow", "read_safe_stat"),
+    "units": ("format_bytes",),
     "version": ("read_version",),
 })  # fmt: skip

@@ -36,6 +36,7 @@ from rolloutdeck.trainer_api.types import (
     TrainerSettings,
     assume_split,
     build_undetermined_issue,
+    find_step_in_parents,
     match_step,
     parse_row_step,
 )
@@ -43,8 +44,9 @@ from rolloutdeck.trainer_api.types import (
 __all__ = [
     "PHASES", "TRAINERS", "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue",
     "StepLocation", "TimingMetrics", "Trainer", "TrainerFiles", "TrainerSettings", "assume_split",
-    "build_undetermined_issue", "find_loader", "find_steps", "find_writer", "format_ends_without_file",
-    "format_has_only_trained", "format_replays_own_prompts", "get_first_step", "list_hidden_folders",
-    "list_kinds", "list_others", "list_selected_actions", "list_timings", "load_step_readers", "load_trainer",
-    "map_phases", "match_step", "parse_row_step", "read_step", "resolve_selected_action",
+    "build_undetermined_issue", "find_loader", "find_step_in_parents", "find_steps", "find_writer",
+    "format_ends_without_file", "format_has_only_trained", "format_replays_own_prompts", "get_first_step",
+    "list_hidden_folders", "list_kinds", "list_others", "list_selected_actions", "list_timings",
+    "load_step_readers", "load_trainer", "map_phases", "match_step", "parse_row_step", "read_step",
+    "resolve_selected_action",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from rolloutdeck.trainer_api.timing import TimingMetrics
@@ -113,6 +113,13 @@ def match_step(pattern: re.Pattern[str], name: str) -> int | None:
     """Returns the number in the last group of `pattern` if it matches the start of the name."""
     match = pattern.match(name)
     return int(match[match.re.groups]) if match else None
+
+
+def find_step_in_parents(path: PurePath, parse: Callable[[str], int | None], limit: int | None = None) -> int | None:
+    """Returns the step in the name of the nearest parent folder that `parse` reads; None if it reads none of them, or
+    none of the nearest `limit`."""
+    steps = (parse(folder.name) for folder in list(path.parents)[:limit])
+    return next((step for step in steps if step is not None), None)
 
 
 def parse_row_step(line: bytes) -> int | None:

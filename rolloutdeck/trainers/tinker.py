@@ -16,6 +16,7 @@ from rolloutdeck.trainer_api import (
     TimingMetrics,
     TrainerFiles,
     assume_split,
+    find_step_in_parents,
     map_phases,
     match_step,
 )
@@ -40,8 +41,7 @@ def _parse_eval_set(path: PurePath) -> str:
 
 
 def _parse_checkpoint(path: PurePath) -> int | None:
-    steps = (parse_step_name(folder.name) for folder in list(path.parents)[:_MAX_PARENTS])
-    return next((step for step in steps if step is not None), None)
+    return find_step_in_parents(path, parse_step_name, _MAX_PARENTS)
 
 
 def _is_trajectories(name: str, head: FileHead) -> bool:

@@ -11,17 +11,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TimingMetrics, TrainerFiles, map_phases, match_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    TimingMetrics,
+    TrainerFiles,
+    find_step_in_parents,
+    map_phases,
+    match_step,
+)
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
 
 def _parse_step(path: PurePath) -> int | None:
-    steps = (match_step(_FOLDER, folder.name) for folder in path.parents)
-    return next((step for step in steps if step is not None), None)
+    return find_step_in_parents(path, partial(match_step, _FOLDER))
 
 
 def _is_episodes(name: str, head: FileHead) -> bool:

@@ -12,7 +12,6 @@ from rollouts.backup.manifest import (
     Manifest,
     clean_pool,
     compute_sha256,
-    describe_bytes,
     iterate_backups,
     lock_destination,
     remove_backup,
@@ -24,8 +23,8 @@ from rollouts.backup.tables import apply_migrations
 from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_database
 
 __all__ = [
-    "BackupError", "BackupResult", "Manifest", "MoveResult", "POOL_NAME", "RestoreResult", "UpgradeError",
+    "POOL_NAME", "BackupError", "BackupResult", "Manifest", "MoveResult", "RestoreResult", "UpgradeError",
     "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup",
-    "describe_bytes", "get_engine", "is_database_empty", "iterate_backups", "list_migrations", "lock_destination",
+    "get_engine", "is_database_empty", "iterate_backups", "list_migrations", "lock_destination",
     "migrate_database", "move_files", "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

@@ -10,7 +10,8 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner
-from dashboard.api.serializers import build_public_url, serialize_full_run, serialize_run
+from dashboard.api.serializers import serialize_full_run, serialize_run
+from dashboard.public_urls import build_public_url
 from rolloutdeck.protocol import UID_PATTERN, WAITED_HEADER
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import (

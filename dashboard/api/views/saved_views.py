@@ -9,7 +9,8 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView, filter_by_owner, row_or_404
-from dashboard.api.serializers import build_public_url, pick_fields
+from dashboard.api.serializers import pick_fields
+from dashboard.public_urls import build_public_url
 from rollouts.models import SavedView
 from rollouts.saved_views import delete_view, may_change_view, save_view, update_view
 

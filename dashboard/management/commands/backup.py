@@ -6,7 +6,8 @@ from typing import Any
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
 from rolloutdeck.cli import add_backup_arguments, format_count
-from rollouts.backup import create_backup, describe_bytes
+from rolloutdeck.lib import format_bytes
+from rollouts.backup import create_backup
 
 
 class Command(ServerCommand):
@@ -19,8 +20,8 @@ class Command(ServerCommand):
         destination: Path = options["destination"].expanduser().absolute()
         result = create_backup(destination, max(0, options["keep"]), ProgressPrinter("copied"))
         manifest = result.manifest
-        size = f"{format_count(len(manifest.files), 'file')}, {describe_bytes(manifest.bytes)} with the database"
-        new = f"{format_count(result.copied, 'new file')}, {describe_bytes(result.copied_bytes)}"
+        size = f"{format_count(len(manifest.files), 'file')}, {format_bytes(manifest.bytes)} with the database"
+        new = f"{format_count(result.copied, 'new file')}, {format_bytes(result.copied_bytes)}"
         self.stdout.write(f"Backup {manifest.name} is complete: {size}; copied {new}.")
         if result.removed:
             self.stdout.write(f"Removed older backups: {', '.join(result.removed)}.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
 from rolloutdeck.cli import add_fsck_arguments, format_count
-from rollouts.backup import describe_bytes
+from rolloutdeck.lib import format_bytes
 from rollouts.integrity import CheckOptions, CheckResult, Repair, check_integrity, repair_problems
 from rollouts.storage import KINDS
 
@@ -37,7 +37,7 @@ class Command(ServerCommand):
         self.stdout.write("".join([f"{'':8}", *(f"{name:>11}" for name in COLUMNS)]))
         for kind in KINDS:
             count = result.counts[kind]
-            cells = [f"{count.files:,}", describe_bytes(count.bytes), f"{count.verified:,}"]
+            cells = [f"{count.files:,}", format_bytes(count.bytes), f"{count.verified:,}"]
             cells += [f"{result.count(kind, problem):,}" for problem in ("missing", "damaged", "orphan")]
             self.stdout.write("".join([f"{kind:8}", *(f"{cell:>11}" for cell in cells)]))
 

@@ -8,7 +8,8 @@ from django.conf import settings
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
 from rolloutdeck.cli import add_restore_arguments, format_count
-from rollouts.backup import describe_bytes, restore_backup
+from rolloutdeck.lib import format_bytes
+from rollouts.backup import restore_backup
 
 
 class Command(ServerCommand):
@@ -24,7 +25,7 @@ class Command(ServerCommand):
         manifest = result.manifest
         rows = format_count(sum(manifest.rows.values()), "row")
         files = format_count(len(manifest.files) - len(result.damaged), "file")
-        size = describe_bytes(manifest.bytes)
+        size = format_bytes(manifest.bytes)
         self.stdout.write(f"Backup {manifest.name} is restored to {settings.DATA_DIR}: {rows}, {files}, {size}.")
         self.stdout.write(f"All sessions are ended. Start it with: rolloutdeck up --data {settings.DATA_DIR}")
         for name in result.damaged[:20]:

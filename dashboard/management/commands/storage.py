@@ -5,7 +5,8 @@ from typing import Any
 
 from dashboard.management.server_command import ProgressPrinter, ServerCommand
 from rolloutdeck.cli import add_storage_arguments, format_count
-from rollouts.backup import describe_bytes, move_files
+from rolloutdeck.lib import format_bytes
+from rollouts.backup import move_files
 
 MAX_LINES = 50
 
@@ -20,7 +21,7 @@ class Command(ServerCommand):
         place = options["place"].rstrip("/")
         url = "" if place == "disk" else place
         result = move_files(url, ProgressPrinter("copied"))
-        self.stdout.write(f"Copied {format_count(result.copied, 'file')}, {describe_bytes(result.bytes)}.")
+        self.stdout.write(f"Copied {format_count(result.copied, 'file')}, {format_bytes(result.bytes)}.")
         for key in result.lost[:MAX_LINES]:
             self.stdout.write(f"lost earlier: {key}")
         if len(result.lost) > MAX_LINES:

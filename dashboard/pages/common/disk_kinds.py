@@ -14,12 +14,3 @@ NAMES = {
 def list_disk_kinds() -> list[tuple[str, str]]:
     """[(kind, name)]"""
     return [(kind, _(NAMES[kind])) for kind in RunDiskUsage.KINDS]
-
-
-def format_bytes(size: int | None) -> str:
-    """749 MB, 1.2 GB; decimal units, as disks are sold."""
-    value, units = float(size or 0), ("B", "kB", "MB", "GB", "TB", "PB")
-    unit = 0
-    while value >= 999.5 and unit < len(units) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {units[unit]}" if value >= 99.5 or not unit else f"{value:.1f} {units[unit]}"

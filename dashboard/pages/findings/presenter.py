@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
-from django.conf import settings
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -24,6 +23,7 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.findings import svg_chart
 from dashboard.pages.findings.rates import PresentedRates, build_rates_query, present_rates
+from dashboard.public_urls import add_public_origin
 from rolloutdeck.protocol import encode_data_url
 from rollouts.findings import QUERY_PREFIX, serialize_evidence
 from rollouts.models import EvidenceItem, Finding
@@ -66,7 +66,7 @@ class PresentedItem:
 
     @property
     def link(self) -> str:
-        return build_absolute_url(self.path) if self.path else ""
+        return add_public_origin(self.path) if self.path else ""
 
     @property
     def position(self) -> str:
@@ -239,10 +239,6 @@ def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
     return reverse("step", args=[run.uid, step]) + url.link()
 
 
-def build_absolute_url(path: str) -> str:
-    return settings.PUBLIC_URL.removesuffix(settings.PREFIX) + path
-
-
 def describe_sample(snapshot: dict[str, Any]) -> list[str]:
     """The facts of a sample that are shown next to its score."""
     tokens, advantage = snapshot.get("tokens"), snapshot.get("advantage")
@@ -285,5 +281,5 @@ def describe_score(score: float | None) -> str:
 
 def build_finding_message(finding: Finding, items: list[PresentedItem], path: str) -> str:
     """The full finding as a block to paste in a chat."""
-    parts = [finding.title, finding.note, *(item.message for item in items), build_absolute_url(path)]
+    parts = [finding.title, finding.note, *(item.message for item in items), add_public_origin(path)]
     return "\n\n".join(part for part in parts if part)

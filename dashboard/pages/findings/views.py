@@ -14,6 +14,7 @@ from dashboard import permissions
 from dashboard.image_response import build_image_response
 from dashboard.pages import common
 from dashboard.pages.findings import presenter
+from dashboard.public_urls import add_public_origin
 from rollouts.errors import InvalidInputError, NotFoundError, RolloutError
 from rollouts.findings import (
     move_evidence,
@@ -187,7 +188,7 @@ def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         "file": True,
         "policy": FILE_POLICY,
-        "address": presenter.build_absolute_url(request.path.removesuffix("export/")),
+        "address": add_public_origin(request.path.removesuffix("export/")),
     }
     response = render(request, "findings/export.html", context)
     response["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "finding"}.html"'

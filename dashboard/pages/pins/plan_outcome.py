@@ -10,19 +10,11 @@ from django.db.models import Min, Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import StatusSegment, format_percent, format_seconds
+from dashboard.pages.common import REPLAY_STATE_NAMES, SEGMENT_STATUSES, StatusSegment, format_percent, format_seconds
 from rollouts.models import Pin, Run
 from rollouts.replay import ReplayTimelineStep, load_generation_seconds, load_replay_timeline
 
-# The drawing of a state. A step that the plan replays and that was not reported is drawn like a planned one.
-SEGMENT_STATUSES = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
-STATE_NAMES = {
-    "replayed": N_("replayed"),
-    "generated": N_("generated"),
-    "refused": N_("refused"),
-    "planned": N_("not reported"),
-    "none": N_("generated (not in plan)"),
-}
+STATE_NAMES = {**REPLAY_STATE_NAMES, "planned": N_("not reported")}  # a plan is shown after the run
 
 
 @dataclass(frozen=True, slots=True)

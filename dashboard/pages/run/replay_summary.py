@@ -7,9 +7,10 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import (
+    REPLAY_STATE_NAMES,
+    SEGMENT_STATUSES,
     StatusSegment,
     StepScale,
     build_polyline_points,
@@ -23,16 +24,8 @@ from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Binding, Run
 from rollouts.replay import ReplayTimelineStep, load_replay_timeline
 
-# The status of a state in the status strip, and its colour class in the table.
-SEGMENT_STATUSES = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
+# The colour class of a state in the table.
 GRADES = {"replayed": "reused", "generated": "plain", "refused": "bad", "planned": "partial"}
-REPLAY_STATE_NAMES = {
-    "replayed": N_("replayed"),
-    "generated": N_("generated"),
-    "refused": N_("refused"),
-    "planned": N_("planned, not reported yet"),
-    "none": N_("generated (not in plan)"),
-}
 MAX_EVENTS = 300
 MAX_CACHE_POINTS = 200
 PREFIX_CACHE_PATTERN = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hit_rate", re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
@@ -16,6 +15,7 @@ from dashboard import permissions
 from dashboard.counters import counters
 from dashboard.pages.common import get_signed_in_user
 from dashboard.pages.sharing import content
+from dashboard.public_urls import add_public_origin
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.lib import parse_integer
 from rollouts.models import SharedLink
@@ -68,7 +68,7 @@ def clean_params(params: QueryDict) -> QueryDict:
 
 
 def build_link_address(secret: str) -> str:
-    return settings.PUBLIC_URL.removesuffix(settings.PREFIX) + reverse("shared", args=[secret])
+    return add_public_origin(reverse("shared", args=[secret]))
 
 
 @login_required

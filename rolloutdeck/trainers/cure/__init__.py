@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    FunctionReference,
+    Trainer,
+    assume_split,
+    find_step_in_parents,
+    match_step,
+)
 from rolloutdeck.trainer_config import read_config_file
 
 __all__ = ["TRAINER"]
@@ -91,8 +100,7 @@ def _is_results(name: str, head: FileHead) -> bool:
 
 
 def _parse_folder_step(path: Path) -> int | None:
-    steps = (match_step(_STEP_FOLDER, folder.name) for folder in path.parents)
-    return next((step for step in steps if step is not None), None)
+    return find_step_in_parents(path, partial(match_step, _STEP_FOLDER))
 
 
 def _count_lines(path: Path, mark: bytes) -> int:

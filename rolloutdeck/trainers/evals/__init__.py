@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split, find_step_in_parents
 from rolloutdeck.trainers.tables import parse_step_name
 
 __all__ = ["FILES"]
 
 
 def _parse_step(path: PurePath) -> int | None:
-    steps = (parse_step_name(folder.name) for folder in path.parents)
-    return next((step for step in steps if step is not None), None)
+    return find_step_in_parents(path, parse_step_name)
 
 
 def _is_samples(name: str, head: FileHead) -> bool:

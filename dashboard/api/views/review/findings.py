@@ -9,8 +9,9 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
-from dashboard.api.serializers import build_public_url, pick_fields
+from dashboard.api.serializers import pick_fields
 from dashboard.api.views.review.reward_check import parse_reward_selection
+from dashboard.public_urls import build_public_url
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts import findings, reward_check
 from rollouts.errors import InvalidInputError

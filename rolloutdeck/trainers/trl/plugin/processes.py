@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from rolloutdeck.errors import NotReplayableError, SelectedSamplesError
 
 T = TypeVar("T")
 SHARED_ERRORS: tuple[type[Exception], ...] = (SelectedSamplesError, NotReplayableError)  # the most specific one first
+
+
+class SharedError(NamedTuple):
+    """An error of one process as the others raise it."""
+
+    kind: type[Exception]
+    message: str
 
 
 def count_processes(trainer: Any) -> int:
@@ -26,15 +33,15 @@ def broadcast_from_main(trainer: Any, compute: Callable[[], T]) -> T:
         return compute()
     from accelerate.utils import broadcast_object_list
 
-    shared: list[Any] = [None, None]
+    result: T | SharedError | None = None
     if is_main_process(trainer):
         try:
-            shared[0] = compute()
+            result = compute()
         except Exception as error:
-            shared[1] = describe_shared_error(error)
-    result, failure = broadcast_object_list(shared, from_process=0)
-    if failure is not None:
-        raise failure[0](failure[1])
+            result = describe_shared_error(error)
+    result = broadcast_object_list([result], from_process=0)[0]
+    if isinstance(result, SharedError):
+        raise result.kind(result.message)
     return cast(T, result)
 
 
@@ -58,9 +65,8 @@ def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None
     return None if first is None else first[0](first[1])
 
 
-def describe_shared_error(error: Exception) -> tuple[type[Exception], str]:
-    """Returns class and message of the error as the other processes raise it."""
-    return find_shared_class(error), str(error) or type(error).__name__
+def describe_shared_error(error: Exception) -> SharedError:
+    return SharedError(find_shared_class(error), str(error) or type(error).__name__)
 
 
 def find_shared_class(error: Exception) -> type[Exception]:

@@ -283,6 +283,18 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_re
     assert "Nothing is replayed" not in caplog.text
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_the_first_process_is_raised_in_all_of_them(second_process: SimpleNamespace, rank: int) -> None:
+    from rolloutdeck.trainers.trl.plugin import processes
+
+    def fail() -> None:
+        raise OSError("Stale file handle")
+
+    second_process.first = processes.SharedError(OSError, "Stale file handle") if rank else None
+    with pytest.raises(OSError, match="Stale file handle"):
+        processes.broadcast_from_main(Trainer(rank=rank, world=2), fail)
+
+
 @pytest.mark.parametrize("objections", [[None], [(NotReplayableError, "another file")]])
 def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
     trl: SimpleNamespace,

@@ -20,17 +20,20 @@ from rolloutdeck.client.start import init
 from rolloutdeck.client.upload import (
     ArtifactUploadQueue,
     SyncResult,
+    build_part_headers,
     classify_response,
     fetch_requested_files,
     is_permanent_rejection,
+    is_receipt,
     parse_received_bytes,
+    read_next_part,
     register_artifact,
     sync_spools,
 )
 
 __all__ = [
     "ArtifactUploadQueue", "FileChangedError", "FileStamp", "LocalArtifact", "Run", "SyncResult",
-    "build_artifact", "build_import_command", "build_tokenizer_artifact", "classify_response",
-    "convert_for_json", "fetch_requested_files", "init", "is_permanent_rejection", "parse_received_bytes",
-    "read_file_stamp", "register_artifact", "sync_spools",
+    "build_artifact", "build_import_command", "build_part_headers", "build_tokenizer_artifact",
+    "classify_response", "convert_for_json", "fetch_requested_files", "init", "is_permanent_rejection",
+    "is_receipt", "parse_received_bytes", "read_file_stamp", "read_next_part", "register_artifact", "sync_spools",
 ]  # fmt: skip

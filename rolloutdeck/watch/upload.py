@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.client import classify_response
-from rolloutdeck.lib import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
-from rolloutdeck.protocol import MAX_PART_BYTES, PROJECT_HEADER, RESUME_HEADER, RUN_HEADER
+from rolloutdeck.client import build_part_headers, classify_response, is_receipt, parse_received_bytes, read_next_part
+from rolloutdeck.lib import FileSlice, ServerClient, ServerResponse, ServerUnreachableError, build_run_headers
+from rolloutdeck.protocol import MAX_PART_BYTES
 from rolloutdeck.watch.file_parts import FilePart
 
 UploadProgress = Callable[[int], None]
@@ -114,8 +114,7 @@ class UploadTarget:
 
     def _build_headers(self) -> dict[str, str]:
         """Returns headers from which a server that does not know the run can create it with the same id."""
-        values = {PROJECT_HEADER: self.project, RUN_HEADER: self.name, RESUME_HEADER: "allow"}
-        return {header: quote(value, safe="") for header, value in values.items()}
+        return build_run_headers({"project": self.project, "name": self.name, "run": {"resume": "allow"}})
 
     def upload(self, part: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
         """Uploads a part. Returns True if it is new to the server, False if it was known.
@@ -125,7 +124,7 @@ class UploadTarget:
         """
         response = self._upload_in_parts(part, progress) if part.body is None else self._put(part, part.body)
         receipt = parse_response(response)
-        if not isinstance(receipt, dict) or (receipt.get("sha256"), receipt.get("bytes")) != (part.sha256, part.size):
+        if not is_receipt(response, part.sha256, part.size):
             raise RetryLaterError(f"the response ({response.status}) is not a receipt for the sent bytes")
         self.warning = str(receipt.get("warning") or self.warning)
         if part.body is not None:
@@ -183,9 +182,7 @@ class UploadTarget:
         raise RetryLaterError(f"the server responded with {response.status}")
 
     def _put(self, part: FilePart, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
-        headers = {"Content-Type": "application/octet-stream"}
-        if content_range:
-            headers["Content-Range"] = content_range
+        headers = build_part_headers(content_range)
         return self.request_run("PUT", f"dumps/{part.sha256}/", query=part.query(), body=body, headers=headers)
 
     def _upload_in_parts(self, part: FilePart, progress: UploadProgress) -> ServerResponse:
@@ -196,12 +193,10 @@ class UploadTarget:
             for _ in range(2 * (part.size // MAX_PART_BYTES) + 4):  # ends, whatever the server responds
                 if not response.is_from_server or response.status != 202:
                     break
-                offset = _parse_received_bytes(response.json(), part.size)
-                progress(max(0, offset - reported))
-                reported = max(reported, offset)
-                length = min(MAX_PART_BYTES, part.size - offset)
-                content_range = f"bytes {offset}-{offset + length - 1}/{part.size}"
-                response = self._put(part, FileSlice(file, offset, length), content_range)
+                received = parse_received_bytes(response, part.size)
+                progress(max(0, received - reported))
+                reported = max(reported, received)
+                response = self._put(part, *read_next_part(response, file, part.size))
         if response.is_from_server and response.status == 202:
             raise RetryLaterError("the server does not complete the upload")
         progress(part.size - reported if response.is_success else 0)
@@ -221,8 +216,3 @@ class UploadTarget:
             parse_response(self._send_json("POST", path, body, headers=self._build_headers()))
         except UploadRejectedError as error:
             raise RetryLaterError(str(error)) from error
-
-
-def _parse_received_bytes(data: Any, total: int) -> int:
-    received = data.get("received") if isinstance(data, dict) else None
-    return received if isinstance(received, int) and 0 <= received < total else 0

@@ -9,14 +9,15 @@ from rolloutdeck.client.upload.artifact_uploads import (
     ArtifactUploadQueue,
     fetch_requested_files,
     is_permanent_rejection,
-    parse_received_bytes,
     register_artifact,
 )
 from rolloutdeck.client.upload.delivery import classify_response
+from rolloutdeck.client.upload.parts import build_part_headers, is_receipt, parse_received_bytes, read_next_part
 from rolloutdeck.client.upload.sender import Heartbeat, Sender
 from rolloutdeck.client.upload.sync import SyncResult, sync_spools
 
 __all__ = [
-    "ArtifactUploadQueue", "Heartbeat", "Sender", "SyncResult", "classify_response", "fetch_requested_files",
-    "is_permanent_rejection", "parse_received_bytes", "register_artifact", "sync_spools",
+    "ArtifactUploadQueue", "Heartbeat", "Sender", "SyncResult", "build_part_headers", "classify_response",
+    "fetch_requested_files", "is_permanent_rejection", "is_receipt", "parse_received_bytes", "read_next_part",
+    "register_artifact", "sync_spools",
 ]  # fmt: skip

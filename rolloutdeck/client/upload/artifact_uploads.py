@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rolloutdeck.client.artifact import FileStamp, LocalArtifact, cache_file_hash, read_file_stamp
 from rolloutdeck.client.process_identity import get_host_name
+from rolloutdeck.client.upload.parts import build_part_headers, is_receipt, read_next_part
 from rolloutdeck.lib import FileSlice, ServerResponse
 from rolloutdeck.protocol import MAX_PART_BYTES
 
@@ -292,31 +293,6 @@ def _send_file(request: RequestFunction, upload: UploadRequest) -> Iterator[Serv
         while response.is_success and response.status == 202:
             response = put(*read_next_part(response, file, upload.size))
             yield response
-
-
-def parse_received_bytes(response: ServerResponse, total: int) -> int:
-    """Returns how many bytes the server has; 0 if the response does not say it, which restarts the upload."""
-    data = response.json()
-    received = data.get("received") if isinstance(data, dict) else None
-    return received if isinstance(received, int) and 0 <= received < total else 0
-
-
-def read_next_part(response: ServerResponse, file: BinaryIO, total: int, start: int = 0) -> tuple[FileSlice, str]:
-    """Returns the part after the bytes that the server has, and its Content-Range. The content begins at `start`."""
-    offset = parse_received_bytes(response, total)
-    length = min(MAX_PART_BYTES, total - offset)
-    return FileSlice(file, start + offset, length), f"bytes {offset}-{offset + length - 1}/{total}"
-
-
-def build_part_headers(content_range: str) -> dict[str, str]:
-    headers = {"Content-Type": "application/octet-stream"}
-    return {**headers, "Content-Range": content_range} if content_range else headers
-
-
-def is_receipt(response: ServerResponse, sha256: str, size: int) -> bool:
-    """Whether the response confirms these bytes."""
-    receipt = response.json()
-    return isinstance(receipt, dict) and (receipt.get("sha256"), receipt.get("bytes")) == (sha256, size)
 
 
 def _append_line(path: Path, fields: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolloutdeck.client import artifact, spool
-from rolloutdeck.client.upload import artifact_uploads
+from rolloutdeck.client.upload import artifact_uploads, parts
 from rolloutdeck.lib import FileSlice, RunClient, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.protocol import MAX_PART_BYTES, WAITED_HEADER, SpoolHeader
 
@@ -175,16 +175,16 @@ class _Upload:
         for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # ends, whatever the server responds
             if response.status != 202 or not response.is_from_server:
                 break
-            response = self._put(*artifact_uploads.read_next_part(response, file, self.total, self.body_start))
+            response = self._put(*parts.read_next_part(response, file, self.total, self.body_start))
         return self._classify(response)
 
     def _put(self, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
-        headers = artifact_uploads.build_part_headers(content_range)
+        headers = parts.build_part_headers(content_range)
         return self.client.request("PUT", self.url, query=self.header.get("query"), body=body, headers=headers)
 
     def _classify(self, response: ServerResponse) -> UploadOutcome:
         if response.is_success:
-            if artifact_uploads.is_receipt(response, self.header["sha256"], self.total):
+            if parts.is_receipt(response, self.header["sha256"], self.total):
                 return UploadOutcome("sent", data=response.json())
             return UploadOutcome("later", f"the response ({response.status}) is not a receipt for the sent bytes")
         if response.is_from_server and response.status == 409 and self._is_damaged():

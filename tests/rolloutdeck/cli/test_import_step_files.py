@@ -10,12 +10,13 @@ import pytest
 
 from rolloutdeck.cli import entry
 from rolloutdeck.client.process_identity import get_host_name
-from rolloutdeck.client.upload import artifact_uploads
+from rolloutdeck.protocol import wire
 from rolloutdeck.watch.upload import RetryLaterError, UploadTarget
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import check_artifacts, read_artifact, read_folder, run_import, write_step
 from tests.rollouts.support.verl_batches import TOKENIZER, index_waiting_dumps
 from tests.support import builders
+from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -161,7 +162,7 @@ def test_a_path_without_a_tokenizer_is_refused_with_a_clear_message(
 
 
 def test_a_large_file_is_sent_in_parts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
+    patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 100_000)
     folder = write_step(node, 1)
     run_import(node)
     assert read_artifact(Artifact.objects.get()) == read_folder(folder)

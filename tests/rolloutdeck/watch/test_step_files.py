@@ -18,6 +18,7 @@ from rolloutdeck.client import artifact
 from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.protocol import wire
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.watch.artifact_collector import ArtifactOptions
 from rolloutdeck.watch.follower import WatchedFolder
@@ -163,7 +164,7 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
 def test_an_interrupted_upload_continues_where_it_stopped(
     node: Path, start_watch: StartWatch, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifact_uploads, "MAX_PART_BYTES", 100_000)
+    patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 100_000)
     folder = write_step(node, 1)
     watch = start_watch()
     run_turns(watch)

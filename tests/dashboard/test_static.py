@@ -130,6 +130,13 @@ def test_folders_of_scripts_have_no_import_cycle(script_imports: dict[Path, set[
     TopologicalSorter(graph).prepare()
 
 
+def test_contributing_names_each_event_of_the_scripts() -> None:
+    scripts = "".join(path.read_text() for path in (STATIC / "js").rglob("*.js"))
+    sent = set(re.findall(r'"(deck:[a-z-]+)"', scripts))
+    described = set(re.findall(r"`(deck:[a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert sent == described
+
+
 def test_folders_have_the_names_of_the_features() -> None:
     features = {path.parent.name for path in (ROOT / "dashboard" / "pages").glob("*/__init__.py")}
     assert {"runs", "step", "sample", "pins", "common"} <= features

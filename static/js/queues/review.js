@@ -1,4 +1,5 @@
 // Answers items of a review queue. The next item is loaded while one reads, so it opens at once; answers are saved in the background.
+import { announceSettled } from "../common/panel.js";
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { dropKeys, holdKeys } from "../common/key_queue.js";
@@ -49,7 +50,7 @@ function showItem(html) {
   isEdited = false;
   focusQuestion(questions().find((question) => !hasAnswer(question)) ?? questions()[0]);
   panel.querySelector(".queue-texts")?.scrollTo(0, 0);
-  document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
+  announceSettled(panel);
   preload();
 }
 

@@ -2,7 +2,7 @@
 // before it can't be used. If the server does not answer, the pane says so and tries again.
 import { fill, gettext } from "../common/i18n.js";
 import { dropKeys, holdKeys, listWaitingKeys } from "../common/key_queue.js";
-import { PanelError, requestPanel } from "../common/panel.js";
+import { PanelError, announceSettled, requestPanel } from "../common/panel.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 
 const DIM_AFTER = 150, MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000; // ms
@@ -62,7 +62,7 @@ function put(html, toTop) {
   pane.innerHTML = html;
   window.htmx.process(pane);
   if (toTop) announce();
-  document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
+  announceSettled(pane);
 }
 
 // Screen readers name the sample that a key has opened: the focus stays in the list.

@@ -1,4 +1,5 @@
 // The large view of one chart: y range, zoom, all lines at a step, downloads. The URL contains chart, zoom and y.
+import { announceSettled } from "../../common/panel.js";
 import { buildLines, findLast, findNearest, needsSwitch } from "./data.js";
 import { formatHours, formatShort } from "./format.js";
 import { downloadCsv, downloadPng, findUnit } from "./export.js";
@@ -53,7 +54,7 @@ export class LargeChart {
     this.at = this.x = null;
     write({ chart: key });
     this.box.hidden = false;
-    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: this.box } })); // the footer shows other keys
+    announceSettled(this.box); // the footer shows other keys
     this.update();
     this.part("plot").focus();
   }
@@ -81,7 +82,7 @@ export class LargeChart {
     this.box.hidden = true;
     write({ chart: "", zoom: "", y: "" });
     this.onClose(this.chart.key);
-    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: this.box } }));
+    announceSettled(this.box);
   }
 
   move(by) {

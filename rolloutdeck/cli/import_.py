@@ -11,15 +11,6 @@ from typing import Any, TypeVar
 
 from rolloutdeck import watch
 from rolloutdeck.cli import import_artifacts
-from rolloutdeck.cli.common import (
-    connect,
-    format_count,
-    format_sentence,
-    parse_file_args,
-    print_message,
-    refuse_redaction,
-    require_run,
-)
 from rolloutdeck.cli.import_artifacts import ArtifactImport
 from rolloutdeck.cli.import_report import (
     ImportReport,
@@ -29,6 +20,8 @@ from rolloutdeck.cli.import_report import (
     print_skipped,
     print_table,
 )
+from rolloutdeck.cli.messages import format_count, format_sentence, print_message
+from rolloutdeck.cli.options import connect, parse_file_args, refuse_redaction, require_run
 from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.cli.watch import choose_attempt
 from rolloutdeck.errors import UsageError

@@ -11,7 +11,9 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import connect, print_message, send_request
+from rolloutdeck.cli.messages import print_message
+from rolloutdeck.cli.options import connect
+from rolloutdeck.cli.requests import iterate_pages, send_request
 from rolloutdeck.cli.terminal import clean_line, remove_control_characters
 from rolloutdeck.errors import MissingError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
@@ -76,13 +78,9 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
 def _load_similar_runs(server: ServerClient, query: JsonObject) -> list[dict[str, Any]]:
     """Returns the runs whose names contain a text: the server has no filter for the exact name."""
     runs: list[dict[str, Any]] = []
-    page, response = 1, send_request(server, "GET", "runs/", query=query).json()
-    runs += response["results"]
     with suppress(MissingError):  # a page that went because a run was deleted meanwhile
-        while response["next"]:
-            page += 1
-            response = send_request(server, "GET", "runs/", query={**query, "page": page}).json()
-            runs += response["results"]
+        for run in iterate_pages(server, "runs/", query):
+            runs.append(run)
     return runs
 
 

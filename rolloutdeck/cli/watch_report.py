@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from rolloutdeck import watch
-from rolloutdeck.cli.common import format_sentence, print_message
 from rolloutdeck.cli.import_report import print_skipped
+from rolloutdeck.cli.messages import format_sentence, print_message
 from rolloutdeck.cli.watch_run import RunFollower
 from rolloutdeck.lib import get_path_type
 

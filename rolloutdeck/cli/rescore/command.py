@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from rolloutdeck.cli.common import connect, format_count, print_message, send_request
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect
+from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.rescore.pool import FunctionInfo, WorkerPool
 from rolloutdeck.cli.rescore.report import Progress, print_comparison
 from rolloutdeck.cli.rescore.transfer import PendingSamples, ResultUploader, build_query, count_samples

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import connect, format_count, print_message, send_request, split_rows
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect
+from rolloutdeck.cli.requests import send_request, split_rows
 from rolloutdeck.cli.rescore.command import finish, send_rescore
 from rolloutdeck.cli.rescore.endpoint import (
     SENDABLE_TEXT,

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from rolloutdeck.cli.common import send_request
+from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.lib import ServerClient, ServerResponse
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.review.labels import read_json_object
 from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient

@@ -21,16 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from rolloutdeck.cli.common import (
-    connect,
-    format_count,
-    open_replacement,
-    print_message,
-    require_project,
-    send_request,
-)
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.retries import call_with_retries
 from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.text_files import open_replacement
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 

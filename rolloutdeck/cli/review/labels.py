@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import (
-    connect,
-    format_count,
-    print_message,
-    read_text_lines,
-    require_project,
-    send_request,
-    split_rows,
-)
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.requests import iterate_pages, send_request, split_rows
 from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.text_files import read_text_lines
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -49,7 +44,7 @@ def list_labels(args: argparse.Namespace) -> int:
     run = find_run(server, args.run or settings.run, args.project or settings.project)
     filters = {name: getattr(args, name) or None for name in ("sample", "name", "author", "source", "split")}
     query = {"run": run["id"], "step": args.step, "withdrawn": "true" if args.withdrawn else None, **filters}
-    rows = list(load_labels(server, query))
+    rows = list(iterate_pages(server, "labels/", query))  # newest first
     if args.json:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -57,16 +52,6 @@ def list_labels(args: argparse.Namespace) -> int:
         print_table(rows)
     print_message(f"{format_count(len(rows), 'label')} of {run['project']}/{run['name']}")
     return 0
-
-
-def load_labels(server: ServerClient, query: JsonObject) -> Iterator[dict[str, Any]]:
-    """Yields the labels of all pages, newest first."""
-    page = 1
-    while page:
-        parameters = {**query, "page": page, "page_size": PAGE_SIZE}
-        response = send_request(server, "GET", "labels/", query=parameters).json()
-        yield from response["results"]
-        page = page + 1 if response["next"] else 0
 
 
 def print_table(rows: Sequence[JsonObject]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.requests import iterate_pages, send_request
 from rolloutdeck.cli.review.estimates import format_estimate
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.terminal import clean_line
@@ -94,17 +96,6 @@ def find_queue(server: ServerClient, name: str, project: str = "") -> dict[str, 
             problem = f"Several queues have the name or the id {name!r}{place}"
         raise UsageError(f"{problem}. List them with `rolloutdeck queues list --state all`, and use the id.")
     return dict(send_request(server, "GET", f"queues/{found[0]}/").json())
-
-
-def iterate_pages(server: ServerClient, path: str, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the results of all pages."""
-    number = 1
-    while True:
-        page = send_request(server, "GET", path, query={**(query or {}), "page": number, "page_size": 500}).json()
-        yield from page["results"]
-        if not page["next"]:
-            return
-        number += 1
 
 
 def print_queue(queue: Mapping[str, Any], *, as_json: bool) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli import import_artifacts
-from rolloutdeck.cli.common import send_request
 from rolloutdeck.cli.import_ import _call_with_retries
 from rolloutdeck.cli.import_artifacts import ArtifactImport
+from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.rescore import transfer
 from rolloutdeck.cli.review import label_import
 from rolloutdeck.client import LocalArtifact

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import samples
+from rolloutdeck.cli import requests
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
 
@@ -45,14 +45,14 @@ def test_a_run_is_found_after_many_with_a_similar_name(
 ) -> None:
     others = [{**RUN, "id": f"o{number}", "name": f"grpo-{number}"} for number in range(3)]
     pages = {1: {"results": others, "next": "more", "count": 4}, 2: {"results": [RUN], "next": None, "count": 4}}
-    real = samples.send_request
+    real = requests.send_request
 
     def send(server: Any, method: str, path: str, body: Any = None, **options: Any) -> Any:
         if path == "runs/":
             return SimpleNamespace(json=lambda: pages[options["query"].get("page", 1)])
         return real(server, method, path, body, **options)
 
-    monkeypatch.setattr(samples, "send_request", send)
+    monkeypatch.setattr(requests, "send_request", send)
     deck.answers = {"samples/": {"results": [SAMPLE], "next": None, "count": 1}}
     assert command("samples", "--run", "grpo")[0] == 0
 

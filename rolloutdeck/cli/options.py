@@ -1,26 +1,16 @@
-"""Functions that the commands share: they read server, run and file options from arguments and environment."""
+"""Reads the options for server, run and files from arguments and environment."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, Any, TypeVar
 
+from rolloutdeck.cli.messages import print_message
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
-from rolloutdeck.errors import MissingError, UnavailableError, UsageError
+from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import (
     ServerClient,
-    ServerResponse,
-    ServerUnreachableError,
     Settings,
-    encode_json,
     find_local_token,
     is_same_server,
     list_running_servers,
@@ -29,16 +19,6 @@ from rolloutdeck.lib import (
 from rolloutdeck.protocol import COLUMN_PRESETS, STEP_KINDS, parse_column_mapping
 from rolloutdeck.trainer_api import list_kinds
 from rolloutdeck.watch import ArtifactOptions, ScanOptions
-
-MAX_REQUEST_BYTES = 4 << 20  # of several rows; the server takes MAX_JSON_BYTES
-UNAVAILABLE_STATUSES = (429, 502, 503, 504)
-
-Row = TypeVar("Row")
-
-
-def print_message(text: str) -> None:
-    """Prints a message for the user to standard error. Standard output is for results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def connect(args: argparse.Namespace) -> tuple[Settings, ServerClient]:
@@ -136,106 +116,3 @@ def _parse_artifact_options(args: argparse.Namespace) -> ArtifactOptions:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{args.tokenizer} can't be read: {error.strerror or error}.") from error
-
-
-def send_request(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
-    """Sends a request, with `body` as JSON if it is given, and returns the successful response.
-
-    Raises UsageError with the server's message if the response is an error; MissingError for 404, UnavailableError if
-    the server does not answer at the moment or is busy.
-    """
-    try:
-        if body is None:
-            response = server.request(method, path, **options)
-        else:
-            response = server.send_json(method, path, body, **options)
-    except ServerUnreachableError as error:
-        raise UnavailableError(f"The server does not answer: {error}.") from error
-    if response.is_success:
-        return response
-    message = end_sentence(response.error_message)
-    if response.status in UNAVAILABLE_STATUSES:
-        raise UnavailableError(message, response.retry_after)
-    raise (MissingError if response.status == 404 else UsageError)(message)
-
-
-def split_rows(rows: Iterable[Row], max_rows: int) -> Iterator[list[Row]]:
-    """Yields the rows in parts for one request each: of at most `max_rows` rows and `MAX_REQUEST_BYTES` of JSON. A
-    single row may be larger."""
-    part: list[Row] = []
-    size = 0
-    for row in rows:
-        row_bytes = len(encode_json(row))
-        if part and (len(part) >= max_rows or size + row_bytes > MAX_REQUEST_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += row_bytes
-    if part:
-        yield part
-
-
-def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:
-    """Yields the lines of a file that was opened as UTF-8. Raises UsageError if it is no text in UTF-8."""
-    try:
-        yield from file
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a text file in UTF-8.") from None
-
-
-@contextlib.contextmanager
-def open_replacement(path: Path, *, is_input: bool = False) -> Iterator[IO[str]]:
-    """Opens a text file whose content is that of `path` when the block ends without an error.
-
-    `is_input`: the block reads `path`. Then `path` is only replaced as a whole, since a copy that fails would lose its
-    rows. Otherwise it is overwritten if it can't be replaced: it is a mount, or its folder is not writable.
-    """
-    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/null, can't be replaced
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-        return
-    final = path.resolve()  # a link stays a link
-    temporary = _create_temporary_file(final, may_copy=not is_input)
-    try:
-        with temporary.open("w", encoding="utf-8") as file:  # Windows does not rename an open file
-            yield file
-        if final.exists():
-            temporary.chmod(final.stat().st_mode & 0o777)
-        try:
-            temporary.replace(final)
-        except OSError:
-            if is_input:
-                raise
-            shutil.copyfile(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _create_temporary_file(final: Path, *, may_copy: bool) -> Path:
-    """Creates a file in the folder of `final`, or elsewhere if only `final` itself can be written."""
-    temporary = final.with_name(f".{final.name}.{os.getpid()}")
-    try:
-        temporary.open("x").close()
-    except OSError:
-        if not may_copy or not os.access(final, os.W_OK):
-            raise
-        descriptor, name = tempfile.mkstemp()
-        os.close(descriptor)
-        return Path(name)
-    return temporary
-
-
-def format_sentence(message: object) -> str:
-    """Returns a text or an error's message with a capital first letter (except for a URL) and a final full stop."""
-    text = str(message)
-    return end_sentence(text if text.startswith("http") else text[:1].upper() + text[1:])
-
-
-def end_sentence(text: str) -> str:
-    """Returns a message of the server with a final full stop. Its first word may be a name, which keeps its case."""
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def format_count(count: int, noun: str) -> str:
-    """Returns `1 file`, `2 files`, `1,000 files`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -21,7 +21,6 @@ from rolloutdeck.cli.text_files import read_text_lines
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
-PAGE_SIZE = 500
 LABELS_PER_REQUEST = 1000
 MAX_CELL_CHARS = 40
 COLUMNS = ("step", "name", "value", "author", "source", "sample", "rationale")

@@ -24,6 +24,7 @@ from rollouts.models import Attempt, Run
 
 # An attempt that waited less than this gets the next number; its start time is ignored.
 MIN_REPORT_DELAY = timedelta(seconds=5)
+MAX_CLOCK_CHANGE = timedelta(days=2)  # a heartbeat further ahead was stored with a wrong clock
 FILES_ATTEMPT_KEY = "files"  # the attempt of dumps without a known attempt
 MAX_REASON_CHARS = 80  # of a reason why a client dropped data
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -80,7 +81,7 @@ def get_or_create_attempt(
         try:
             with transaction.atomic():
                 Run.objects.select_for_update(no_key=True).get(pk=run.pk)
-                started_at = timezone.now() - waited
+                started_at = choose_start_time(run, waited)
                 process = parse_launch_key(key, run.name if name is None else name)
                 attempt = find_shared_attempt(run, process, started_at) if process else None
                 if attempt is None:
@@ -100,6 +101,16 @@ def get_or_create_attempt(
         except IntegrityError:
             attempt = find_attempt(run, key)
     return attempt
+
+
+def choose_start_time(run: Run, waited: timedelta) -> datetime:
+    """Returns when an attempt started that `waited` in a spool.
+
+    While the server's clock is set back it is a moment after the last heartbeat of the run. Otherwise the attempt would
+    have started before the one that it continues, and both would count as running together.
+    """
+    now, last = timezone.now(), run.attempts.aggregate(last=Max("alive_at"))["last"]
+    return last + timedelta(microseconds=1) if last and now <= last < now + MAX_CLOCK_CHANGE else now - waited
 
 
 def choose_number(run: Run, started_at: datetime | None) -> int:

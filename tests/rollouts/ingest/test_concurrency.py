@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
@@ -20,6 +21,7 @@ from rollouts.ingest import (
     recheck_concurrent_attempts,
     record_heartbeat,
 )
+from rollouts.ingest.attempts import get_or_create_attempt
 from rollouts.ingest.concurrency import group_attempts
 from rollouts.metrics import append_points, load_curves
 from rollouts.models import Attempt, Project, Run, Step
@@ -121,6 +123,23 @@ def test_the_sweep_notices_that_an_attempt_was_silent_since_the_next_one_started
     assert recheck_concurrent_attempts() == 1
     assert count_visible(run) == 1
     assert recheck_concurrent_attempts() == 0
+
+
+@pytest.mark.parametrize("waited", [0, 20])
+def test_an_attempt_that_starts_while_the_clock_is_set_back_is_a_restart(project: Project, waited: int) -> None:
+    """Each launch has a key of its own, so only the times tell a restart from a process that runs next to another."""
+    first, second = uuid4().hex, uuid4().hex
+    with time_machine.travel(NOW):
+        run = builders.run(project)
+        record_heartbeat(run, attempt=first)
+    with time_machine.travel(NOW - timedelta(days=1)):
+        get_or_create_attempt(run, second, waited=timedelta(seconds=waited))
+        record_heartbeat(run, attempt=second)
+    with time_machine.travel(NOW + timedelta(minutes=5)):
+        record_heartbeat(run, attempt=second)
+        recheck_concurrent_attempts()
+    assert not run.attempts.exclude(concurrent_with=None).exists()
+    assert [attempt.key for attempt in run.attempts.order_by("number")] == [first, second]
 
 
 def test_a_heartbeat_of_an_earlier_attempt_shows_its_rows_again(project: Project) -> None:

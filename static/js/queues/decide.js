@@ -6,6 +6,7 @@ import { postForm } from "../common/post.js";
 import { showMessage, showRequestError } from "../common/ui.js";
 
 const panel = document.getElementById("agreement");
+const isNarrow = matchMedia("(max-width: 860px)");
 let latest = 0, isSending = false;
 
 async function load(href) {
@@ -20,6 +21,9 @@ async function load(href) {
   }
 }
 
+// In a narrow window the item is below the list.
+const showItem = () => isNarrow.matches && panel.querySelector(".decide-item")?.scrollIntoView();
+
 async function decide(form, submitter) {
   if (isSending) return;
   isSending = true;
@@ -28,6 +32,7 @@ async function decide(form, submitter) {
     form.reset();
     showMessage(message);
     await load(form.elements.next.value);
+    showItem();
   } catch (error) {
     showRequestError(error, error.message);
     if (error.status === 400) await load(location.href); // another person may have decided it
@@ -40,9 +45,10 @@ panel.addEventListener("click", async (event) => {
   const link = event.target.closest("a[href]");
   if (!link || link.pathname !== location.pathname || !isPlainClick(event)) return;
   event.preventDefault();
-  const isAbove = !link.closest("#to-decide");
+  const opensItem = link.closest("#decide-list, .decide-item"), isAbove = !link.closest("#to-decide");
   await holdKeys(load(link.href)); // the next keys are for the item that it opens
-  if (isAbove && link.hash) document.querySelector(link.hash)?.scrollIntoView();
+  if (opensItem) showItem();
+  else if (isAbove && link.hash) document.querySelector(link.hash)?.scrollIntoView();
 });
 panel.addEventListener("submit", (event) => {
   event.preventDefault();

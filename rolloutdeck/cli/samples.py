@@ -8,6 +8,7 @@ import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -77,10 +78,10 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
 
 def _load_similar_runs(server: ServerClient, query: JsonObject) -> list[dict[str, Any]]:
     """Returns the runs whose names contain a text: the server has no filter for the exact name."""
-    runs: list[dict[str, Any]] = []
+    found = iterate_pages(server, "runs/", query)
+    runs = list(islice(found, 1))  # an error of the first page says what is wrong
     with suppress(MissingError):  # a page that went because a run was deleted meanwhile
-        for run in iterate_pages(server, "runs/", query):
-            runs.append(run)
+        runs.extend(found)
     return runs
 
 

@@ -192,6 +192,9 @@ class RunProcess:
         if remaining := own.close():
             files, them = ("1 file waits", "it") if remaining == 1 else (f"{remaining:,} files wait", "them")
             logger.warning("%s in %s. Send %s with: rolloutdeck sync %s", files, folder, them, self._spool_root)
+        if own.read_error:
+            text = "The spool %s can't be read: %s. What was not sent is still in it. Send it with: rolloutdeck sync %s"
+            logger.warning(text, folder, own.read_error, self._spool_root)
         if not is_durable:
             logger.warning("The disk was too slow: the data that was logged last is lost.")
 

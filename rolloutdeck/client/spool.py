@@ -23,7 +23,7 @@ from typing import Any
 
 from rolloutdeck.client import lease
 from rolloutdeck.client.process_identity import clean_name, get_host_name
-from rolloutdeck.lib import Settings, find_home_folder, logger
+from rolloutdeck.lib import Settings, find_home_folder
 from rolloutdeck.protocol import SpoolHeader
 
 DEFAULT_SPOOL_BYTES = 2 << 30
@@ -73,12 +73,12 @@ def compute_file_age(file: SpoolFile) -> float:
 
 
 def list_spool_files(folder: Path) -> list[SpoolFile]:
-    """Returns the files of one spool folder that were not uploaded yet, oldest first; none if it cannot be read."""
+    """Returns the files of one spool folder that were not uploaded yet, oldest first; none if it is gone or another
+    user's. Raises OSError if the disk fails."""
     files = []
     try:
         entries = list(os.scandir(folder))
-    except OSError as error:  # another process took the folder over, it is another user's, or the disk fails
-        logger.debug("The spool %s cannot be listed: %s", folder, error)
+    except (FileNotFoundError, PermissionError):  # another process took the folder over, or it is another user's
         return []
     for entry in entries:
         kind = entry.name.rpartition(".")[2]
@@ -148,13 +148,23 @@ class Spool:
         host = _UNSAFE_CHARACTERS.sub("-", get_host_name())[:24]
         self.name = f"{uid}~{_UNSAFE_CHARACTERS.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
         self.dropped: Counter[str] = Counter()
+        self.read_error = ""  # of the last listing
         self.folder: Path | None = None
         self._used_bytes = 0
         self._last_time_ns = 0
         self._lock = threading.Lock()
 
-    def list_files(self) -> list[SpoolFile]:
-        return list_spool_files(self.folder) if self.folder else []
+    def list_files(self, folder: str = "") -> list[SpoolFile]:
+        """Returns the files of this process that wait, or those in a folder of its spool. If the disk fails, the list
+        is empty, and `read_error` says why."""
+        try:
+            files = list_spool_files(self.folder / folder) if self.folder else []
+        except OSError as error:
+            self.read_error = str(error.strerror or error)
+            return []
+        if not folder:
+            self.read_error = ""
+        return files
 
     def write(self, header: SpoolHeader, body: BodyFactory) -> Path:
         """Writes one file durably and returns its path. Calls `body` again if the folder was taken over meanwhile.

@@ -115,6 +115,9 @@ def build_status(
     in_spool, in_rejected = Counter(_list_sources(own, "")), Counter(_list_sources(own, spool.REJECTED_FOLDER))
     waiting, refused = (sum(calls.get(source, 0) for source in sources) for sources in (in_spool, in_rejected))
     logged = sum(calls.values())
+    if own.read_error:  # nobody knows what is in it
+        waiting = max(0, logged - refused - sum(dropped.values()))
+        call_problems = (*call_problems, f"the spool can't be read: {own.read_error}")
     sent = max(0, logged - waiting - sum(dropped.values()))
     status = RunStatus(
         url, logged, sent, None if sent else 0, refused, waiting, dropped, failed_calls, lost, call_problems
@@ -209,16 +212,15 @@ def report_status(name: str, build: Callable[[float], RunStatus], end: float, *,
 
 def _list_sources(own: spool.Spool, folder: str) -> Iterator[str]:
     """Yields the source of each dump in this process's spool, or in a folder of it."""
-    if own.folder:
-        for file in spool.list_spool_files(own.folder / folder):
-            if file.kind == "dump":
-                with suppress(OSError, ValueError):  # uploaded meanwhile
-                    yield str(spool.read_spool_header(file.path)[0]["query"].get("source"))
+    for file in own.list_files(folder):
+        if file.kind == "dump":
+            with suppress(OSError, ValueError):  # uploaded meanwhile
+                yield str(spool.read_spool_header(file.path)[0]["query"].get("source"))
 
 
 def _list_refusals(own: spool.Spool, files: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yields the files that the server has refused, with the reason, which is in a text next to the file."""
-    for file in spool.list_spool_files(own.folder / spool.REJECTED_FOLDER) if own.folder else ():
+    for file in own.list_files(spool.REJECTED_FOLDER):
         with suppress(OSError, ValueError):
             if (source := str(spool.read_spool_header(file.path)[0]["query"].get("source"))) in files:
                 yield source, file.path.with_name(f"{file.path.name}.txt").read_text("utf-8").strip()

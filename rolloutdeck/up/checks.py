@@ -28,11 +28,11 @@ def check_python() -> None:
         raise StartRefusedError(message)
 
 
-def check_redaction(paths: Sequence[str]) -> None:
+def check_redaction(paths: Sequence[Path]) -> None:
     """Raises StartRefusedError if `up` would send files as they are though texts must be redacted."""
     if paths and os.environ.get("ROLLOUTDECK_REDACT"):
         reason = "ROLLOUTDECK_REDACT is set, but files are sent as they are."
-        raise StartRefusedError(f"{reason} Unset it, or start `rolloutdeck up` without {' '.join(paths)}.")
+        raise StartRefusedError(f"{reason} Unset it, or start `rolloutdeck up` without {' '.join(map(str, paths))}.")
 
 
 def check_database(data: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 MAX_SIDE_SAMPLES = 20_000
-MIN_PROMPTS = 50  # of a side of which only a part of the prompts is read
+MIN_PROMPTS = 50  # that are probably read of a side of which only a part is read
 MAX_REWARD_PARTS = 12
 MAX_TRIES = 3  # compaction may move the file that is about to be read
 KEY_LETTERS = "234567abcdefghijklmnopqrstuvwxyz"  # of base32, in the order in which databases compare them
@@ -66,11 +67,11 @@ def load_side(steps: Sequence[Step]) -> Side:
     has_dropped_samples = any(step.dropped for step in steps)
     total = samples.count() if has_dropped_samples else sum(step.trajectories or step.samples for step in steps)
     if total > MAX_SIDE_SAMPLES:
-        limit = find_key_limit(MAX_SIDE_SAMPLES / total)
-        part = samples.filter(prompt_key__lt=limit)
-        # Of few prompts, none or all samples may be below the limit. Ids are hashes, too.
-        has_many_prompts = samples.order_by().values("prompt_key").distinct()[:MIN_PROMPTS].count() == MIN_PROMPTS
-        samples = part if has_many_prompts else samples.filter(pk__lt=limit)
+        share = MAX_SIDE_SAMPLES / total
+        limit, needed = find_key_limit(share), ceil(MIN_PROMPTS / share)
+        # Of few prompts, none or all may be below the limit. Ids of samples are hashes, too.
+        prompts = samples.order_by().values("prompt_key").distinct()[:needed].count()
+        samples = samples.filter(prompt_key__lt=limit) if prompts == needed else samples.filter(pk__lt=limit)
     rows = fetch_rows(samples.order_by().values_list(*COLUMNS))
     columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(COLUMNS, ())
     keys, numbers = np.unique(np.array(columns["prompt_key"], dtype=object), return_inverse=True)

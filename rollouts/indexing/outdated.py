@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from rollouts.errors import RolloutError
-from rollouts.indexing.correctness import apply_correctness_rule
+from rollouts.indexing.correctness import SEARCH_ENDED_ERRORS, apply_correctness_rule
 from rollouts.indexing.reconcile import reconcile_step_again
 from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.live import notify_run_changed
@@ -36,13 +36,17 @@ def has_outdated_steps() -> bool:
 
 def update_outdated_steps(max_seconds: float = MAX_SECONDS) -> int:
     """Updates outdated steps until the time is over, at least one. Returns their number. Safe to call at any time."""
-    started, updated = monotonic(), 0
-    while steps := list(find_outdated_steps().order_by("-pk").values_list("pk", flat=True)[:STEPS_PER_QUERY]):
+    started, updated, interrupted = monotonic(), 0, set[int]()
+    rows = find_outdated_steps().order_by("-pk").values_list("pk", flat=True)
+    while steps := list(rows.exclude(pk__in=interrupted)[:STEPS_PER_QUERY]):
         for step in steps:
             if updated and monotonic() - started > max_seconds:
                 return updated
             try:
                 update_step(step)
+            except SEARCH_ENDED_ERRORS as error:
+                log.warning("Step %s is updated later: %s", step, error)
+                interrupted.add(step)
             except (RolloutError, ValueError) as error:  # a body that cannot be read stops no other step
                 log.warning("The properties of step %s remain unknown: %s", step, error)
                 Step.objects.filter(pk=step).update(properties=PROPERTIES_VERSION)

@@ -6,10 +6,11 @@ There is no action to undo: labels may be thousands, of many authors. Replaced s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from django.contrib.auth.models import User
@@ -31,6 +32,7 @@ from rollouts.labels.store import (
     contradicts,
     is_counted,
     lock_steps,
+    may_withdraw_of_others,
 )
 from rollouts.live import notify_run_changed
 from rollouts.models import FLAG_NAME, REVIEW_NAME, Label, LabelChange, Project, Run, Sample
@@ -114,9 +116,10 @@ def _merge(
         places = load_places(project, ids)  # retention may have dropped some before the lock
     checked, merged = check_dated_answers(project, by, answers, places, any_author=any_author)
     state = load_state(list(checked.values()), locked=not dry_run)
+    may_withdraw = cache(lambda: may_withdraw_of_others(project, by))  # asked for some labels only
     for position in sorted(checked, key=lambda position: (answers[position].updated_at, position)):
         try:
-            merged[position] = Merged(apply_answer(checked[position], answers[position], state, project, by))
+            merged[position] = Merged(apply_answer(checked[position], answers[position], state, by, may_withdraw))
         except InvalidInputError as error:
             merged[position] = Merged(MergeOutcome.INVALID, str(error))
     if not dry_run:
@@ -197,7 +200,7 @@ def load_state(answers: Sequence[CheckedAnswer], *, locked: bool) -> MergeState:
 
 
 def apply_answer(
-    checked: CheckedAnswer, dated: DatedAnswer, state: MergeState, project: Project, by: User
+    checked: CheckedAnswer, dated: DatedAnswer, state: MergeState, by: User, may_withdraw: Callable[[], bool]
 ) -> MergeOutcome:
     """Raises InvalidInputError if `by` may not withdraw the label."""
     key, new, at = checked.key, checked.state, dated.updated_at
@@ -206,7 +209,7 @@ def apply_answer(
         if stored is None or stored.withdrawn:
             return MergeOutcome.UNCHANGED
         if key in state.labels:
-            check_withdrawal(state.labels[key], project, by)
+            check_withdrawal(state.labels[key], by, may_withdraw)
         new = stored._replace(withdrawn=True)
     if stored is not None and stored_at is not None:
         if stored == new or (at <= stored_at and is_same_answer(stored, new)):

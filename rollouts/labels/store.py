@@ -6,9 +6,10 @@ it. Actions that change flags lock the steps, because steps count their flagged 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from django.db import IntegrityError, transaction
@@ -94,11 +95,12 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     changes: list[StateChange] = []
     new: list[Label] = []
     changed: set[LabelKey] = set()
+    may_withdraw = cache(lambda: may_withdraw_of_others(run.project, by))  # asked for some labels only
     for key, state in apply_answers(checked, existing, by).items():
         if label := existing.get(key):
             if (before := LabelState.of_label(label)) != state:
                 if state.withdrawn:
-                    check_withdrawal(label, run.project, by)
+                    check_withdrawal(label, by, may_withdraw)
                 changes.append(StateChange(label, before, format_updated_at(label), state, label.user_id))
                 changed.add(key)
         elif not state.withdrawn:
@@ -120,11 +122,15 @@ def _store(run: Run, by: User, answers: Sequence[Answer], rubric: RubricVersion,
     return action
 
 
-def check_withdrawal(label: Label, project: Project, by: User) -> None:
-    """Raises InvalidInputError if another user stored the label of a function or model: see `can_withdraw_label`. What
-    people say is theirs, which `check_answer` checks."""
+def may_withdraw_of_others(project: Project, by: User) -> bool:
+    return project.role_of(by) in MODERATORS
+
+
+def check_withdrawal(label: Label, by: User, may_withdraw: Callable[[], bool]) -> None:
+    """Raises InvalidInputError if another user stored the label of a function or model. `may_withdraw`: see
+    `may_withdraw_of_others`. What people say is theirs, which `check_answer` checks."""
     is_machine = label.source != Label.Source.HUMAN
-    if is_machine and label.user_id != by.pk and project.role_of(by) not in MODERATORS:
+    if is_machine and label.user_id != by.pk and not may_withdraw():
         raise InvalidInputError(_("This is another user's label. Only a maintainer can withdraw it."), "value")
 
 

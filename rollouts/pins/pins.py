@@ -94,8 +94,8 @@ def find_reusable_pin(position: dict[str, Any], replayable: Sequence[Artifact]) 
 
 def parse_note(note: str | None) -> str:
     """Returns the note, empty for None. Raises InvalidInputError."""
-    text = "" if note is None else parse_multiline_text(note, "note", max_chars=MAX_NOTE_CHARS)
-    return text.replace("\r\n", "\n")  # of a form
+    lines = note.replace("\r\n", "\n") if isinstance(note, str) else note  # of a form
+    return "" if lines is None else parse_multiline_text(lines, "note", max_chars=MAX_NOTE_CHARS)
 
 
 def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:

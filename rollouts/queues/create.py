@@ -319,12 +319,13 @@ def extend_by_steps(queue: Queue, run: Run, steps: Sequence[int]) -> int:
     assert queue.created_by is not None
     room = MAX_ITEMS - queue.items.count()
     try:
-        draw = draw_items(queue, {run: steps}, reader=queue.created_by.pk, limit=room)[run]
+        draw = draw_items(queue, {run: steps}, reader=queue.created_by.pk, limit=room, is_growth=True)[run]
     except TooManyItemsError:
         if len(steps) > 1:
             half = len(steps) // 2
             return sum(extend_by_steps(queue, run, part) for part in (steps[:half], steps[half:]))
-        matched = sum(1 for _candidate in find_candidates(queue, run, queue.created_by.pk, frozenset(steps)))
+        candidates = find_candidates(queue, run, queue.created_by.pk, frozenset(steps), is_growth=True)
+        matched = sum(1 for _candidate in candidates)
         draw = Draw(by_step=Counter({steps[0]: matched}))
     draw.by_step.update(dict.fromkeys(steps, 0))  # also steps without a match are done
     with transaction.atomic():

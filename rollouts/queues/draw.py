@@ -76,15 +76,23 @@ class Draw:
         return Counter(item.stratum for item in self.items)
 
 
-def draw_items(queue: Queue, runs: Mapping[Run, Collection[int] | None], *, reader: int, limit: int) -> dict[Run, Draw]:
+def draw_items(
+    queue: Queue,
+    runs: Mapping[Run, Collection[int] | None],
+    *,
+    reader: int,
+    limit: int,
+    is_growth: bool = False,
+) -> dict[Run, Draw]:
     """Draws from all samples of the runs together, or from the given steps of each. Raises InvalidInputError if the
-    query is not valid or more than `limit` items would be drawn."""
+    query is not valid or more than `limit` items would be drawn. `is_growth`: see `find_candidates`."""
     draws = {run: Draw() for run in runs}
     strata: dict[str, StratumDraw] = {}
     run_by_step: dict[int, Run] = {}
     selected = 0
     for run, step_ids in runs.items():
-        for candidate in find_candidates(queue, run, reader, None if step_ids is None else frozenset(step_ids)):
+        chosen = None if step_ids is None else frozenset(step_ids)
+        for candidate in find_candidates(queue, run, reader, chosen, is_growth=is_growth):
             draws[run].matched[candidate.stratum] += 1
             draws[run].by_step[candidate.step_id] += 1
             run_by_step[candidate.step_id] = run
@@ -105,10 +113,16 @@ def build_limit_error(limit: int) -> TooManyItemsError:
     return TooManyItemsError(message, "count")
 
 
-def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int] | None) -> Iterator[Candidate]:
+def find_candidates(
+    queue: Queue, run: Run, reader: int, step_ids: frozenset[int] | None, *, is_growth: bool = False
+) -> Iterator[Candidate]:
     """Yields what matches, in the order of the run. Reads some steps at a time: the database sorts nothing, and a run
-    of a million samples needs little memory. With `step_ids`, texts and logged keys of other steps are not searched."""
-    q = queue.q if step_ids is None else narrow_query(queue.q, step_ids)
+    of a million samples needs little memory.
+
+    `is_growth`: the queue grows by these steps. Texts and logged keys of other steps are not searched, and a key that
+    these steps lack is no error, since it was checked when the queue was made.
+    """
+    q = narrow_query(queue.q, step_ids) if is_growth and step_ids is not None else queue.q
     result = find_samples(run, q=q, ordering="order", reader=reader, may_lack_keys=q != queue.q)
     steps = result.scope.steps.order_by("step", "pk")
     if step_ids is not None:

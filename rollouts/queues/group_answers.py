@@ -67,7 +67,7 @@ def load_group_answers(queue: Queue, chosen: Sequence[QueueItem] | None = None) 
     labels: dict[tuple[str, str], list[Label]] = defaultdict(list)
     rows = Label.objects.active().filter(run__in=queue.runs.all(), name__in=names, source="human")
     if chosen is not None:
-        rows = rows.filter(sample__in=[sample for samples in members.values() for sample in samples])
+        rows = rows.filter(sample__among=[sample for samples in members.values() for sample in samples])
     for label in rows.only("sample", "name", "author", "value", "number"):
         labels[label.sample, label.author].append(label)
     found = []

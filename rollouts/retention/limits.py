@@ -50,9 +50,9 @@ def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSize
 def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
     """Returns the ids of the training steps of each run that are not among its newest `max_steps`.
 
-    Attempts that ran at the same time have a step together. A step that a later attempt superseded is not shown: it
-    counts for nothing, and goes or stays with the shown step of its number. Steps without samples count too, so that a
-    second pass drops nothing more.
+    Attempts that ran at the same time have a step together. A step that a later attempt superseded is not shown. It
+    counts for nothing, and goes when it is older than all steps that are kept. Steps without samples count too, so that
+    a second pass drops nothing more.
     """
     steps = Step.objects.filter(run__project=project, run__deleted_at=None, split="train", samples__gt=0)
     columns = ("pk", "run", "step_kind", "attempt__number", "attempt__concurrent_with__number", "step", "superseded")
@@ -63,10 +63,12 @@ def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
     for rows in rows_by_axis.values():
         rows.sort(reverse=True)
         shown = list(dict.fromkeys((attempt, number) for attempt, number, _pk, superseded in rows if not superseded))
+        if len(shown) <= max_steps:
+            continue
         kept = set(shown[:max_steps])
-        kept_numbers = {number for _attempt, number in kept}
+        oldest = min(number for _attempt, number in kept)
         for attempt, number, pk, superseded in rows:
-            if (number not in kept_numbers) if superseded else ((attempt, number) not in kept):
+            if (number < oldest) if superseded else ((attempt, number) not in kept):
                 surplus.append(pk)
     return surplus
 

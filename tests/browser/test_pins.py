@@ -294,7 +294,7 @@ def test_forms_of_an_open_page_work_after_signing_in_again_in_another_tab(visit:
     page.keyboard.press("p")
     page.locator("#pin").get_by_role("button", name=re.compile("^Pin")).click()
     expect(page.locator("#pin")).to_contain_text("Unpin")
-    pins.locator(".note summary").filter(has_text="one").click()
+    pins.locator("#pins tr").filter(has_text=artifact_run.name).locator(".note summary").filter(has_text="two").click()
     note = pins.locator(".note details[open] textarea")
     expect(note).to_have_value("one\ntwo")
     note.fill("one\ntwo\nthree")

@@ -58,9 +58,11 @@ def test_a_key_for_the_next_item_does_not_answer_the_refused_one_that_replaces_i
     visit.clear_faults()
 
 
-def create_differing_answers(visit: Visit, mates: list[Any], training: Training, count: int) -> int:
+def create_differing_answers(
+    visit: Visit, mates: list[Any], training: Training, count: int, rows: list[dict[str, Any]] | None = None
+) -> int:
     """Returns a queue in which two people gave different answers to each of `count` items."""
-    training.push_and_wait(1, count)
+    training.push_and_wait(1, count, rows)
     queue = create_queue(training, num_reviewers_per_item=2)
     contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
     for context, is_correct in zip(contexts, (True, False), strict=True):
@@ -98,14 +100,31 @@ def test_a_reason_is_sent_with_its_decision_and_not_left_for_the_next_item(
     page = visit.go(f"/queues/{queue}/agreement/")
     reason = page.locator(".decide-reason").first
     reason.fill("the unit is missing")
-    page.get_by_role("button", name=re.compile("^Take ")).first.click()
+    page.get_by_role("button", name=re.compile("^Take ")).first.press("Enter")
     expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*1\s*decided\s*1"))
     expect(page.get_by_text("Decided. The answers of the people stay.")).to_be_visible()
     expect(reason).to_have_value("")
+    expect(page.locator("#decide-list a[aria-current]")).to_be_focused()
     page.get_by_role("link", name=re.compile("^decided")).click()
     expect(page.locator(".decide-answers")).to_contain_text("the unit is missing")
     page.get_by_role("button", name="Undo the decision").click()
     expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"undecided\s*2\s*decided\s*0"))
+
+
+def test_the_next_item_begins_at_its_start_and_its_link_keeps_the_focus(
+    visit: Visit, mates: list[Any], training: Training
+) -> None:
+    rows = [{"prompt": f"{n}?", "response": f"{n}: " + "line\n" * 300, "score": 1.0} for n in range(3)]
+    queue = create_differing_answers(visit, mates, training, 3, rows)
+    page = visit.go(f"/queues/{queue}/agreement/")
+    response = page.locator(".decide-item .response")
+    response.evaluate("(text) => text.scrollTo(0, 500)")
+    page.locator("#decide-next").press("Enter")
+    expect(page.locator("#decide-previous")).to_be_visible()
+    assert response.evaluate("(text) => text.scrollTop") == 0
+    expect(page.locator("#decide-next")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#decide-next")).to_have_count(0)
 
 
 @pytest.mark.usefixtures("mates")

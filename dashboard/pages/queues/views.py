@@ -288,7 +288,11 @@ def parse_or_keep_answers(item: QueueItem, user: User, form: QueryDict) -> dict[
 def skip_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """Gives the item back."""
     queue = permissions.answerable_queue_or_404(request, pk)
-    queues.skip_item(permissions.queue_item_or_404(queue, item), common.get_signed_in_user(request))
+    row = permissions.queue_item_or_404(queue, item)
+    try:
+        queues.skip_item(row, common.get_signed_in_user(request))
+    except RolloutError as error:
+        return common.respond_error(request, error, "queue-review", pk)
     return respond_progress(request, queue, _("Skipped. It is offered to others."))
 
 

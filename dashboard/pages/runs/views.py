@@ -1,5 +1,6 @@
 """The list of runs in all projects that the user may see."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,7 @@ def runs_page(request: HttpRequest) -> HttpResponseBase:
     state: list[tuple[Any, ...]] = [(run.uid, run.version, statuses[run.pk]) for run in result.matches]
     # The counts of views and of all runs depend on runs that do not match, too.
     state += [(len(result.table.runs), sum(run.version for run in result.table.runs))]
+    state += sorted(Counter(statuses.values()).items())
     state += [(view.pk, view.updated_at) for view in views]
     return common.render_page_or_panel(request, "runs/page.html", PANELS, build_context, *state, *roles.items())
 

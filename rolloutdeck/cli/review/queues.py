@@ -13,7 +13,7 @@ from rolloutdeck.cli.requests import iterate_pages, send_request
 from rolloutdeck.cli.review.estimates import format_estimate
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.terminal import clean_line
-from rolloutdeck.errors import UsageError
+from rolloutdeck.errors import MissingError, UsageError
 from rolloutdeck.lib import ServerClient
 
 
@@ -83,7 +83,12 @@ def find_queue(server: ServerClient, name: str, project: str = "") -> dict[str, 
     """Returns the queue with this id, or with this name in the project (default: all). Raises UsageError if there is
     none, and if one queue has the id and another one the name."""
     query = {"state": "all", "project": project or None}
-    found = [queue["id"] for queue in iterate_pages(server, "queues/", query) if queue["name"] == name]
+    try:
+        found = [queue["id"] for queue in iterate_pages(server, "queues/", query) if queue["name"] == name]
+    except MissingError:  # of the project
+        if not name.isdecimal():
+            raise
+        found = []
     if name.isdecimal() and found in ([], [int(name)]):
         return dict(send_request(server, "GET", f"queues/{name}/").json())
     if name.isdecimal():

@@ -16,7 +16,7 @@ import redis
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rollouts.errors import RolloutError, StorageUnavailableError
+from rollouts.errors import RolloutError, SearchInterruptedError, StorageUnavailableError
 from rollouts.lib import Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
@@ -76,15 +76,21 @@ class TimeBudget:
 
 def scan_bodies(scope: QueryScope, node: QueryNode, time_budget: TimeBudget | None = None) -> list[str]:
     """Returns the ids of the samples of which any body matches `node`. Some may be outside the scope. Raises
-    InvalidQueryError for a key that no body has, unless the scope allows it, and StorageUnavailableError."""
+    InvalidQueryError for a key that no body has, unless the scope allows it, SearchInterruptedError and
+    StorageUnavailableError."""
+    last: Exception | None = None
     for _try in range(MAX_TRIES):
         try:
             parts = list_body_parts(scope)
             ids = scan_parts(parts, node, time_budget, may_lack_keys=scope.may_lack_keys)
             return add_duplicate_sources(scope, ids)
-        except (FileNotFoundError, StorageUnavailableError):
-            continue
-    raise StorageUnavailableError(_("Cannot read the sample texts of this run. Try again, or re-index the run."))
+        except (FileNotFoundError, StorageUnavailableError) as error:
+            last = error
+    if isinstance(last, SearchInterruptedError):
+        raise last
+    raise StorageUnavailableError(
+        _("Cannot read the sample texts of this run. Try again, or re-index the run.")
+    ) from last
 
 
 def add_duplicate_sources(scope: QueryScope, ids: list[str]) -> list[str]:

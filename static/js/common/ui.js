@@ -68,13 +68,11 @@ document.addEventListener("submit", ({ target }) => {
   const token = target.elements.namedItem("csrfmiddlewaretoken");
   if (!token) return;
   token.value = readToken();
-  if (document.body.dataset.user) addPageUser(target);
 }, true);
-
-function addPageUser(form) {
-  const field = form.querySelector("[name=page_user]") ?? form.appendChild(document.createElement("input"));
-  Object.assign(field, { type: "hidden", name: "page_user", value: document.body.dataset.user });
-}
+document.addEventListener("formdata", ({ formData }) => {
+  const { user } = document.body.dataset;
+  if (user && formData.has("csrfmiddlewaretoken")) formData.set("page_user", user);
+}, true);
 
 // A reload shows the sign-in page. It waits while the page has something that is not saved. Without a socket in between it is
 // not repeated: a proxy may refuse the socket of a page that it shows.

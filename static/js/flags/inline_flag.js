@@ -7,10 +7,10 @@ import { postForm } from "../common/post.js";
 const box = document.getElementById("flag-here");
 const form = box.querySelector("form");
 const problem = box.querySelector("[data-message]");
-const sending = new Set(); // a response is flagged once, and the answer does not close the box of another response
-const identify = (sent) => sent.elements.samples?.value ?? sent.action;
+let openings = 0, sending = 0; // which opening of the box is sent: once, and its answer does not close a later one
 
 function open(link) {
+  openings += 1;
   form.reset();
   problem.textContent = "";
   form.action = link.dataset.flagHere;
@@ -23,9 +23,9 @@ function open(link) {
 
 // The page reloads its responses on `deck:flagged`.
 async function send(sent, submitter) {
-  const id = identify(sent), isShown = () => box.open && identify(form) === id;
-  if (sending.has(id)) return;
-  sending.add(id);
+  const own = sent === form ? openings : 0, isShown = () => box.open && own === openings;
+  if (own && own === sending) return;
+  sending = own;
   try {
     const result = await postForm(sent, {}, submitter);
     if (isShown()) box.close();
@@ -35,7 +35,7 @@ async function send(sent, submitter) {
     if (isShown()) writeMessage(problem, error.message);
     else showMessage(error.message, MESSAGE_OF_ERROR);
   } finally {
-    sending.delete(id);
+    if (sending === own) sending = 0;
   }
 }
 

@@ -9,29 +9,36 @@ const panel = document.getElementById("agreement");
 const isNarrow = matchMedia("(max-width: 860px)");
 let latest = 0, isSending = false;
 
-async function load(href) {
+async function load(href, hadFocus = panel.contains(document.activeElement)) {
   const request = ++latest;
   try {
     const html = await requestPanel(panel, href);
     if (html === null || request !== latest) return;
     history.replaceState(null, "", href);
     swapPanel(panel, html);
+    // The button that decided has gone: a screen reader goes on with the name of the next item.
+    const link = panel.querySelector("#decide-list a[aria-current]");
+    if (hadFocus && !panel.contains(document.activeElement)) link?.focus({ preventScroll: true });
   } catch (error) {
     showRequestError(error, gettext("Could not load the item. Server unreachable."));
   }
 }
 
-// In a narrow window the item is below the list.
-const showItem = () => isNarrow.matches && panel.querySelector(".decide-item")?.scrollIntoView();
+// The start of the item, also if one has read on. In a narrow window it is below the list.
+function showItem() {
+  const start = panel.querySelector(isNarrow.matches ? ".decide-item" : "#to-decide");
+  if (start && (isNarrow.matches || start.getBoundingClientRect().top < 0)) start.scrollIntoView();
+}
 
 async function decide(form, submitter) {
   if (isSending) return;
   isSending = true;
+  const hadFocus = panel.contains(document.activeElement);
   try {
     const { message } = await postForm(form, {}, submitter);
     form.reset();
     showMessage(message);
-    await load(form.elements.next.value);
+    await load(form.elements.next.value, hadFocus);
     showItem();
   } catch (error) {
     showRequestError(error, error.message);

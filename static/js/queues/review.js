@@ -4,7 +4,7 @@ import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
-import { SIGNED_OUT, postData, postForm } from "../common/post.js";
+import { SIGNED_OUT, postData, postForm, readToken } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
 import { Pairs } from "./pairs.js";
@@ -260,6 +260,7 @@ window.addEventListener("pagehide", () => {
   if (!draftTimer || !sent) return;
   const data = readFields(sent);
   data.set("draft", "1");
+  data.set("csrfmiddlewaretoken", readToken());
   navigator.sendBeacon(sent.action, data);
 });
 

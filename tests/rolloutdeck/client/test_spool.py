@@ -234,9 +234,11 @@ def test_a_run_ends_also_if_the_disk_of_its_spool_fails(
         raise OSError(errno.ESTALE, "Stale file handle", str(path))
 
     monkeypatch.setattr(spool.os, "scandir", fail)
-    assert run.status(timeout=1).logged == 1
+    status = run.status(timeout=1)
+    assert (status.logged, status.sent, status.waiting) == (1, 0, 1)
+    assert "the spool can't be read: Stale file handle" in status.problems
     run.finish(timeout=0.5)
-    assert "is ignored" not in caplog.text
+    assert "is ignored" not in caplog.text and "can't be read: Stale file handle" in caplog.text
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rolloutdeck-")])
 
 

@@ -14,6 +14,7 @@ from rollouts.errors import InvalidInputError, SearchInterruptedError
 from rollouts.indexing import correctness
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample, Step
 from rollouts.query import correctness_rule, search
+from rollouts.query.body_scan import matching
 from rollouts.samples import export
 from tests.rollouts.support.push import generation, index_file, index_one_dump, lines, list_samples, push
 from tests.rollouts.support.verl_batches import V0, create_ready_artifact, index_waiting_dumps
@@ -226,22 +227,23 @@ def test_a_damaged_body_does_not_block_other_steps_when_the_default_rule_returns
 def test_a_step_whose_search_was_interrupted_stays_due_and_blocks_no_other_step(
     run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index_file(run, STEP, 1), index_file(run, STEP, 2)
-    apply_known_rule = correctness.apply_correctness_rule
+    index_file(run, STEP, 1)
+    killed = index_file(run, STEP, 2)
+    read_matches = matching.scan_parts
 
-    def interrupt(step: Step) -> bool:
-        if step.step == 2:
+    def interrupt(parts: list[Any], *args: Any, **options: Any) -> list[str]:
+        if killed.segment and any(part.path == killed.segment.path for part in parts):
             raise SearchInterruptedError("The search was interrupted.")
-        return apply_known_rule(step)
+        return read_matches(parts, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(correctness, "apply_correctness_rule", interrupt)
-        apply_rule(run.project, owner, "score<0.5")
+        patch.setattr(matching, "scan_parts", interrupt)
+        apply_rule(run.project, owner, "Answer")
         assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 1)
         assert None not in list_verdicts(run, step__step=2), "the verdicts before stay"
     correctness.evaluate_due_steps(run.project_id)
     assert correctness.load_evaluation_progress(Project.objects.get()) == (2, 0)
-    assert list_verdicts(run, step__step=2) == list_verdicts(run, step__step=1) == [False, True, False, True]
+    assert list_verdicts(run, step__step=2) == list_verdicts(run, step__step=1) == [True, True, False, False]
 
 
 def test_the_rule_gives_the_same_verdicts_in_any_order_of_dumps(project: Project, owner: User) -> None:

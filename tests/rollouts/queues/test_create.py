@@ -130,6 +130,8 @@ def test_a_growing_queue_searches_only_the_new_steps(run: Run, lead: User, monke
     assert queues.extend_queue(queue) == 0, "a step without the key has no match"
     assert searched == ["(acc=1) step:7..7"]
     assert [item.step.step for item in list_items(queue)] == [4]
+    with pytest.raises(InvalidInputError, match="accc"):
+        create_queue(run, lead, name="typo", q="accc=1", grows=True)
 
 
 def test_a_growing_queue_that_fell_behind_takes_the_steps_that_fit(

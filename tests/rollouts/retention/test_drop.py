@@ -216,6 +216,9 @@ def test_the_limit_of_steps_counts_what_a_page_shows_and_not_the_rows_of_attempt
     kept = set(Step.objects.values_list("attempt__key", "step"))
     kept -= set(Step.objects.filter(pk__in=find_surplus_steps(8, project)).values_list("attempt__key", "step"))
     assert kept == {("first", step) for step in range(3, 8)} | {("resumed", step) for step in range(5, 11)}
+    assert not find_surplus_steps(10, project), "also steps that the resumed attempt may not have reached"
+    Step.objects.filter(step=10).update(superseded=True)
+    assert not find_surplus_steps(9, project), "of a run below the limit nothing is over it"
     Step.objects.update(superseded=False)  # both attempts ran at the same time
     first = run.attempts.get(key="first")
     run.attempts.update(concurrent_with=first)

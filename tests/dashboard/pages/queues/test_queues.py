@@ -59,6 +59,8 @@ def test_the_audit_log_of_an_undone_answer_has_one_number_of_labels(
     annotator_client.post(
         f"/queues/{queue.pk}/items/{item}/answers/", {"q.correct": "false"}
     )  # the other question stays open
+    refused = annotator_client.post(f"/queues/{queue.pk}/items/{item}/skip/", headers={"Accept": "application/json"})
+    assert (refused.status_code, "You have answered this item" in refused.json()["message"]) == (400, True)
     annotator_client.post(f"/queues/{queue.pk}/undo/")
     entry = AuditEntry.objects.get(verb="label.undo")
     assert entry.subject == "“Is the answer correct?: no” on 1 sample"

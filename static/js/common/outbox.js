@@ -16,7 +16,7 @@ let items = [], sending = false, state = "", signedOut = false;
 // promise of the server's JSON; it fails with the server's message if the server refuses.
 export function saveToOutbox(form, item, submitter = null, changes = {}) {
   const fields = new FormData(form, submitter);
-  for (const name of ["csrfmiddlewaretoken", "next"]) fields.delete(name);
+  for (const name of ["csrfmiddlewaretoken", "page_user", "next"]) fields.delete(name);
   for (const [name, value] of Object.entries(changes)) fields.set(name, value);
   const entry = { ...item, url: form.action, fields: [...fields] };
   items.push(entry);

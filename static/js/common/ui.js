@@ -63,7 +63,10 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
 
 // The page has the token of its session. After signing in again in another tab its forms need the new one. They say whose page
 // it is: the server refuses them if another person has signed in.
-document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.headers, buildHeaders()));
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  Object.assign(detail.headers, buildHeaders());
+  delete detail.parameters.page_user; // it would be in the address of a GET
+});
 document.addEventListener("submit", ({ target }) => {
   const token = target.elements.namedItem("csrfmiddlewaretoken");
   if (!token) return;

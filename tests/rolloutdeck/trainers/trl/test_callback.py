@@ -145,11 +145,11 @@ def build_named_trainer(name: str, **options: Any) -> Trainer:
 
 
 def list_deliveries(receiver: Receiver) -> list[list[tuple[int, str]]]:
-    """The step and split of each delivery, of each run in the order of its first one."""
+    """The step and split of each delivery, of each run: in its order, the longest run first. Runs send independently."""
     result: dict[str, list[tuple[int, str]]] = {}
     for uid, query, _ in receiver.dumps:
         result.setdefault(uid, []).append((int(query["step"]), query["split"]))
-    return list(result.values())
+    return sorted(result.values(), key=len, reverse=True)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

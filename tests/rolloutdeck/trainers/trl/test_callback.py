@@ -145,7 +145,7 @@ def build_named_trainer(name: str, **options: Any) -> Trainer:
 
 
 def list_deliveries(receiver: Receiver) -> list[list[tuple[int, str]]]:
-    """The step and split of each delivery, of each run: in its order, the longest run first. Runs send independently."""
+    """The step and split of each delivery of each run, the longest run first: runs do not wait for each other."""
     result: dict[str, list[tuple[int, str]]] = {}
     for uid, query, _ in receiver.dumps:
         result.setdefault(uid, []).append((int(query["step"]), query["split"]))

@@ -15,6 +15,7 @@ from rollouts.pins.artifacts import ArtifactManifest
 from rollouts.replay import plans
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
+GENERATED = r"<title>step \d+: will generate</title>"  # in the strip of a plan
 FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt": 2, "model": "tiny"}
 HOST = "node7"
 

@@ -14,6 +14,7 @@ from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.dashboard.pages.pins.support import (
     FACTS,
+    GENERATED,
     build_plan_form,
     count_segments,
     create_remote_artifact,
@@ -25,8 +26,6 @@ from tests.support import builders
 from tests.support.html import collapse_spaces
 
 pytestmark = pytest.mark.one_database
-
-GENERATED = r"<title>step \d+: will generate</title>"
 
 
 def test_a_draft_shows_what_it_would_do_before_it_is_saved(maintainer_client: Client, pin: Pin) -> None:

@@ -29,8 +29,6 @@ from tests.support.html import collapse_spaces
 
 pytestmark = pytest.mark.one_database
 
-GENERATED = r"<title>step \d+: will generate</title>"
-
 
 def test_prompts_are_compared_with_the_chosen_run(maintainer_client: Client, pin: Pin, run: Run) -> None:
     index_file(run, lines(*(generation("another", str(n), step=4) for n in range(8))), 4)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from rolloutdeck.client.threads import connect_server
 from rolloutdeck.client.upload import delivery, dispatcher, sender
 from rolloutdeck.client.upload.dispatcher import Dispatcher
 from rolloutdeck.client.upload.sync import sync_spools
-from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
+from rolloutdeck.lib.http import ServerClient, ServerResponse
 from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, wait_until
@@ -327,40 +326,6 @@ def test_pauses_grow_and_differ_between_trainers() -> None:
     assert grown[0] <= dispatcher.MIN_BACKOFF_SECONDS and max(grown) <= dispatcher.MAX_BACKOFF_SECONDS
     assert grown[8] > 2 * grown[1]
     assert len({dispatcher.Backoff().next_pause() for _ in range(20)}) > 1
-
-
-@pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])
-def test_the_error_for_an_unusable_address_is_one_sentence(url: str) -> None:
-    with pytest.raises(ServerUnreachableError) as failure:
-        ServerClient(url).request("GET", "runs/")
-    assert "\n" not in str(failure.value)
-
-
-def test_a_connection_that_is_reset_is_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reset(*given: object, **named: object) -> None:
-        raise ConnectionResetError("the peer reset it")
-
-    monkeypatch.setattr(socket, "create_connection", reset)
-    with pytest.raises(ServerUnreachableError, match="the peer reset it"):
-        ServerClient("http://127.0.0.1:9").request("POST", "runs/", body=b"{}")
-
-
-def test_a_token_that_cannot_be_sent_is_not_shown(connected_receiver: Receiver) -> None:
-    with pytest.raises(ServerUnreachableError) as failure:
-        ServerClient(connected_receiver.url, "sec\nret").request("GET", "runs/")
-    assert "ret" not in str(failure.value)
-
-
-def test_a_proxy_of_the_environment_is_not_used(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert ServerClient(connected_receiver.url).send_json("POST", "runs/", {}).is_success
-
-
-def test_a_slice_is_read_from_its_start_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"0123456789")
-    with (tmp_path / "file").open("rb") as file:
-        piece = FileSlice(file, 2, 5)
-        assert [piece.read(3), piece.read(3), piece.read()] == [b"234", b"56", b""]
 
 
 def test_a_requested_file_that_cannot_be_read_is_named_once(

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from rollouts import queues
 from rollouts.labels import save_rubric
-from rollouts.models import Project, Queue, Run
+from rollouts.models import Project, Queue, QueueSlot, Run
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
@@ -52,3 +52,15 @@ def bob(project: Project) -> User:
 
 def create_queue(run: Run, by: User, **settings: Any) -> Queue:
     return queues.create_queue(run.project, by, {"name": "check", "runs": [run], **settings})
+
+
+def claim_slot(queue: Queue, user: User) -> QueueSlot:
+    slot = queues.claim_next(queue, user)
+    assert slot is not None
+    return slot
+
+
+def answer_next_item(queue: Queue, user: User) -> QueueSlot:
+    slot = claim_slot(queue, user)
+    queues.submit_answers(slot.item, user, YES, seconds=4.0)
+    return slot

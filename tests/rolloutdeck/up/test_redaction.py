@@ -15,7 +15,6 @@ def test_a_folder_is_not_followed_if_texts_must_be_redacted(
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_REDACT", "my:redact")
     monkeypatch.setattr(os, "umask", lambda mask: 0)  # it would last for the tests that follow
-    monkeypatch.chdir(tmp_path)  # without a .env file
     assert main(["up", str(tmp_path), "--data", str(tmp_path / "data")]) != 0
     message = capsys.readouterr().err
     assert f"Unset it, or start `rolloutdeck up` without {tmp_path}." in message

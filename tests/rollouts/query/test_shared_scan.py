@@ -15,13 +15,16 @@ from rollouts.models import Project, Run
 from rollouts.query import ScanRequest, help_scan, parse_query, start_scan_request
 from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm
 from rollouts.query.body_scan import matching, shared_scan
-from rollouts.query.body_scan.matching import FILES_OF_HELPER, TimeBudget
-from rollouts.query.body_scan.parts import MAX_BYTES_AT_ONCE, MAX_FILES_AT_ONCE, BodyFilePart, take_parts
+from rollouts.query.body_scan import parts as body_parts
+from rollouts.query.body_scan.matching import TimeBudget
+from rollouts.query.body_scan.parts import MAX_BYTES_AT_ONCE, BodyFilePart, take_parts
 from rollouts.query.body_scan.shared_scan import PREFIX, SharedScan, dump_node, load_node
 from rollouts.query.search import find_samples
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
 
+# Fewer than in the product, so that few steps have enough files.
+MAX_FILES_AT_ONCE, FILES_OF_HELPER = 8, 2
 STEPS = 2 * MAX_FILES_AT_ONCE
 workers: list[Callable[[str], object]] = []  # of this test
 helpers: list[threading.Thread] = []
@@ -37,8 +40,10 @@ def ask_for_help(scan_id: str) -> int:
 
 
 @pytest.fixture(autouse=True)
-def share_at_once(settings: Any) -> Iterator[None]:
+def share_at_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.SHARE_SEARCH_SECONDS = 0.0
+    monkeypatch.setattr(body_parts, "MAX_FILES_AT_ONCE", MAX_FILES_AT_ONCE)
+    monkeypatch.setattr(matching, "FILES_OF_HELPER", FILES_OF_HELPER)
     settings.SEARCH_HELP = f"{__name__}.ask_for_help"
     matching.match_cache.clear()
     yield

@@ -41,13 +41,13 @@ def run(project: Project) -> Run:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("ordering", ["score", "-score", "len", "-len", "tokens", "step", "-step"])
 @pytest.mark.parametrize("q", ["", "len>20", "score>=1"])
-def test_a_page_is_that_of_all_samples_in_order(run: Run, ordering: str, q: str) -> None:
-    result = find_samples(run, q=q, ordering=ordering)
-    ids = [sample.pk for sample in result.samples]
-    for count in COUNTS:
-        assert [sample.pk for sample in result.find_first_samples(count)[:count]] == ids[:count], count
+def test_a_page_is_that_of_all_samples_in_order(run: Run, q: str) -> None:
+    for ordering in ("score", "-score", "len", "-len", "tokens", "step", "-step"):
+        result = find_samples(run, q=q, ordering=ordering)
+        ids = [sample.pk for sample in result.samples]
+        for count in COUNTS:
+            assert [sample.pk for sample in result.find_first_samples(count)[:count]] == ids[:count], (ordering, count)
 
 
 @pytest.mark.django_db

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from rolloutdeck.client.arguments import (
 from rolloutdeck.client.guidance import Guidance
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.run_process import RunProcess
+from rolloutdeck.client.status import build_call_source
 from rolloutdeck.client.threads import connect_server
 from rolloutdeck.client.writer_items import FileItem, MetricsItem, NoteItem, SamplesItem
 from rolloutdeck.lib import log_or_print
@@ -84,13 +84,14 @@ class Run(RunProcess):
         """
         batch, step = RowBatch(rows), parse_step(step)
         form = columns if columns == "native" else ""
-        query = self._query(step, split, step_kind, f"{self._call_prefix}{uuid.uuid4().hex[:16]}", form, producer)
+        query = self._query(step, split, step_kind, build_call_source(self._call_prefix, batch.count), form, producer)
         if columns and not form:
             check_columns(columns)
             query["columns"] = columns
         if batch.count:
             self._enqueue(SamplesItem(batch, query))
-            self._calls[query["source"]] = batch.count
+            with self._count_lock:
+                self._logged_rows += batch.count
         if batch.error:
             message = "The call of log_samples(step=%s) is cut short after %d rows: %s"
             self._once_logger.log_once(f"rows {batch.error}", message, step, batch.count, batch.error)

@@ -80,7 +80,7 @@ class RunProcess:
             own, self._header, self._once_logger, queue_bytes, self._on_run_opened, get_step=lambda: self._step
         )
         self._started, self._start_lock = False, threading.Lock()
-        self._calls: dict[str, int] = {}  # rows by source, one source for each call of `log_samples`
+        self._logged_rows, self._count_lock = 0, threading.Lock()  # rows of all calls of `log_samples`
         self._files: Counter[str] = Counter()  # calls of `log_file` by source
         self._call_problems: dict[str, None] = {}  # why calls were ignored or cut short
         self._guidance: Guidance | None = None
@@ -185,7 +185,7 @@ class RunProcess:
         if self._guidance:
             self._guidance.close()
         is_durable = self._threads.close(seconds)
-        if self._calls or self._files or self._threads.spool.dropped:
+        if self._logged_rows or self._files or self._threads.spool.dropped:
             report_status(self._shown_name, self._build_status, end, is_lead=self._is_lead())
         own = self._threads.spool
         folder = own.folder
@@ -199,9 +199,9 @@ class RunProcess:
             logger.warning("The disk was too slow: the data that was logged last is lost.")
 
     def _build_status(self, seconds: float) -> RunStatus:
-        client = self._connect_run(seconds) if self._calls or self._files else None
+        client = self._connect_run(seconds) if self._logged_rows or self._files else None
         own, problems = self._threads.spool, tuple(self._call_problems)
-        return build_status(own, client, self._calls, self._call_prefix, self.url, problems, self._files)
+        return build_status(own, client, self._logged_rows, self._call_prefix, self.url, problems, self._files)
 
     def _count_failed_call(self, method: str, kind: str, reason: str) -> None:
         """Counts a call that was ignored or cut short. Of many reasons, the first are kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -98,23 +99,33 @@ def _count_lost(number: int, reason: str) -> str:
     return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}{colon}{rest}"
 
 
+def build_call_source(prefix: str, rows: int) -> str:
+    """Returns the source of one call of `log_samples`. It has the number of rows, so that a process with millions of
+    calls need not remember them."""
+    return f"{prefix}{uuid.uuid4().hex[:16]}-{rows}"
+
+
+def _count_rows(source: str, prefix: str) -> int:
+    return int(source.rpartition("-")[2]) if source.startswith(prefix) else 0
+
+
 def build_status(
     own: spool.Spool,
     client: RunClient | None,
-    calls: Mapping[str, int],
+    logged: int,
     prefix: str,
     url: str,
     call_problems: tuple[str, ...] = (),
     files: Mapping[str, int] = MappingProxyType({}),
 ) -> RunStatus:
-    """`calls` is {source: rows}; all sources start with `prefix`. `files` is {source: calls of `log_file`}.
+    """`logged` is the number of rows of `log_samples`, whose sources start with `prefix`. `files` is {source: calls of
+    `log_file`}.
 
     Never raises for a server that does not answer.
     """
     dropped, lost, failed_calls = _split_dropped(own.dropped)
     in_spool, in_rejected = Counter(_list_sources(own, "")), Counter(_list_sources(own, spool.REJECTED_FOLDER))
-    waiting, refused = (sum(calls.get(source, 0) for source in sources) for sources in (in_spool, in_rejected))
-    logged = sum(calls.values())
+    waiting, refused = (sum(_count_rows(source, prefix) for source in sources) for sources in (in_spool, in_rejected))
     if own.read_error:  # nobody knows what is in it
         waiting = max(0, logged - refused - sum(dropped.values()))
         call_problems = (*call_problems, f"the spool can't be read: {own.read_error}")
@@ -128,7 +139,7 @@ def build_status(
     if answer is None:
         return status
     failed = {str(dump["source"]): str(dump["message"]) for dump in answer["failed"]}
-    rejected = refused + int(answer["rejected"]) + sum(calls.get(source, 0) for source in failed)
+    rejected = refused + int(answer["rejected"]) + sum(_count_rows(source, prefix) for source in failed)
     rows: dict[str, str] = {}
     for row in answer["problems"]:
         rows.setdefault(str(row["reason"]), f"step {row['step']}, row {row['line']}: {row['reason']}")

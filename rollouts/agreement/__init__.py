@@ -5,7 +5,7 @@ Invariant: no result holds NaN. A number that is not defined is None with a `Rea
 numbers: no random draws.
 """
 
-from rollouts.agreement.answers import CANNOT_JUDGE, KINDS, Answer
+from rollouts.agreement.answers import CANNOT_JUDGE, KINDS, ItemAnswer
 from rollouts.agreement.comparison import RateChange, compare_checks, compare_estimates, measure_rate
 from rollouts.agreement.disagreements import Disagreement, decide_values, find_disagreements
 from rollouts.agreement.estimates import MIN_INTERVAL_ITEMS, MIN_LABELLED, Estimate, Reason
@@ -37,11 +37,11 @@ from rollouts.agreement.thresholds import (
 )
 
 __all__ = [
-    "Accuracy", "Agreement", "Answer", "CANNOT_JUDGE", "Cell", "Compared", "Confusion", "Disagreement", "Estimate",
-    "KINDS", "LabelledSamples", "MIN_INTERVAL_ITEMS", "MIN_LABELLED", "Marks", "OrderAgreement", "PairSigns",
-    "PeopleOrders", "PeoplePair", "RATES", "RateChange", "Reason", "RewardCheck", "SpanAgreement", "SpanPair",
-    "ThresholdErrors", "build_order_signs", "check_reward", "check_reward_by", "check_reward_parts", "compare_checks",
-    "compare_estimates", "compute_threshold_above", "decide_values", "find_best_threshold", "find_disagreements",
-    "measure_accuracy", "measure_agreement", "measure_order_agreement", "measure_rate", "measure_span_agreement",
-    "split_choices", "sweep_thresholds",
+    "CANNOT_JUDGE", "KINDS", "MIN_INTERVAL_ITEMS", "MIN_LABELLED", "RATES", "Accuracy", "Agreement", "Cell",
+    "Compared", "Confusion", "Disagreement", "Estimate", "ItemAnswer", "LabelledSamples", "Marks",
+    "OrderAgreement", "PairSigns", "PeopleOrders", "PeoplePair", "RateChange", "Reason", "RewardCheck",
+    "SpanAgreement", "SpanPair", "ThresholdErrors", "build_order_signs", "check_reward", "check_reward_by",
+    "check_reward_parts", "compare_checks", "compare_estimates", "compute_threshold_above", "decide_values",
+    "find_best_threshold", "find_disagreements", "measure_accuracy", "measure_agreement",
+    "measure_order_agreement", "measure_rate", "measure_span_agreement", "split_choices", "sweep_thresholds",
 ]  # fmt: skip

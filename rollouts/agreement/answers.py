@@ -23,7 +23,7 @@ NUMBER_KINDS = (RATING, NUMBER)
 CANNOT_JUDGE = "cannot-judge"
 
 
-class Answer(NamedTuple):
+class ItemAnswer(NamedTuple):
     """What one person answered to one question about one item. None is an item without an answer; multiple choice has
     a collection of keys."""
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     value: Any
 
 
-def select_latest(answers: Iterable[Answer]) -> dict[tuple[Hashable, str], Any]:
+def select_latest(answers: Iterable[ItemAnswer]) -> dict[tuple[Hashable, str], Any]:
     """The last answer of each person to each item."""
     return {(item, person): value for item, person, value in answers}
 
@@ -111,7 +111,7 @@ class Pairs:
         return self.table.value[self.right]
 
 
-def build_table(answers: Iterable[Answer], kind: str, with_cannot_judge: bool = False) -> AnswerTable:
+def build_table(answers: Iterable[ItemAnswer], kind: str, with_cannot_judge: bool = False) -> AnswerTable:
     """Raises ValueError if the kind of question is unknown."""
     if kind not in KINDS:
         raise ValueError(f"Unknown kind of question {kind!r}. Known kinds: {', '.join(KINDS)}.")

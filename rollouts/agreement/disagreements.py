@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.agreement.answers import NUMBER_KINDS, Answer, normalize_value, select_latest
+from rollouts.agreement.answers import NUMBER_KINDS, ItemAnswer, normalize_value, select_latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,19 +14,19 @@ class Disagreement:
     """An item and everything that people answered, by name."""
 
     item: Hashable
-    answers: tuple[Answer, ...]
+    answers: tuple[ItemAnswer, ...]
 
 
-def group_by_item(answers: Iterable[Answer]) -> dict[Hashable, list[Answer]]:
+def group_by_item(answers: Iterable[ItemAnswer]) -> dict[Hashable, list[ItemAnswer]]:
     """The last answer of each person; None is no answer. "Cannot judge" is one."""
-    by_item: dict[Hashable, list[Answer]] = {}
+    by_item: dict[Hashable, list[ItemAnswer]] = {}
     for (item, person), value in select_latest(answers).items():
         if value is not None:
-            by_item.setdefault(item, []).append(Answer(item, person, value))
+            by_item.setdefault(item, []).append(ItemAnswer(item, person, value))
     return by_item
 
 
-def find_disagreements(answers: Iterable[Answer], kind: str, tolerance: float = 0) -> tuple[Disagreement, ...]:
+def find_disagreements(answers: Iterable[ItemAnswer], kind: str, tolerance: float = 0) -> tuple[Disagreement, ...]:
     """Items with different answers, in the order of the answers. "Cannot judge" differs from every other answer.
     Numbers and ratings differ if they are more than `tolerance` apart."""
     return tuple(
@@ -46,7 +46,7 @@ def differ(values: list[Any], kind: str, tolerance: float) -> bool:
 
 
 def decide_values(
-    answers: Iterable[Answer], kind: str, decisions: Mapping[Hashable, Any] | None = None
+    answers: Iterable[ItemAnswer], kind: str, decisions: Mapping[Hashable, Any] | None = None
 ) -> dict[Hashable, Any]:
     """What counts for each item: the lead's decision, else the answer of most people. Without a majority the item is
     left out."""

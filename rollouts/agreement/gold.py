@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.agreement.answers import Answer, normalize_value, select_latest
+from rollouts.agreement.answers import ItemAnswer, normalize_value, select_latest
 from rollouts.agreement.disagreements import differ
 from rollouts.agreement.estimates import Estimate, Reason
 from rollouts.agreement.intervals import compute_wilson
@@ -26,7 +26,7 @@ class Accuracy:
 
 
 def measure_accuracy(
-    answers: Iterable[Answer], gold: Mapping[Hashable, Any], kind: str, tolerance: float = 0
+    answers: Iterable[ItemAnswer], gold: Mapping[Hashable, Any], kind: str, tolerance: float = 0
 ) -> tuple[Accuracy, ...]:
     """Of each person who answered something, by name. A number is correct if it is at most `tolerance` off."""
     expected = {item: normalize_value(value, kind) for item, value in gold.items()}

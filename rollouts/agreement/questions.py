@@ -14,9 +14,9 @@ from rollouts.agreement.answers import (
     NUMBER_KINDS,
     SINGLE_KINDS,
     TEXT,
-    Answer,
     FloatArray,
     IntArray,
+    ItemAnswer,
     Pairs,
     build_table,
     normalize_value,
@@ -73,7 +73,7 @@ class Agreement:
     confusion: Confusion | None
 
 
-def measure_agreement(answers: Iterable[Answer], kind: str) -> Agreement:
+def measure_agreement(answers: Iterable[ItemAnswer], kind: str) -> Agreement:
     """Agreement on a question of this kind: choice, choices, rating, number, yes-no or text. "Cannot judge", None and
     values that do not fit the kind are missing. Raises ValueError if the kind is unknown."""
     answers = list(answers)
@@ -174,7 +174,7 @@ def estimate_kappa(first: IntArray, second: IntArray, values: int, distance: Dis
     )
 
 
-def count_confusion(answers: Iterable[Answer], kind: str) -> Confusion | None:
+def count_confusion(answers: Iterable[ItemAnswer], kind: str) -> Confusion | None:
     """None without a pair, or for more than 60 different values."""
     table = build_table(answers, kind, with_cannot_judge=True)
     size = len(table.values)
@@ -190,12 +190,12 @@ def count_confusion(answers: Iterable[Answer], kind: str) -> Confusion | None:
     )
 
 
-def split_choices(answers: Iterable[Answer], options: Collection[str]) -> dict[str, list[Answer]]:
+def split_choices(answers: Iterable[ItemAnswer], options: Collection[str]) -> dict[str, list[ItemAnswer]]:
     """The answers to a question of multiple choice as one yes-no question for each option."""
     known = [
         (item, person, normalize_value(value, CHOICES)) for (item, person), value in select_latest(answers).items()
     ]
     return {
-        option: [Answer(item, person, None if keys is None else option in keys) for item, person, keys in known]
+        option: [ItemAnswer(item, person, None if keys is None else option in keys) for item, person, keys in known]
         for option in options
     }

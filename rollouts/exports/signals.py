@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts.agreement import Answer
+from rollouts.agreement import ItemAnswer
 from rollouts.exports.options import ExportOptions
 from rollouts.labels import find_blind_samples
 from rollouts.models import ItemDecision, Label, LabelQuerySet, QueueSlot
@@ -97,7 +97,7 @@ def load_answers(
     question = options.asked.question
     rows = labels.filter(name=question.key, source="human").values_list("sample", "author", "value")
     decisions = load_decisions(ids, reader).get(question.key, {})
-    values = decide_answers(question, [Answer(*row) for row in rows], decisions)
+    values = decide_answers(question, [ItemAnswer(*row) for row in rows], decisions)
     return {str(sample): float(format_answer(value) in options.asked.good) for sample, value in values.items()}
 
 
@@ -113,7 +113,9 @@ def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) 
     return found
 
 
-def load_readable_empty_answers(samples: Sequence[str], name: str, reader: User | AnonymousUser | None) -> list[Answer]:
+def load_readable_empty_answers(
+    samples: Sequence[str], name: str, reader: User | AnonymousUser | None
+) -> list[ItemAnswer]:
     """Returns the answers of people who chose none of several choices, without those of others about samples of open
     blind queues that the reader reviews."""
     slots = QueueSlot.objects.filter(item__sample__in=samples)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from django.contrib.auth.models import AnonymousUser, User
 
-from rollouts.agreement import Answer
+from rollouts.agreement import ItemAnswer
 from rollouts.exports.rows import ExportCounts
 from rollouts.exports.signals import load_decisions, load_readable_empty_answers
 from rollouts.labels import Question, RubricVersion
@@ -60,12 +60,12 @@ def add_answers(
     ids = table["id"].to_list()
     columns: list[pl.Series] = []
     asked = {question.key: question for question in questions}
-    answers: dict[str, list[Answer]] = defaultdict(list)
+    answers: dict[str, list[ItemAnswer]] = defaultdict(list)
     for sample, given in labels.items():
         for label in given:
             name, value = label["name"], label["value"]
             if label["source"] == "human" and name in asked and asked[name].accepts(value):
-                answers[name].append(Answer(sample, label["author"], value))
+                answers[name].append(ItemAnswer(sample, label["author"], value))
     decisions = load_decisions(ids, reader) if has_decisions else {}
     for question in questions:
         said = answers[question.key]

@@ -8,7 +8,7 @@ from rollouts.guidance.rules import MAX_RULES, Rule, parse_rules
 from rollouts.guidance.selection import (
     TEXTS_AT_ONCE,
     RuleSelection,
-    Selection,
+    SelectedRows,
     build_response_keys,
     has_text,
     select_rows,
@@ -23,7 +23,7 @@ from rollouts.guidance.versions import (
 )
 
 __all__ = [
-    "MAX_RULES", "NO_RULES", "Rule", "RuleSelection", "RuleVersion", "Selection", "TEXTS_AT_ONCE",
+    "MAX_RULES", "NO_RULES", "TEXTS_AT_ONCE", "Rule", "RuleSelection", "RuleVersion", "SelectedRows",
     "build_response_keys", "has_text", "list_guidance", "load_guidance", "load_rules_by_version", "parse_rules",
     "save_guidance", "select_rows",
 ]  # fmt: skip

@@ -68,7 +68,7 @@ class RuleSelection:
 
 
 @dataclass(slots=True)
-class Selection:
+class SelectedRows:
     """`prompts` are {prompt key: positions of rules}; `responses` {"prompt key/response key": positions of rules};
     `samples` {sample id: positions of rules} of the rules about responses, also for samples without a text."""
 
@@ -87,14 +87,14 @@ class Selection:
         return all(rule.is_complete for rule in self.rules)
 
 
-_selections: Cache[_CacheKey, Selection] = Cache(CacheSize.GUIDANCE_SELECTIONS)
+_selections: Cache[_CacheKey, SelectedRows] = Cache(CacheSize.GUIDANCE_SELECTIONS)
 
 
-def select_rows(project: Project, version: RuleVersion, reader: User, also: Collection[int] = ()) -> Selection:
+def select_rows(project: Project, version: RuleVersion, reader: User, also: Collection[int] = ()) -> SelectedRows:
     """Returns what the rules select in the newest runs, and in the runs with the ids `also`. Labels that `reader` may
     not read do not count. Raises StorageUnavailableError."""
     if not version.rules:
-        return Selection()
+        return SelectedRows()
     ordered = project.runs.filter(deleted_at=None).order_by("-created_at", "-pk")
     newest = list(ordered[: MAX_RUNS + 1])
     runs, has_more = newest[:MAX_RUNS], len(newest) > MAX_RUNS
@@ -112,9 +112,9 @@ def select_rows(project: Project, version: RuleVersion, reader: User, also: Coll
 
 def compute_selection(
     runs: list[Run], rules: Iterable[Rule], reader: User, blind: BlindQueues, *, is_complete: bool
-) -> Selection:
+) -> SelectedRows:
     """`is_complete`: the project has no other runs."""
-    selection = Selection()
+    selection = SelectedRows()
     deadline = monotonic() + SEARCH_SECONDS
     for position, rule in enumerate(rules):
         found = RuleSelection(rule.key, is_complete=is_complete)

@@ -24,7 +24,7 @@ from rollouts.ingest.dumps import (
 from rollouts.ingest.runs import open_run, parse_tags
 from rollouts.ingest.summary import (
     IngestSummary,
-    RowProblem,
+    RejectedRow,
     count_rejected_rows,
     list_row_problems,
     summarize_ingest,
@@ -32,7 +32,7 @@ from rollouts.ingest.summary import (
 from rollouts.ingest.superseded_steps import find_copied_steps, mark_superseded_steps
 
 __all__ = [
-    "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "DumpHeader", "IngestSummary", "RowProblem", "RunningAttempt",
+    "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "DumpHeader", "IngestSummary", "RejectedRow", "RunningAttempt",
     "accept_dump", "count_rejected_rows", "end_attempts", "find_copied_steps", "find_dump", "finish_attempt",
     "get_or_create_attempt", "has_lost_bytes", "list_row_problems", "list_running_attempts",
     "mark_superseded_steps", "open_run", "parse_tags", "recheck_concurrent_attempts", "record_activity",

@@ -17,7 +17,7 @@ FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
 
 
 @dataclass(frozen=True, slots=True)
-class RowProblem:
+class RejectedRow:
     """A row that was rejected: its line in the dump, from 1."""
 
     source: str
@@ -42,7 +42,7 @@ class IngestSummary:
     waiting: int
     rows: int
     rejected: int
-    problems: list[RowProblem] = field(default_factory=list)
+    problems: list[RejectedRow] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
     partial: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ def summarize_ingest(run: Run, source: str = "", attempt_key: str = "") -> Inges
     )
 
 
-def list_row_problems(run: Run) -> list[RowProblem]:
+def list_row_problems(run: Run) -> list[RejectedRow]:
     """Returns a row for each reason, from the newest dumps with rejected rows."""
     return _list_row_problems(run.dumps.exclude(state=Dump.State.SUPERSEDED))
 
@@ -80,10 +80,10 @@ def count_rejected_rows(dumps: QuerySet[Dump]) -> int:
     return current.aggregate(total=Sum("rejected"))["total"] or 0
 
 
-def _list_row_problems(dumps: QuerySet[Dump]) -> list[RowProblem]:
-    rows: dict[str, RowProblem] = {}
+def _list_row_problems(dumps: QuerySet[Dump]) -> list[RejectedRow]:
+    rows: dict[str, RejectedRow] = {}
     for dump in dumps.filter(rejected__gt=0).order_by("-pk").only("source", "step", "problems")[:MAX_READ_DUMPS]:
         for line, reason in dump.problems:
             if len(rows) < MAX_PROBLEMS:
-                rows.setdefault(reason, RowProblem(dump.source, dump.step, line, reason))
+                rows.setdefault(reason, RejectedRow(dump.source, dump.step, line, reason))
     return list(rows.values())

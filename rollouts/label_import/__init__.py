@@ -5,7 +5,7 @@ Invariant: a row never labels a sample that disagrees with what the row says abo
 and importing again changes nothing.
 """
 
-from rollouts.label_import.importer import MAX_IMPORT_ROWS, ImportOptions, ImportResult, RowProblem, import_rows
+from rollouts.label_import.importer import MAX_IMPORT_ROWS, ImportOptions, ImportProblem, ImportResult, import_rows
 from rollouts.label_import.rows import FIELDS
 
-__all__ = ["FIELDS", "MAX_IMPORT_ROWS", "ImportOptions", "ImportResult", "RowProblem", "import_rows"]
+__all__ = ["FIELDS", "MAX_IMPORT_ROWS", "ImportOptions", "ImportProblem", "ImportResult", "import_rows"]

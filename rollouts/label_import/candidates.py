@@ -21,7 +21,7 @@ STEP_COLUMNS: Final = ("pk", "run", "split", "step_kind", "step", "superseded", 
 T = TypeVar("T")
 
 
-class StepPlace(NamedTuple):
+class CandidateStep(NamedTuple):
     pk: int
     run: int
     split: str
@@ -32,9 +32,9 @@ class StepPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateSample:
     pk: str
-    step: StepPlace
+    step: CandidateStep
     group: str
     index: int | None
     trajectory: str
@@ -47,11 +47,11 @@ class CandidateLoader:
     """`left` candidates may still be read."""
 
     project: Project
-    steps: dict[int, StepPlace] = field(default_factory=dict)
+    steps: dict[int, CandidateStep] = field(default_factory=dict)
     left: int = field(default_factory=lambda: MAX_REQUEST_CANDIDATES)
 
-    def load_steps(self, rows: Iterable[tuple[Any, ...]]) -> list[StepPlace]:
-        steps = [StepPlace(*row) for row in rows]
+    def load_steps(self, rows: Iterable[tuple[Any, ...]]) -> list[CandidateStep]:
+        steps = [CandidateStep(*row) for row in rows]
         self.steps |= {step.pk: step for step in steps}
         return steps
 
@@ -60,21 +60,21 @@ class CandidateLoader:
         samples: SampleQuerySet = Sample.objects.visible().order_by()
         return samples.filter(condition, step__run__project=self.project, step__run__deleted_at=None)
 
-    def load_candidates(self, condition: Q) -> list[Candidate]:
+    def load_candidates(self, condition: Q) -> list[CandidateSample]:
         columns = ("pk", "step", "group", "index", "trajectory", "prompt_key", "chars")
         values = list(self.select_samples(condition).values_list(*columns))
         missing = {row[1] for row in values} - self.steps.keys()
         for part in split(sorted(missing), 500):
             self.load_steps(Step.objects.filter(pk__in=part).values_list(*STEP_COLUMNS))
-        return [Candidate(pk, self.steps[step], *rest) for pk, step, *rest in values]
+        return [CandidateSample(pk, self.steps[step], *rest) for pk, step, *rest in values]
 
     def load_counted(
         self, column: str, conditions: Mapping[Any, Q], limits: Mapping[Any, int]
-    ) -> tuple[list[Candidate], dict[Any, str]]:
+    ) -> tuple[list[CandidateSample], dict[Any, str]]:
         """The candidates of conditions, which are given by the value that they want of a column. They are counted
         first: where there are more than `limits` has for the value, or than the request may read, none are loaded, and
         the second result has the problem."""
-        candidates: list[Candidate] = []
+        candidates: list[CandidateSample] = []
         problems: dict[Any, str] = {}
         for part in split(sorted(conditions), STEPS_PER_QUERY):
             selected = self.select_samples(Q(**{f"{column}__in": part}) & join(conditions[value] for value in part))
@@ -97,13 +97,13 @@ class CandidateLoader:
 class CandidateIndex:
     """Samples by step, and by group and index in it."""
 
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
-        self.by_look: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
+    def __init__(self, candidates: Iterable[CandidateSample]) -> None:
+        self.by_look: dict[tuple[Any, ...], list[CandidateSample]] = defaultdict(list)
         for row in candidates:
             for look in ((), ("group", row.group), ("index", row.index), ("key", row.prompt_key)):
                 self.by_look[(row.step.pk, *look)].append(row)
 
-    def find(self, step: int, claims: SampleClaims) -> Iterator[Candidate]:
+    def find(self, step: int, claims: SampleClaims) -> Iterator[CandidateSample]:
         look: tuple[Any, ...] = ()
         if claims.group:
             look = ("group", claims.group)
@@ -142,12 +142,12 @@ def join(conditions: Iterable[Q]) -> Q:
     return Q(*conditions, _connector=Q.OR)
 
 
-def is_step(claims: SampleClaims, step: StepPlace) -> bool:
+def is_step(claims: SampleClaims, step: CandidateStep) -> bool:
     claimed = ((claims.split, step.split), (claims.step_kind, step.step_kind))
     return all(not claim or claim == value for claim, value in claimed) and claims.step in (None, step.step)
 
 
-def is_place(claims: SampleClaims, row: Candidate) -> bool:
+def is_place(claims: SampleClaims, row: CandidateSample) -> bool:
     """Whether the sample is at the place that the row says."""
     named = ((claims.group, row.group), (claims.trajectory, row.trajectory), (claims.prompt_key, row.prompt_key))
     same = all(not claim or claim == value for claim, value in named)

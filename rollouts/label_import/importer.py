@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.label_import.candidates import STEPS_PER_QUERY, Candidate, join, split
+from rollouts.label_import.candidates import STEPS_PER_QUERY, CandidateSample, join, split
 from rollouts.label_import.rows import FIELDS, ImportedLabel, SampleClaims, parse_row
 from rollouts.label_import.samples import Match, SampleFinder
 from rollouts.labels import (
@@ -51,7 +51,7 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RowProblem:
+class ImportProblem:
     """Why a row is not imported. `kind` is unmatched, ambiguous, invalid, forbidden or older."""
 
     row: int
@@ -65,11 +65,11 @@ class ImportResult:
 
     labels: Counter[str] = field(default_factory=Counter)
     matched: Counter[str] = field(default_factory=Counter)
-    problems: list[RowProblem] = field(default_factory=list)
+    problems: list[ImportProblem] = field(default_factory=list)
     unused_fields: set[str] = field(default_factory=set)
 
     def add_problem(self, row: int, kind: str, message: str) -> None:
-        self.problems.append(RowProblem(row, kind, message))
+        self.problems.append(ImportProblem(row, kind, message))
 
 
 def import_rows(project: Project, by: User, rows: Sequence[Any], options: ImportOptions) -> ImportResult:
@@ -130,7 +130,7 @@ def parse_rows(
     return parsed
 
 
-def list_samples(row: int, match: Match, result: ImportResult) -> Iterable[Candidate]:
+def list_samples(row: int, match: Match, result: ImportResult) -> Iterable[CandidateSample]:
     if match.samples and match.by:
         result.matched[match.by.value] += 1
     else:
@@ -138,7 +138,7 @@ def list_samples(row: int, match: Match, result: ImportResult) -> Iterable[Candi
     return match.samples
 
 
-def build_answer(label: ImportedLabel, candidate: Candidate, time: datetime) -> DatedAnswer:
+def build_answer(label: ImportedLabel, candidate: CandidateSample, time: datetime) -> DatedAnswer:
     answer = Answer(
         sample=candidate.pk, name=label.name, value=label.value, rationale=label.rationale, source=label.source,
         author=label.author, start=label.start, end=label.end,
@@ -147,7 +147,7 @@ def build_answer(label: ImportedLabel, candidate: Candidate, time: datetime) -> 
     return DatedAnswer(answer, label.created_at or updated_at, updated_at, label.rubric)
 
 
-ImportedAnswer = tuple[int, Candidate, DatedAnswer]
+ImportedAnswer = tuple[int, CandidateSample, DatedAnswer]
 
 
 def leave_out_blind_items(by: User, answers: Sequence[ImportedAnswer], result: ImportResult) -> list[ImportedAnswer]:
@@ -198,7 +198,7 @@ def list_names(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-def load_group_keys(candidates: Iterable[Candidate]) -> dict[tuple[int, str, str], str]:
+def load_group_keys(candidates: Iterable[CandidateSample]) -> dict[tuple[int, str, str], str]:
     """Returns the ids of all samples of the groups, by step, group and content key."""
     groups: dict[int, set[str]] = defaultdict(set)
     for candidate in candidates:

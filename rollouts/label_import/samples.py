@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from rollouts.label_import.candidates import (
     MAX_CANDIDATES,
     STEP_COLUMNS,
-    Candidate,
     CandidateIndex,
     CandidateLoader,
-    StepPlace,
+    CandidateSample,
+    CandidateStep,
     build_step_condition,
     build_text_condition,
     describe_too_many_matches,
@@ -41,7 +41,7 @@ class Match:
     """`samples` are those of the row, more than one only if all that match are wanted. `problem` says why there are
     none; `is_ambiguous`: several match."""
 
-    samples: tuple[Candidate, ...] = ()
+    samples: tuple[CandidateSample, ...] = ()
     by: MatchedBy | None = None
     problem: str = ""
     is_ambiguous: bool = False
@@ -84,7 +84,7 @@ class SampleFinder:
         return {number: found.get(number) or Match(problem=reasons.get(number) or self.describe(rows[number]))
                 for number in rows}  # fmt: skip
 
-    def choose(self, kept: Sequence[Candidate], by: MatchedBy) -> Match:
+    def choose(self, kept: Sequence[CandidateSample], by: MatchedBy) -> Match:
         """Prefers samples of current steps."""
         chosen = [candidate for candidate in kept if not candidate.step.superseded] or list(kept)
         if len(chosen) == 1 or self.all_matches:
@@ -107,7 +107,7 @@ class SampleFinder:
         known = self.runs.get(claims.run_id) or self.runs.get(claims.run)
         return known or (self.run.pk if self.run else None)
 
-    def find_by_id(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+    def find_by_id(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[CandidateSample]]:
         ids = {claims.sample for claims in rows.values() if claims.sample.isascii() and claims.sample.isprintable()}
         candidates = self.loader.load_candidates(Q(pk__in=ids - {""})) if ids else []
         by_id = {candidate.pk: candidate for candidate in candidates}
@@ -119,7 +119,9 @@ class SampleFinder:
                 reasons[number] = _("The project has no sample with this id.")
         return found
 
-    def find_by_place(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+    def find_by_place(
+        self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]
+    ) -> dict[int, list[CandidateSample]]:
         placed = {n: claims for n, claims in rows.items() if claims.has_place and self.get_run(claims) is not None}
         steps = self.find_steps(placed)
         wanted: dict[int, list[SampleClaims]] = defaultdict(list)
@@ -141,12 +143,12 @@ class SampleFinder:
                 reasons[number] = _("The step has no sample at this place.")
         return found
 
-    def find_steps(self, rows: Mapping[int, SampleClaims]) -> dict[int, list[StepPlace]]:
+    def find_steps(self, rows: Mapping[int, SampleClaims]) -> dict[int, list[CandidateStep]]:
         """The steps that each row may mean: current ones, unless it names an attempt of the run."""
         numbers = {claims.step for claims in rows.values() if claims.step is not None}
         runs = {self.get_run(claims) for claims in rows.values()}
         loaded = self.loader.load_steps(Step.objects.filter(run__in=runs, step__in=numbers).values_list(*STEP_COLUMNS))
-        by_number: dict[tuple[int, int], list[StepPlace]] = defaultdict(list)
+        by_number: dict[tuple[int, int], list[CandidateStep]] = defaultdict(list)
         for step in loaded:
             by_number[step.run, step.step].append(step)
         found = {}
@@ -158,7 +160,9 @@ class SampleFinder:
             found[number] = attempt or [step for step in some if not step.superseded]
         return found
 
-    def find_by_text(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+    def find_by_text(
+        self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]
+    ) -> dict[int, list[CandidateSample]]:
         asked = {n: claims for n, claims in rows.items() if claims.has_text}
         wanted: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for claims in asked.values():
@@ -167,7 +171,7 @@ class SampleFinder:
         # Only if the rows of a prompt mean the same samples is their number that of each row.
         limits = {key: MAX_CANDIDATES for key, some in wanted.items() if all(each == some[0] for each in some)}
         candidates, problems = self.loader.load_counted("prompt_key", conditions, limits)
-        by_key: dict[str, list[Candidate]] = defaultdict(list)
+        by_key: dict[str, list[CandidateSample]] = defaultdict(list)
         for candidate in candidates:
             by_key[candidate.prompt_key].append(candidate)
         found = {}
@@ -202,13 +206,15 @@ class SampleFinder:
         }
         return {name: value for name, value in lookups.items() if value not in (None, "")}
 
-    def load_contents(self, rows: Mapping[int, SampleClaims], candidates: Mapping[int, Sequence[Candidate]]) -> None:
+    def load_contents(
+        self, rows: Mapping[int, SampleClaims], candidates: Mapping[int, Sequence[CandidateSample]]
+    ) -> None:
         """Reads the texts of the candidates whose rows say something about them."""
         ids = {row.pk for number, some in candidates.items() if rows[number].needs_content for row in some}
         for part in split(sorted(ids - self.contents.keys()), 1_000):
             self.contents |= load_contents(list(Sample.objects.filter(pk__in=part).order_by("dump", "ordinal")))
 
-    def agrees(self, claims: SampleClaims, candidate: Candidate) -> bool:
+    def agrees(self, claims: SampleClaims, candidate: CandidateSample) -> bool:
         """Whether the sample is what the row says, as far as it can be compared."""
         run = self.runs.get(claims.run_id) or self.runs.get(claims.run)
         if (run is not None and candidate.step.run != run) or not is_place(claims, candidate):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from rollouts import agreement
-from rollouts.agreement import Accuracy, Agreement, Answer, OrderAgreement
+from rollouts.agreement import Accuracy, Agreement, ItemAnswer, OrderAgreement
 from rollouts.errors import NotFoundError
 from rollouts.labels import REVIEW_QUESTION, Question
 from rollouts.models import Label, Queue, QueueItem
@@ -96,7 +96,7 @@ def measure_group_agreement(queue: Queue) -> QueueAgreement:
 
 
 def measure_question(
-    question: Question, given: list[Answer], gold: dict[Any, Any], option: str = ""
+    question: Question, given: list[ItemAnswer], gold: dict[Any, Any], option: str = ""
 ) -> QuestionAgreement:
     kind = "yes-no" if option else question.kind
     tolerance = get_tolerance(question)
@@ -114,7 +114,7 @@ def get_tolerance(question: Question) -> int:
     return 1 if len(question.ratings) > MAX_STRICT_RATINGS else 0
 
 
-def list_given(entry: ItemAnswers, question: Question) -> list[Answer]:
+def list_given(entry: ItemAnswers, question: Question) -> list[ItemAnswer]:
     """Returns what people who completed the item answered to the question."""
     values = entry.answers.get(question.key, {})
     given = []
@@ -124,7 +124,7 @@ def list_given(entry: ItemAnswers, question: Question) -> list[Answer]:
             value = agreement.CANNOT_JUDGE
         elif value is None and question.kind == "choices":
             value = []
-        given.append(Answer(entry.item.pk, person, value))
+        given.append(ItemAnswer(entry.item.pk, person, value))
     return given
 
 

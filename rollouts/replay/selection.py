@@ -16,7 +16,7 @@ from rolloutdeck.protocol import KEY_SEPARATOR
 from rollouts.guidance import (
     TEXTS_AT_ONCE,
     RuleVersion,
-    Selection,
+    SelectedRows,
     build_response_keys,
     has_text,
     load_guidance,
@@ -93,7 +93,9 @@ def load_flagged_samples(runs: Collection[int], reader: User | None) -> dict[Ste
     return samples
 
 
-def select_by_rules(version: RuleVersion, selection: Selection, positions: Collection[StepPosition]) -> StepSelection:
+def select_by_rules(
+    version: RuleVersion, selection: SelectedRows, positions: Collection[StepPosition]
+) -> StepSelection:
     acting = {index for index, rule in enumerate(version.rules) if rule.action in RULE_ACTIONS}
     prompts = keep_rules(selection.prompts, acting)
     responses = keep_rules(selection.responses, acting)
@@ -125,7 +127,7 @@ def keep_rules(keys: Mapping[str, Sequence[int]], acting: Collection[int]) -> di
     return {key: indices for key, indices in kept if indices}
 
 
-def is_complete(selection: Selection, acting: Collection[int]) -> bool:
+def is_complete(selection: SelectedRows, acting: Collection[int]) -> bool:
     return all(rule.is_complete for index, rule in enumerate(selection.rules) if index in acting)
 
 

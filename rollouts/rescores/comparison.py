@@ -31,7 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceComparison:
+class RescoredSource:
     """`count` samples have both numbers. Of the `judged` ones, of which the rule knows whether they are correct, the
     re-score agrees with `agreed`; `gained` were wrong and are correct now, `lost` were correct. `correlation` is
     Pearson's, None if a side does not vary. `changed`: the two numbers differ."""
@@ -58,8 +58,8 @@ class RescoreComparison:
     those with the largest difference, `disagreements` the number of samples that were called correct and are wrong now,
     or the reverse."""
 
-    total: SourceComparison
-    sources: list[SourceComparison]
+    total: RescoredSource
+    sources: list[RescoredSource]
     examples: list[Sample]
     missing: int
 
@@ -134,10 +134,10 @@ def load_examples(largest: list[tuple[float, str]]) -> list[Sample]:
     return [rows[pk] for _gap, pk in largest if pk in rows]
 
 
-def build_comparison(source: str | None, sums: FloatArray) -> SourceComparison:
+def build_comparison(source: str | None, sums: FloatArray) -> RescoredSource:
     named = dict(zip(SUMS, sums.tolist(), strict=True))
     count = named["count"]
-    return SourceComparison(
+    return RescoredSource(
         source=source,
         count=int(count),
         old_mean=named["old"] / count if count else None,

@@ -18,11 +18,11 @@ from rollouts.reward_check.labelled import (
     load_labelled_run,
     parse_reward_question,
 )
-from rollouts.reward_check.selection import Selection, find_field_errors, format_steps, parse_selection
+from rollouts.reward_check.selection import RewardSelection, find_field_errors, format_steps, parse_selection
 
 __all__ = [
-    "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "build_second_report",
-    "compare_rates", "compare_reports", "decide_answers", "find_field_errors", "format_answer", "format_steps",
-    "list_good_values", "list_reward_questions", "list_sides", "load_empty_answers", "load_labelled_run",
-    "parse_reward_question", "parse_selection", "snapshot_rates",
+    "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "RewardSelection", "build_report",
+    "build_second_report", "compare_rates", "compare_reports", "decide_answers", "find_field_errors",
+    "format_answer", "format_steps", "list_good_values", "list_reward_questions", "list_sides",
+    "load_empty_answers", "load_labelled_run", "parse_reward_question", "parse_selection", "snapshot_rates",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from rollouts.reward_check.labelled import (
     load_labelled_run,
     load_question_labels,
 )
-from rollouts.reward_check.selection import Selection, format_steps
+from rollouts.reward_check.selection import RewardSelection, format_steps
 from rollouts.samples import PROPERTY_CATALOG
 
 MAX_LABEL_RATES: Final = 60
@@ -64,13 +64,13 @@ class Rate:
         return self.title != REWARD_TITLES["mean_score"]
 
 
-def build_second_report(selection: Selection, first: RewardReport) -> RewardReport:
+def build_second_report(selection: RewardSelection, first: RewardReport) -> RewardReport:
     """Returns the report of the other side, with the threshold of the first one."""
     side = selection.second
     return build_report(load_labelled_run(side.run, side.asked, side.steps), first.check.threshold)
 
 
-def compare_rates(selection: Selection, first: RewardReport, second: RewardReport) -> list[Rate]:
+def compare_rates(selection: RewardSelection, first: RewardReport, second: RewardReport) -> list[Rate]:
     """Returns the rates of both sides of a comparison, of which these are the reports."""
     return [
         *compare_reward_rates(first, second),
@@ -84,7 +84,7 @@ def compare_reward_rates(first: RewardReport, second: RewardReport) -> list[Rate
     return [Rate("reward", title, "", "", changes[name]) for name, title in REWARD_TITLES.items()]
 
 
-def iter_label_rates(selection: Selection) -> Iterator[Rate]:
+def iter_label_rates(selection: RewardSelection) -> Iterator[Rate]:
     """Yields the share of each answer to each question that people answered on one of both sides."""
     matches = QueryMatches()
     for question in load_rubric(selection.run.project).questions:
@@ -124,7 +124,7 @@ def measure_share(labels: QuestionLabels, has: dict[str, bool]) -> Estimate:
     return agreement.measure_rate(drawn.good, drawn.probabilities, drawn.strata, drawn.groups)
 
 
-def iter_property_rates(selection: Selection, split: str) -> Iterator[Rate]:
+def iter_property_rates(selection: RewardSelection, split: str) -> Iterator[Rate]:
     """Yields the shares of all samples, or of all groups, that have a property. They are counted, not estimated."""
     first, second = (count_properties(side, split) for side in (selection, selection.second))
     projects = selection.run.project, selection.second.run.project
@@ -137,7 +137,7 @@ def iter_property_rates(selection: Selection, split: str) -> Iterator[Rate]:
             yield Rate("property", title, detail, q, agreement.compare_estimates(*estimates))
 
 
-def count_properties(side: Selection, split: str) -> dict[str, tuple[int, int]]:
+def count_properties(side: RewardSelection, split: str) -> dict[str, tuple[int, int]]:
     steps = list_steps(side, split)
     samples, flagged = 0, 0
     for count, flags in steps.values_list("samples", "flags"):
@@ -145,7 +145,7 @@ def count_properties(side: Selection, split: str) -> dict[str, tuple[int, int]]:
     return sum_properties(steps) | {"flagged": (flagged, samples)}
 
 
-def list_sides(selection: Selection) -> list[dict[str, str]]:
+def list_sides(selection: RewardSelection) -> list[dict[str, str]]:
     """Returns the runs and steps that are compared. `steps` were chosen, empty for all; `found` are the first and the
     last of them that have samples."""
     split = find_split(selection.run)
@@ -160,13 +160,13 @@ def list_sides(selection: Selection) -> list[dict[str, str]]:
     ]
 
 
-def find_step_range(side: Selection, split: str) -> StepRange | None:
+def find_step_range(side: RewardSelection, split: str) -> StepRange | None:
     """Returns the first and the last step that counts; None if there is none."""
     found = list_steps(side, split).aggregate(first=Min("step"), last=Max("step"))
     return None if found["first"] is None else (found["first"], found["last"])
 
 
-def list_steps(side: Selection, split: str) -> QuerySet[Step]:
+def list_steps(side: RewardSelection, split: str) -> QuerySet[Step]:
     steps = Step.objects.current().filter(run=side.run, split=split, samples__gt=0)
     return steps if side.steps is None else steps.filter(step__range=side.steps)
 
@@ -178,7 +178,7 @@ def find_split(run: Run) -> str:
 
 
 def snapshot_rates(
-    selection: Selection, first: RewardReport | None = None, second: RewardReport | None = None
+    selection: RewardSelection, first: RewardReport | None = None, second: RewardReport | None = None
 ) -> dict[str, Any]:
     """Returns a comparison as a finding stores it. `first` and `second`: the reports of both sides, if the caller has
     them."""

@@ -18,7 +18,7 @@ Domain = tuple[int, frozenset[int]]  # a step, and the queues that could draw fr
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class QueueDraw:
     """That a queue has drawn a sample. `stratum` is a part of the queue."""
 
     queue: int
@@ -27,11 +27,11 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class QueueDraws:
     """`by_sample` are the draws of each sample in the order of the queues, `drawn` is the number of drawn items of each
     stratum, `domains` has the step of each sample and the queues that could draw it."""
 
-    by_sample: Mapping[str, Sequence[Draw]]
+    by_sample: Mapping[str, Sequence[QueueDraw]]
     drawn: Counter[str]
     domains: Mapping[str, Domain]
 
@@ -50,7 +50,7 @@ class Draws:
         of_queue = Counter((draw.queue, domain) for draw, domain in draws)
         of_domain = Counter(domain for _draw, domain in draws)
 
-        def weigh(draw: Draw, domain: Domain) -> float:
+        def weigh(draw: QueueDraw, domain: Domain) -> float:
             part = of_queue[draw.queue, domain] / of_domain[domain]
             return part * self.drawn[draw.stratum] / (labelled[draw.stratum] * draw.probability)
 
@@ -91,11 +91,11 @@ def find_drawn_matches(run: Run, q: str) -> frozenset[str]:
     return frozenset(ids)
 
 
-def load_draws(run: Run, items: QuerySet[QueueItem], matches: QueryMatches) -> Draws:
+def load_draws(run: Run, items: QuerySet[QueueItem], matches: QueryMatches) -> QueueDraws:
     """Returns the draws of these items of queues whose items are samples. Raises QueryLimitError and
     StorageUnavailableError."""
     drawn: Counter[str] = Counter()
-    by_sample: dict[str, list[Draw]] = {}
+    by_sample: dict[str, list[QueueDraw]] = {}
     steps: dict[str, int] = {}
     queues: dict[int, str] = {}  # their queries
     drawn_steps: dict[int, set[int]] = defaultdict(set)
@@ -104,7 +104,7 @@ def load_draws(run: Run, items: QuerySet[QueueItem], matches: QueryMatches) -> D
         key = f"{queue}/{stratum}"
         drawn[key] += 1
         if probability:
-            by_sample.setdefault(sample, []).append(Draw(queue, key, probability))
+            by_sample.setdefault(sample, []).append(QueueDraw(queue, key, probability))
             steps[sample], queues[queue] = step, q
             drawn_steps[queue].add(step)
     for queue, step in QueueStep.objects.filter(queue__in=queues, step__run=run).values_list("queue", "step"):
@@ -120,4 +120,4 @@ def load_draws(run: Run, items: QuerySet[QueueItem], matches: QueryMatches) -> D
             if step in drawn_steps[queue] and (q in drawn_by or sample in matching.get(q, ()))
         )
         domains[sample] = (step, frozenset(could_draw))
-    return Draws(by_sample, drawn, domains)
+    return QueueDraws(by_sample, drawn, domains)

@@ -12,11 +12,11 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts import agreement
-from rollouts.agreement import Answer, LabelledSamples
+from rollouts.agreement import ItemAnswer, LabelledSamples
 from rollouts.errors import InvalidInputError
 from rollouts.labels import REVIEW_QUESTION, Question, load_rubric
 from rollouts.models import ItemDecision, Label, LabelQuerySet, Project, Queue, QueueItem, QueueSlot, Run, Sample
-from rollouts.reward_check.draws import Draws, QueryMatches, load_draws
+from rollouts.reward_check.draws import QueryMatches, QueueDraws, load_draws
 
 KINDS: Final = ("choice", "yes-no", "rating")
 
@@ -101,9 +101,9 @@ class QuestionLabels:
 
     question: Question
     rows: list[Sample]
-    answers: list[Answer]
+    answers: list[ItemAnswer]
     decisions: dict[Hashable, Any]
-    draws: Draws
+    draws: QueueDraws
     outdated: int
 
     def decide(self) -> dict[str, str]:
@@ -144,7 +144,7 @@ class QuestionLabels:
 
 
 def decide_answers(
-    question: Question, answers: Iterable[Answer], decisions: Mapping[Hashable, Any]
+    question: Question, answers: Iterable[ItemAnswer], decisions: Mapping[Hashable, Any]
 ) -> dict[Hashable, Any]:
     """Returns what counts for each item. What this version of the question does not accept is no answer."""
     said = [answer for answer in answers if question.accepts(answer.value)]
@@ -169,7 +169,7 @@ def load_question_labels(
     name = question.key
     labels = Label.objects.active().filter(run=run)
     given = labels.filter(name=name, source="human").values_list("sample", "author", "value")
-    said = [Answer(*row) for row in given]
+    said = [ItemAnswer(*row) for row in given]
     slots = QueueSlot.objects.filter(item__run=run)
     answers = said + load_empty_answers(slots, labels, name) if question.kind == "choices" else said
     decided = ItemDecision.objects.filter(item__run=run, name=name).order_by("at", "pk")  # the later one counts
@@ -185,7 +185,7 @@ def load_question_labels(
     return QuestionLabels(question, found, answers, decisions, draws, outdated)
 
 
-def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: str) -> list[Answer]:
+def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: str) -> list[ItemAnswer]:
     """Returns the answers of people who completed an item and chose none of several choices: no label is stored for
     them. `slots` and `labels` are those of some samples, from everybody."""
     slots = slots.filter(queue__unit=Queue.Unit.SAMPLE, user__isnull=False, done_at__isnull=False)
@@ -194,7 +194,7 @@ def load_empty_answers(slots: QuerySet[QueueSlot], labels: LabelQuerySet, name: 
         return []
     said = Q(name=name) | Q(name=REVIEW_QUESTION.key, answer=f" {agreement.CANNOT_JUDGE} ")
     people = completed - set(labels.filter(said, source="human").values_list("sample", "author"))
-    return [Answer(sample, person, []) for sample, person in sorted(people)]
+    return [ItemAnswer(sample, person, []) for sample, person in sorted(people)]
 
 
 def find_drawn_items(run: Run, name: str, steps: StepRange | None) -> QuerySet[QueueItem]:

@@ -16,7 +16,7 @@ MAX_STEP_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RewardSelection:
     """Without a `threshold` it is the best one. `steps` None means all. `other` is the run to compare with, `than` the
     steps to compare with, by default those of `steps`."""
 
@@ -32,9 +32,9 @@ class Selection:
         return self.other is not None or self.than is not None
 
     @property
-    def second(self) -> Selection:
+    def second(self) -> RewardSelection:
         """What this is compared with."""
-        return Selection(self.other or self.run, self.asked, self.threshold, self.than or self.steps)
+        return RewardSelection(self.other or self.run, self.asked, self.threshold, self.than or self.steps)
 
 
 def parse_selection(
@@ -47,7 +47,7 @@ def parse_selection(
     steps: str = "",
     other: Run | None = None,
     than: str = "",
-) -> Selection:
+) -> RewardSelection:
     """Raises InvalidInputError, with the messages of all fields that cannot be read; also if the user `reader` reviews
     a blind queue: the labels of others are hidden from them. See `parse_reward_question` for `question` and `good`."""
     if Queue.objects.blind_for(reader).queues:
@@ -56,7 +56,9 @@ def parse_selection(
     if errors := find_field_errors(threshold=threshold, steps=steps, than=than):
         raise InvalidInputError(" ".join(dict.fromkeys(errors.values())), next(iter(errors)))
     ranges = parse_steps(steps, "steps"), parse_steps(than, "than")
-    return Selection(run, asked, parse_threshold(threshold), ranges[0], None if other == run else other, ranges[1])
+    return RewardSelection(
+        run, asked, parse_threshold(threshold), ranges[0], None if other == run else other, ranges[1]
+    )
 
 
 def find_field_errors(*, threshold: str, steps: str, than: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dashboard import permissions
 from dashboard.api.base import ApiView
 from dashboard.api.serializers import serialize_guidance
 from rollouts.errors import InvalidInputError
-from rollouts.guidance import RuleVersion, Selection, list_guidance, load_guidance, save_guidance, select_rows
+from rollouts.guidance import RuleVersion, SelectedRows, list_guidance, load_guidance, save_guidance, select_rows
 from rollouts.lib import parse_integer
 
 
@@ -70,7 +70,7 @@ class GuidanceSelection(ApiView):
         return HttpResponse(body, content_type="application/json", headers={"ETag": etag})
 
 
-def serialize_selection(version: RuleVersion, selection: Selection) -> dict[str, Any]:
+def serialize_selection(version: RuleVersion, selection: SelectedRows) -> dict[str, Any]:
     return {
         "version": version.number,
         "baseline": version.baseline,

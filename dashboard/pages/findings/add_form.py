@@ -34,7 +34,7 @@ from rollouts.lib import parse_choice, parse_integer
 from rollouts.metrics import list_metric_names
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.query import find_samples
-from rollouts.reward_check import Selection, parse_selection, snapshot_rates
+from rollouts.reward_check import RewardSelection, parse_selection, snapshot_rates
 from rollouts.samples import load_body
 
 MAX_OFFERED_FINDINGS = 50
@@ -54,7 +54,7 @@ class EvidenceSource:
     run: Run | None = None
     sample: Sample | None = None
     query: dict[str, Any] | None = None
-    rates: Selection | None = None
+    rates: RewardSelection | None = None
     error: str = ""
 
 
@@ -127,7 +127,7 @@ def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
     }
 
 
-def parse_rates_source(request: HttpRequest, run: Run, params: QueryDict) -> Selection:
+def parse_rates_source(request: HttpRequest, run: Run, params: QueryDict) -> RewardSelection:
     """The comparison of the reward check. Raises InvalidInputError."""
     uid = params.get("against", "")
     other = permissions.run_or_404(request, uid) if uid else None

@@ -51,7 +51,7 @@ class ComparedQuestion:
     differs: bool
     decided: str = ""
     decision: ItemDecision | None = None
-    form: item_view.AnswerField | None = None
+    form: item_view.ItemField | None = None
 
 
 def build_list(

@@ -34,7 +34,7 @@ class ShownOption:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerField:
+class ItemField:
     """A question with the entered answer. `options` is empty for texts and numbers, whose answer is `value`."""
 
     question: Question
@@ -139,14 +139,14 @@ def render_text(text: str | None, id_prefix: str) -> SafeString:
     return build_text_view(text or "", mark_answers=False, id_prefix=id_prefix).html
 
 
-def build_answer_fields(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[AnswerField]:
+def build_answer_fields(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[ItemField]:
     return [
         build_answer_field(question, number, entered.get(question.key, {}))
         for number, question in enumerate(queues.list_questions(queue), 1)
     ]
 
 
-def build_answer_field(question: Question, number: int, answer: Mapping[str, Any]) -> AnswerField:
+def build_answer_field(question: Question, number: int, answer: Mapping[str, Any]) -> ItemField:
     value = answer.get("value")
     chosen = {format_value(one) for one in (value if isinstance(value, list) else [value]) if one is not None}
     options = [
@@ -155,7 +155,7 @@ def build_answer_field(question: Question, number: int, answer: Mapping[str, Any
     ]
     text = "" if options or value is None else str(value)
     details = {name: answer.get(name) for name in ("start", "end")}
-    return AnswerField(question, number, options, text, answer.get("rationale") or "", **details)
+    return ItemField(question, number, options, text, answer.get("rationale") or "", **details)
 
 
 def format_value(value: Any) -> str:

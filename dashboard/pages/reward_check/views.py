@@ -58,7 +58,7 @@ def reward_check_page(request: HttpRequest, uid: str) -> HttpResponse:
     return render(request, "reward_check/page.html", context)
 
 
-def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
+def read_selection(request: HttpRequest, run: Run) -> reward_check.RewardSelection:
     """Raises InvalidInputError."""
     name, good = read_question(request)
     fields = {field: request.GET.get(field, "") for field in ("threshold", "steps", "than")}
@@ -102,7 +102,7 @@ def build_choices(request: HttpRequest, run: Run, asked: reward_check.RewardQues
     }
 
 
-def build_report_context(request: HttpRequest, selection: reward_check.Selection) -> dict[str, Any]:
+def build_report_context(request: HttpRequest, selection: reward_check.RewardSelection) -> dict[str, Any]:
     run, asked = selection.run, selection.asked
     labelled = reward_check.load_labelled_run(run, asked, selection.steps)
     report = reward_check.build_report(labelled, selection.threshold)
@@ -156,7 +156,7 @@ def build_queue_link(run: Run, **settings: Any) -> str:
 
 
 def build_change_context(
-    selection: reward_check.Selection, first: reward_check.RewardReport, second: reward_check.RewardReport
+    selection: reward_check.RewardSelection, first: reward_check.RewardReport, second: reward_check.RewardReport
 ) -> dict[str, Any]:
     """The rates of the other run or the other steps, with the same threshold."""
     snapshot = reward_check.snapshot_rates(selection, first, second)

@@ -14,7 +14,7 @@ from rolloutdeck.cli.options import connect
 from rolloutdeck.cli.requests import send_request
 from rolloutdeck.cli.rescore.pool import FunctionInfo, WorkerPool
 from rolloutdeck.cli.rescore.report import Progress, print_comparison
-from rolloutdeck.cli.rescore.transfer import PendingSamples, ResultUploader, build_query, count_samples
+from rolloutdeck.cli.rescore.transfer import PendingSampleReader, ResultUploader, build_query, count_samples
 from rolloutdeck.cli.samples import find_run
 from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
     ):
         rescore = open_rescore(server, run, args, pool.load())
         path = f"rescores/{rescore['id']}/"
-        pending = PendingSamples(server, path, query, retry=args.retry)
+        pending = PendingSampleReader(server, path, query, retry=args.retry)
         progress = Progress(total if args.limit is None else min(total, args.limit))
         uploader = ResultUploader(server, path)
         try:
@@ -131,7 +131,7 @@ def finish(
     run: JsonObject,
     args: argparse.Namespace,
     progress: Progress,
-    pending: PendingSamples,
+    pending: PendingSampleReader,
     stored: int,
 ) -> int:
     """Prints what was done. Returns the exit status: 1 if a call failed."""

@@ -45,7 +45,7 @@ from rolloutdeck.cli.rescore.instructions import (
 from rolloutdeck.cli.rescore.journal import Journal, check_folder_writable
 from rolloutdeck.cli.rescore.report import Progress, clear_line
 from rolloutdeck.cli.rescore.transfer import (
-    PendingSamples,
+    PendingSampleReader,
     ResultUploader,
     build_query,
     count_samples,
@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
         rescore = send_rescore(server, body, args)
         journal = journal or stack.enter_context(Journal(build_journal_path(server, rescore), owner))
         path = f"rescores/{rescore['id']}/"
-        pending = PendingSamples(server, path, query, retry=args.retry)
+        pending = PendingSampleReader(server, path, query, retry=args.retry)
         progress = Progress(total if args.limit is None else min(total, args.limit))
         uploader = LabelUploader(server, path, args.model)
         judge = Judge(endpoint, instructions, journal, retry=args.retry)

@@ -44,7 +44,7 @@ def count_samples(server: ServerClient, run: str, query: Mapping[str, str]) -> i
     return int(response.json()["count"])
 
 
-class PendingSamples:
+class PendingSampleReader:
     """Iterates over the samples of the query that have no result. `done` and `failed` have one already."""
 
     def __init__(self, server: ServerClient, path: str, query: Mapping[str, str], *, retry: bool) -> None:

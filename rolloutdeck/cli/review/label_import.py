@@ -109,7 +109,7 @@ class Problems:
             print_message(f"{self.count - MAX_LISTED:,} more{hint}")
 
 
-class Progress:
+class UploadProgress:
     """The part of the file that was sent: on a terminal in place, otherwise a line every 5 s."""
 
     def __init__(self, total: int) -> None:
@@ -157,7 +157,7 @@ def import_labels(args: argparse.Namespace) -> int:
         written = None
         if args.unmatched:
             written = stack.enter_context(open_replacement(args.unmatched, is_input=is_input))
-        problems, progress = Problems(written), Progress(size)
+        problems, progress = Problems(written), UploadProgress(size)
         try:
             for part in split_parts(first, lines):
                 send_part(server, common, part, summary, problems, progress)
@@ -281,7 +281,7 @@ def send_part(
     part: list[Line],
     summary: Summary,
     problems: Problems,
-    progress: Progress,
+    progress: UploadProgress,
 ) -> None:
     """Sends the rows of some lines. Raises UsageError."""
     rows = [line for line in part if not line.problem]

@@ -8,7 +8,7 @@ import pytest
 
 from rollouts.agreement import (
     CANNOT_JUDGE,
-    Answer,
+    ItemAnswer,
     Marks,
     Reason,
     decide_values,
@@ -22,11 +22,11 @@ from rollouts.agreement import (
 from rollouts.agreement.estimates import MIN_INTERVAL_ITEMS, MIN_LABELLED, TEXTS
 
 
-def read_answers(**people: list[Any]) -> list[Answer]:
-    return [Answer(item, person, value) for person, values in people.items() for item, value in enumerate(values)]
+def read_answers(**people: list[Any]) -> list[ItemAnswer]:
+    return [ItemAnswer(item, person, value) for person, values in people.items() for item, value in enumerate(values)]
 
 
-def get_reasons(answers: list[Answer], kind: str = "choice") -> tuple[Reason | None, Reason | None, Reason | None]:
+def get_reasons(answers: list[ItemAnswer], kind: str = "choice") -> tuple[Reason | None, Reason | None, Reason | None]:
     result = measure_agreement(answers, kind)
     return result.percent.reason, result.alpha.reason, result.fleiss.reason
 
@@ -103,7 +103,7 @@ def test_pairs_of_people_count_their_common_items() -> None:
 
 
 def test_a_newer_answer_replaces_the_older_one() -> None:
-    answers = [*read_answers(ann=["a"], bob=["b"]), Answer(0, "bob", "a")]
+    answers = [*read_answers(ann=["a"], bob=["b"]), ItemAnswer(0, "bob", "a")]
     assert measure_agreement(answers, "choice").percent.value == 1
     assert find_disagreements(answers, "choice") == ()
 

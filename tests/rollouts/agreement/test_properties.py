@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollouts.agreement import Agreement, Answer, Estimate, measure_agreement
+from rollouts.agreement import Agreement, Estimate, ItemAnswer, measure_agreement
 from rollouts.agreement.answers import AnswerTable, build_table
 from rollouts.agreement.coefficients import Ratio, compute_alpha
 from rollouts.agreement.distances import choose_distance
@@ -31,7 +31,7 @@ KIND_AND_ANSWERS = st.sampled_from(sorted(VALUES)).flatmap(
         st.just(kind),
         st.lists(
             st.builds(
-                Answer, st.integers(0, 14), st.sampled_from(["ann", "bob", "cy", "di"]), st.none() | VALUES[kind]
+                ItemAnswer, st.integers(0, 14), st.sampled_from(["ann", "bob", "cy", "di"]), st.none() | VALUES[kind]
             ),
             max_size=60,
             unique_by=lambda answer: (answer.item, answer.person),
@@ -51,7 +51,7 @@ def list_estimates(result: Agreement) -> list[Estimate]:
 
 @settings(max_examples=60, deadline=None)
 @given(KIND_AND_ANSWERS)
-def test_estimates_are_in_bounds_and_never_nan(kind_and_answers: tuple[str, list[Answer]]) -> None:
+def test_estimates_are_in_bounds_and_never_nan(kind_and_answers: tuple[str, list[ItemAnswer]]) -> None:
     kind, answers = kind_and_answers
     result = measure_agreement(answers, kind)
     for estimate in list_estimates(result):
@@ -66,9 +66,9 @@ def test_estimates_are_in_bounds_and_never_nan(kind_and_answers: tuple[str, list
 
 @settings(max_examples=50, deadline=None)
 @given(KIND_AND_ANSWERS, st.integers(0, 5))
-def test_order_and_names_do_not_matter(kind_and_answers: tuple[str, list[Answer]], seed: int) -> None:
+def test_order_and_names_do_not_matter(kind_and_answers: tuple[str, list[ItemAnswer]], seed: int) -> None:
     kind, answers = kind_and_answers
-    shuffled = [Answer(f"item {-answer.item}", answer.person[::-1], answer.value) for answer in answers]
+    shuffled = [ItemAnswer(f"item {-answer.item}", answer.person[::-1], answer.value) for answer in answers]
     random.Random(seed).shuffle(shuffled)
     for one, other in zip(
         *(list_estimates(measure_agreement(each, kind))[:3] for each in (answers, shuffled)), strict=True
@@ -79,7 +79,7 @@ def test_order_and_names_do_not_matter(kind_and_answers: tuple[str, list[Answer]
 
 @settings(max_examples=50, deadline=None)
 @given(KIND_AND_ANSWERS.filter(lambda pair: pair[0] != "number"))
-def test_alpha_equals_its_definition(kind_and_answers: tuple[str, list[Answer]]) -> None:
+def test_alpha_equals_its_definition(kind_and_answers: tuple[str, list[ItemAnswer]]) -> None:
     """Krippendorff (2011), 1 - Do / De, with loops over all pairs."""
     kind, answers = kind_and_answers
     alpha = measure_agreement(answers, kind).alpha.value
@@ -87,7 +87,7 @@ def test_alpha_equals_its_definition(kind_and_answers: tuple[str, list[Answer]])
         assert alpha == pytest.approx(compute_alpha_by_definition(kind, answers), abs=1e-9)
 
 
-def compute_alpha_by_definition(kind: str, answers: list[Answer]) -> float:
+def compute_alpha_by_definition(kind: str, answers: list[ItemAnswer]) -> float:
     by_item: dict[Any, list[Any]] = {}
     for item, _, value in answers:
         if value is not None:
@@ -116,7 +116,9 @@ def compute_alpha_by_definition(kind: str, answers: list[Answer]) -> float:
 def test_kappa_of_two_people_is_alike_in_both_directions(values: list[tuple[str, str]]) -> None:
     def kappa(pairs: list[tuple[str, str]]) -> Estimate:
         answers = [
-            Answer(item, name, value) for item, pair in enumerate(pairs) for name, value in zip("xy", pair, strict=True)
+            ItemAnswer(item, name, value)
+            for item, pair in enumerate(pairs)
+            for name, value in zip("xy", pair, strict=True)
         ]
         return measure_agreement(answers, "choice").pairs[0].kappa
 
@@ -128,7 +130,7 @@ def test_kappa_of_two_people_is_alike_in_both_directions(values: list[tuple[str,
 
 def test_all_pairs_are_counted_once() -> None:
     people = ["ann", "bob", "cy", "di"]
-    result = measure_agreement([Answer(item, person, "a") for item in range(3) for person in people], "choice")
+    result = measure_agreement([ItemAnswer(item, person, "a") for item in range(3) for person in people], "choice")
     assert [(pair.first, pair.second, pair.items) for pair in result.pairs] == [
         (*pair, 3) for pair in combinations(people, 2)
     ]
@@ -136,7 +138,7 @@ def test_all_pairs_are_counted_once() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(KIND_AND_ANSWERS)
-def test_the_jackknife_leaves_out_each_item(kind_and_answers: tuple[str, list[Answer]]) -> None:
+def test_the_jackknife_leaves_out_each_item(kind_and_answers: tuple[str, list[ItemAnswer]]) -> None:
     """Exactly; for ratings, whose ranks move too, to first order: see the next test."""
     kind, answers = kind_and_answers
     table = build_table(answers, kind)

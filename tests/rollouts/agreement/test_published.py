@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rollouts.agreement import (
-    Answer,
     Estimate,
+    ItemAnswer,
     Marks,
     PairSigns,
     build_order_signs,
@@ -23,34 +23,34 @@ from rollouts.agreement.intervals import compute_wilson
 from rollouts.agreement.rates import subtract_estimates
 
 
-def read_matrix(text: str) -> list[Answer]:
+def read_matrix(text: str) -> list[ItemAnswer]:
     """One line for each person, one column for each item."""
     return [
-        Answer(item, f"person {person}", None if value == "." else value)
+        ItemAnswer(item, f"person {person}", None if value == "." else value)
         for person, line in enumerate(text.strip().splitlines())
         for item, value in enumerate(line.split())
     ]
 
 
-def convert_to_numbers(answers: Sequence[Answer]) -> list[Answer]:
+def convert_to_numbers(answers: Sequence[ItemAnswer]) -> list[ItemAnswer]:
     return [answer._replace(value=answer.value and int(answer.value)) for answer in answers]
 
 
-def read_counts(rows: Sequence[Sequence[int]]) -> list[Answer]:
+def read_counts(rows: Sequence[Sequence[int]]) -> list[ItemAnswer]:
     """How many people chose each category, for each item."""
     return [
-        Answer(item, f"person {person}", str(category))
+        ItemAnswer(item, f"person {person}", str(category))
         for item, row in enumerate(rows)
         for person, category in enumerate(np.repeat(np.arange(len(row)), row).tolist())
     ]
 
 
-def read_table(shares: Sequence[Sequence[float]], items: int) -> tuple[list[Answer], np.ndarray, np.ndarray]:
+def read_table(shares: Sequence[Sequence[float]], items: int) -> tuple[list[ItemAnswer], np.ndarray, np.ndarray]:
     """The answers of two people with these shares of both answers."""
     counts = np.rint(np.array(shares) * items).astype(int)
     first, second = (np.repeat(codes.ravel(), counts.ravel()) for codes in np.indices(counts.shape))
-    answers = [Answer(item, "ann", str(code)) for item, code in enumerate(first.tolist())]
-    return [*answers, *(Answer(item, "bob", str(code)) for item, code in enumerate(second.tolist()))], first, second
+    answers = [ItemAnswer(item, "ann", str(code)) for item, code in enumerate(first.tolist())]
+    return [*answers, *(ItemAnswer(item, "bob", str(code)) for item, code in enumerate(second.tolist()))], first, second
 
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", data A, B, and C to E.
@@ -82,7 +82,7 @@ THREE_CODERS = read_matrix("""
         (convert_to_numbers(THREE_CODERS), "number", 0.811),
     ],
 )
-def test_krippendorffs_alpha(answers: list[Answer], kind: str, alpha: float) -> None:
+def test_krippendorffs_alpha(answers: list[ItemAnswer], kind: str, alpha: float) -> None:
     assert measure_agreement(answers, kind).alpha.value == pytest.approx(alpha, abs=0.0005)
 
 

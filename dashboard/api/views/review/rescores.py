@@ -185,7 +185,7 @@ class ComparedRescore(ApiView):
         )
 
 
-def serialize_source(source: rescores.SourceComparison) -> dict[str, Any]:
+def serialize_source(source: rescores.RescoredSource) -> dict[str, Any]:
     return {**asdict(source), "agreement": source.agreement}
 
 

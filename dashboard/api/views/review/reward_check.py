@@ -65,7 +65,7 @@ class RunRewardCheck(ApiView):
         return Response(data)
 
 
-def parse_reward_selection(request: Request, run: Run, values: Mapping[str, str]) -> reward_check.Selection:
+def parse_reward_selection(request: Request, run: Run, values: Mapping[str, str]) -> reward_check.RewardSelection:
     """Raises InvalidInputError, and Http404 if the user may not see the run `against`."""
     return reward_check.parse_selection(
         run,

@@ -31,7 +31,7 @@ UNFINISHED = ("pending", "aborted")
 
 
 @dataclass
-class PendingSamples:
+class UnsentSamples:
     """`live_samples`: (rollout, split) -> samples generated since the last upload.
 
     `all_samples`: those of the rollout that is about to end, the filtered ones too; slime does not change them before
@@ -44,7 +44,7 @@ class PendingSamples:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-pending_samples = PendingSamples()
+pending_samples = UnsentSamples()
 
 
 def log_rollout(rollout_id, args, samples, rollout_extra_metrics, rollout_time) -> bool:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-class JaggedRows:
+class JaggedBatch:
     """The data of one batch, read from the queue at creation, without padding rows.
 
     `keys` are `{uid}_{session}_{output}`, in the order of verl's own files.

@@ -15,7 +15,7 @@ from typing import Any
 
 from rolloutdeck.trainers.common import EqualSampleMarker, TokenSelection, bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import evictions, guidance, rows
-from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
+from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedBatch
 from rolloutdeck.trainers.verl.plugin.rule_marks import add_marks
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
@@ -132,14 +132,14 @@ def log_batch(
     split: str,
     selection: TokenSelection,
     counter: EqualSampleMarker | None = None,
-) -> JaggedRows:
+) -> JaggedBatch:
     """Reads a batch and logs it; its texts are decoded in the session's thread. `counter`: of the earlier batches."""
     import transfer_queue
 
     step = int(trainer.global_steps)
     with session.measure_blocking(), session.count_capture_errors():
         tokenizer = session.tokenizer(trainer.tokenizer)
-        batch = JaggedRows(transfer_queue, meta)
+        batch = JaggedBatch(transfer_queue, meta)
         batch.read_tokens(selection.select_rows(batch.groups(), split, step))
         max_tokens = trainer.config["data"].get("max_response_length")
         marks = session.marks.find(step, batch.keys) if split == "train" else []
@@ -159,7 +159,7 @@ def log_batch(
 
 
 @catch_errors
-def log_batch_counts(session: VerlSession, trainer: Any, batch: JaggedRows | None) -> None:
+def log_batch_counts(session: VerlSession, trainer: Any, batch: JaggedBatch | None) -> None:
     if batch is None:
         return
     excluded = evictions.take_eviction_counts(trainer.replay_buffer)

@@ -25,7 +25,7 @@ from tests.support.patching import patch_everywhere
 def slime_receiver(connected_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver to which slime's hooks record all tokens without delay."""
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
-    monkeypatch.setattr(record, "pending_samples", record.PendingSamples())
+    monkeypatch.setattr(record, "pending_samples", record.UnsentSamples())
     monkeypatch.setattr(record, "LIVE_SECONDS", 0.0)
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(common_session, "MAX_WAITING_STEPS", 100)  # no time passes between rollouts here

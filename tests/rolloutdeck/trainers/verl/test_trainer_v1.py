@@ -49,7 +49,7 @@ def test_equal_answers_of_two_batches_of_a_validation_are_two_samples(monkeypatc
         submit=lambda job: job(), run=SimpleNamespace(log_samples=lambda rows, **_: logged.append(rows)),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "transfer_queue", ModuleType("transfer_queue"))
-    monkeypatch.setattr(trainer_v1, "JaggedRows", FakeRows)
+    monkeypatch.setattr(trainer_v1, "JaggedBatch", FakeRows)
     monkeypatch.setattr(trainer_v1, "find_verl_session", lambda config: session)
     loops, buffer = SimpleNamespace(reward_loop_worker_handles=[1]), FakeBuffer()
     trainer = SimpleNamespace(

@@ -32,7 +32,7 @@ if BESIDE == "raise":
         guidance.GuidedBatch,
         trainer_v0.PaddedRows,
         metrics.open_verl_session,
-        trainer_v1.JaggedRows,
+        trainer_v1.JaggedBatch,
         evictions.Counter,
         dataset_fields.DATASET_FIELDS,
     )

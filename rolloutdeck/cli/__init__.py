@@ -4,8 +4,8 @@ Depends on: all other folders of `rolloutdeck`.
 Invariant: results are printed to standard output, messages to standard error.
 """
 
+from rolloutdeck.cli.common import format_count
 from rolloutdeck.cli.entry import main
-from rolloutdeck.cli.messages import format_count
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rolloutdeck.cli.messages import format_count
+from rolloutdeck.cli.common import format_count
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainer_api import TRAINERS, SettingsIssue, Trainer, load_trainer

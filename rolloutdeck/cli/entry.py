@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
+from rolloutdeck.cli.common import add_run_arguments, add_server_arguments
 from rolloutdeck.cli.rescore import add_judge_arguments, add_rescore_arguments
 from rolloutdeck.cli.review import add_guidance_arguments, add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
@@ -203,8 +203,12 @@ def _add_pull(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "up": ("rolloutdeck.up", "start the server on this machine", add_up_arguments),
-    "import": ("rolloutdeck.cli.import_", "import existing dump folders into a run", _add_import),
-    "watch": ("rolloutdeck.cli.watch", "upload the files of a running training as they are written", _add_watch),
+    "import": ("rolloutdeck.cli.folders.import_", "import existing dump folders into a run", _add_import),
+    "watch": (
+        "rolloutdeck.cli.folders.watch",
+        "upload the files of a running training as they are written",
+        _add_watch,
+    ),
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
     "search": (

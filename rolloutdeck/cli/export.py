@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlencode
 
-from rolloutdeck.cli.messages import end_sentence, format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.samples import find_run
+from rolloutdeck.cli.common import connect, end_sentence, find_run, format_count, print_message, require_project
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError
 

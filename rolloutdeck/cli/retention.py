@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.common import clean_line, connect, format_count, print_message, send_request
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, format_bytes
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from rolloutdeck.cli.messages import end_sentence, format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.common import connect, end_sentence, format_count, print_message, require_project
 from rolloutdeck.cli.samples import load_pages, print_samples
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, ServerUnreachableError

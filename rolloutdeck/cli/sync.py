@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rolloutdeck.cli.messages import format_count, format_sentence, print_message
-from rolloutdeck.cli.options import connect
+from rolloutdeck.cli.common import connect, format_count, format_sentence, print_message
 from rolloutdeck.client import SyncResult, sync_spools
 from rolloutdeck.errors import UsageError
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rolloutdeck.cli.messages import format_sentence, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.requests import send_request
+from rolloutdeck.cli.common import connect, format_sentence, print_message, require_project, send_request
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import TOKEN_SCOPES
 

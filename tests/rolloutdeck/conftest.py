@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import watch_report
+from rolloutdeck.cli.folders import watch_report
 from rolloutdeck.client import artifact
 from rolloutdeck.client import start as client_start
 from rolloutdeck.client.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.common import clean_line
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.replay import PlanEntry
 

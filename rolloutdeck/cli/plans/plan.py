@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.messages import format_count, format_sentence, print_message
-from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.common import (
+    clean_line,
+    connect,
+    find_run,
+    format_count,
+    format_sentence,
+    print_message,
+    require_project,
+    send_request,
+)
 from rolloutdeck.cli.plans.entries import has_outcome, print_entries
 from rolloutdeck.cli.plans.prompts import read_step_prompts, send_step_prompts
 from rolloutdeck.cli.plans.selection import describe_setting, print_effects
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_targets

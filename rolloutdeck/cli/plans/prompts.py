@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.requests import send_request, split_rows
-from rolloutdeck.cli.text_files import read_text_lines
+from rolloutdeck.cli.common import read_text_lines, send_request, split_rows
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 

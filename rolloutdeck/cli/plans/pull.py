@@ -10,13 +10,18 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck import replay
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
+from rolloutdeck.cli.common import (
+    clean_line,
+    connect,
+    find_run,
+    format_count,
+    print_message,
+    remove_control_characters,
+    require_project,
+    send_request,
+)
 from rolloutdeck.cli.plans.entries import describe_preview
 from rolloutdeck.cli.plans.plan import PIN_FIRST, create_planned_run, load_plan, read_plan_response
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.terminal import clean_line, remove_control_characters
 from rolloutdeck.errors import NotReplayableError, RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient, Settings
 from rolloutdeck.protocol import format_step_ranges

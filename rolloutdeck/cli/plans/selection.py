@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.common import clean_line
 from rolloutdeck.replay import PlanEntry, PlanRevision
 
 MAX_PROMPTS = 20

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
+from rolloutdeck.cli.common import add_run_arguments, add_server_arguments
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 
 

@@ -9,14 +9,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect
-from rolloutdeck.cli.requests import send_request
+from rolloutdeck.cli.common import SignalInterrupter, connect, find_run, format_count, print_message, send_request
 from rolloutdeck.cli.rescore.pool import FunctionInfo, WorkerPool
 from rolloutdeck.cli.rescore.report import Progress, print_comparison
 from rolloutdeck.cli.rescore.transfer import PendingSampleReader, ResultUploader, build_query, count_samples
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 

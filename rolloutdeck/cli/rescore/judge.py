@@ -21,9 +21,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect
-from rolloutdeck.cli.requests import send_request, split_rows
+from rolloutdeck.cli.common import (
+    SignalInterrupter,
+    connect,
+    find_run,
+    format_count,
+    print_message,
+    send_request,
+    split_rows,
+)
 from rolloutdeck.cli.rescore.command import finish, send_rescore
 from rolloutdeck.cli.rescore.endpoint import (
     SENDABLE_TEXT,
@@ -52,8 +58,6 @@ from rolloutdeck.cli.rescore.transfer import (
     send_with_retries,
 )
 from rolloutdeck.cli.rescore.worker import NO_TEXT
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 

@@ -7,9 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.common import clean_line, format_count, print_message, send_request
 from rolloutdeck.lib import ServerClient
 
 LINE_SECONDS = 0.5

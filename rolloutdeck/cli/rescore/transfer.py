@@ -11,8 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.retries import call_with_retries
+from rolloutdeck.cli.common import call_with_retries, send_request
 from rolloutdeck.lib import ServerClient, ServerResponse
 
 PAGE_SAMPLES = 100

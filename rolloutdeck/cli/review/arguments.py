@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
+from rolloutdeck.cli.common import add_run_arguments, add_server_arguments
 from rolloutdeck.protocol import LABEL_SOURCES, SPLITS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.cli.terminal import clean_line
+from rolloutdeck.cli.common import clean_line
 
 # The server has longer sentences for its pages. Its JSON has only the keys.
 REASONS = {

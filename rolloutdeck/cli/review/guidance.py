@@ -9,11 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.requests import send_request
+from rolloutdeck.cli.common import clean_line, connect, format_count, print_message, require_project, send_request
 from rolloutdeck.cli.review.labels import read_json_object
-from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient
 
 SELECTION_SECONDS = 60.0  # the server searches texts for 15 s

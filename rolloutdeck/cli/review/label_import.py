@@ -21,12 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.requests import send_request
-from rolloutdeck.cli.retries import call_with_retries
-from rolloutdeck.cli.terminal import clean_line
-from rolloutdeck.cli.text_files import open_replacement
+from rolloutdeck.cli.common import (
+    call_with_retries,
+    clean_line,
+    connect,
+    format_count,
+    open_text_replacement,
+    print_message,
+    require_project,
+    send_request,
+)
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -156,7 +160,7 @@ def import_labels(args: argparse.Namespace) -> int:
             raise UsageError(f"{path}, line {first.number}, {first.problem}. The file must be one of {WRITTEN_BY}.")
         written = None
         if args.unmatched:
-            written = stack.enter_context(open_replacement(args.unmatched, is_input=is_input))
+            written = stack.enter_context(open_text_replacement(args.unmatched, is_input=is_input))
         problems, progress = Problems(written), UploadProgress(size)
         try:
             for part in split_parts(first, lines):

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.requests import iterate_pages, send_request, split_rows
+from rolloutdeck.cli.common import (
+    clean_line,
+    connect,
+    find_run,
+    format_count,
+    iterate_pages,
+    print_message,
+    read_text_lines,
+    require_project,
+    send_request,
+    split_rows,
+)
 from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.terminal import clean_line
-from rolloutdeck.cli.text_files import read_text_lines
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 

@@ -7,12 +7,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect, require_project
-from rolloutdeck.cli.requests import iterate_pages, send_request
+from rolloutdeck.cli.common import (
+    clean_line,
+    connect,
+    find_run,
+    format_count,
+    iterate_pages,
+    print_message,
+    require_project,
+    send_request,
+)
 from rolloutdeck.cli.review.estimates import format_estimate
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.errors import MissingError, UsageError
 from rolloutdeck.lib import ServerClient
 

@@ -7,12 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.cli.messages import format_count, print_message
-from rolloutdeck.cli.options import connect
-from rolloutdeck.cli.requests import send_request
+from rolloutdeck.cli.common import clean_line, connect, find_run, format_count, print_message, send_request
 from rolloutdeck.cli.review.estimates import format_change, format_estimate
-from rolloutdeck.cli.samples import find_run
-from rolloutdeck.cli.terminal import clean_line
 from rolloutdeck.lib import ServerClient
 
 CELLS = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import import_
+from rolloutdeck.cli.folders import import_
 from rolloutdeck.lib import local_servers
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
@@ -254,7 +254,7 @@ def test_a_server_that_refuses_or_does_not_answer_gives_one_sentence_and_status_
     mode: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.cli.import_.TRIES", 1)
+    monkeypatch.setattr("rolloutdeck.cli.folders.import_.TRIES", 1)
     deck.mode = mode
     if mode == "down":
         monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:9")
@@ -319,7 +319,7 @@ def test_ctrl_c_ends_an_import_and_says_how_to_continue(
 INTERRUPTED = """
 import signal, sys
 from rolloutdeck.cli import entry as cli
-from rolloutdeck.cli import watch
+from rolloutdeck.cli.folders import watch
 
 class SignalOnDelete:
     def __del__(self):

@@ -95,7 +95,7 @@ def test_importing_steps_of_an_existing_run_does_not_end_it(node: Path, project:
 def test_import_waits_for_the_safety_check_and_names_unsafe_steps(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rolloutdeck.cli import import_
+    from rolloutdeck.cli.folders import import_
 
     write_step(node, 1)
     write_step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
@@ -111,7 +111,7 @@ def test_import_waits_for_the_safety_check_and_names_unsafe_steps(
 def test_import_continues_to_wait_after_failed_requests(
     node: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rolloutdeck.cli import import_
+    from rolloutdeck.cli.folders import import_
 
     write_step(node, 1)
     request_run, failed = UploadTarget.request_run, []

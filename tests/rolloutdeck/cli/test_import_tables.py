@@ -13,7 +13,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rolloutdeck.cli import entry, import_
+from rolloutdeck.cli import entry
+from rolloutdeck.cli.folders import import_
 from rollouts.errors import UnreadableDumpError
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Step

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import import_report
+from rolloutdeck.cli.folders import import_report
 from rollouts.indexing import indexer
 from rollouts.metrics import list_metric_names
 from rollouts.models import Dump, Run, Sample, Step

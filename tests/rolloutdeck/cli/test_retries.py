@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import import_artifacts
-from rolloutdeck.cli.import_ import _call_with_retries
-from rolloutdeck.cli.import_artifacts import ArtifactImport
-from rolloutdeck.cli.requests import send_request
+from rolloutdeck.cli.common.requests import send_request
+from rolloutdeck.cli.folders import artifacts
+from rolloutdeck.cli.folders.artifacts import ArtifactImport
+from rolloutdeck.cli.folders.import_ import _call_with_retries
 from rolloutdeck.cli.rescore import transfer
 from rolloutdeck.cli.review import label_import
 from rolloutdeck.client import LocalArtifact
@@ -53,7 +53,7 @@ def send_step() -> None:
     files = {"0.pt": {"sha256": "0" * 64, "bytes": 1}}
     step = LocalArtifact(Path("/run/step_1"), "rollout", 1, files, {"0.pt": (1, 1, 1)})
     target = UploadTarget(SERVER, "math", "grpo", "files")
-    import_artifacts.send_artifact(target, step, True, ArtifactImport(), _call_with_retries, lambda size: None)
+    artifacts.send_artifact(target, step, True, ArtifactImport(), _call_with_retries, lambda size: None)
 
 
 COMMANDS: list[Callable[[], object]] = [

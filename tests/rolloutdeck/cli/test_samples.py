@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli import requests
+from rolloutdeck.cli.common import requests
 from tests.rolloutdeck.support.commands import Command
 from tests.rolloutdeck.support.deck import Deck
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rolloutdeck.cli.terminal import clean_line, remove_control_characters
+from rolloutdeck.cli.common.terminal import clean_line, remove_control_characters
 
 
 def test_a_name_cannot_begin_a_new_line_or_change_the_terminal() -> None:

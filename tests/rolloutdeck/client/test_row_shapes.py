@@ -20,7 +20,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rolloutdeck.cli import import_report
+from rolloutdeck.cli.folders import import_report
 from rollouts.models import Run
 from tests.rolloutdeck.support.logged_rows import GOOD, NATIVE, end_run, index_all, load_steps
 from tests.rolloutdeck.support.step_files import run_import

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rolloutdeck.cli.requests import MAX_REQUEST_BYTES, split_rows
+from rolloutdeck.cli.common.requests import MAX_REQUEST_BYTES, split_rows
 from rolloutdeck.lib import ServerClient
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli.options import connect
+from rolloutdeck.cli.common.options import connect
 from rolloutdeck.lib import (
     Settings,
     list_running_servers,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.watch import follower
 from rolloutdeck.watch.follower import WatchedFolder

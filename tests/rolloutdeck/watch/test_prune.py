@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.watch import follower
 from rolloutdeck.watch.file_parts import FilePart, build_file_stamp

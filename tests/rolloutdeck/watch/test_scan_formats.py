@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rolloutdeck.cli import entry
-from rolloutdeck.cli.options import resolve_table_format
+from rolloutdeck.cli.common.options import resolve_table_format
 from rolloutdeck.protocol import columns
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.types import ScanOptions, ScanResult

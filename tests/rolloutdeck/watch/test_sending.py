@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.cli.watch import WatchLoop
+from rolloutdeck.cli.folders.watch import WatchLoop
 from rolloutdeck.watch.artifact_collector import ArtifactCollector
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.tree_pattern import TreeRun
@@ -67,7 +67,7 @@ def test_each_outage_is_reported_even_if_the_server_only_refuses_files_between_t
 def test_watch_once_ends_after_a_heartbeat_that_failed(
     deck: Deck, start_watch: StartWatch, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.folders.run_follower.HEARTBEAT_SECONDS", 0)
     monkeypatch.setenv("ROLLOUTDECK_URL", deck.url)
     deck.mode, deck.only = "503", '{"attempt": "files"'  # heartbeats
     path = trainer.write_step(1)
@@ -142,7 +142,7 @@ def test_a_requested_file_that_can_t_be_read_delays_no_step(
 def test_many_files_that_a_proxy_refuses_delay_no_other_and_no_heartbeat(
     deck: Deck, start_watch: StartWatch, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.folders.run_follower.HEARTBEAT_SECONDS", 0)
     watch = start_watch()
 
     def fail_turn() -> None:
@@ -188,7 +188,7 @@ def test_watch_once_sends_a_file_again_that_changed_during_its_upload(
 def test_a_heartbeat_is_sent_only_while_files_change(
     deck: Deck, start_watch: StartWatch, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.folders.run_follower.HEARTBEAT_SECONDS", 0)
     trainer.write_step(1)
     watch = start_watch()
     run_turns(watch, 5)
@@ -207,7 +207,7 @@ def test_a_heartbeat_that_is_not_due_is_not_sent_later_when_the_run_may_have_end
     watch.heartbeat_at = time.monotonic()
     trainer.write_step(2)
     run_turns(watch, 5)
-    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.folders.run_follower.HEARTBEAT_SECONDS", 0)
     run_turns(watch, 5)
     assert deck.posted("/heartbeat/") == []
 

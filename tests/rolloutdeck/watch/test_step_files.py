@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli import entry, watch_report
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli import entry
+from rolloutdeck.cli.folders import watch_report
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from rolloutdeck.client import artifact
 from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads

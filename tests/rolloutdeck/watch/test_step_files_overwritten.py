@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_api.types import LoadableStep, StepLocation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.trainers.cure.test_steps import EVAL_OUTPUTS, EVAL_RESULTS, write_run
 from tests.rolloutdeck.watch.trainer import StartWatch, Trainer, run_turns

@@ -165,7 +165,7 @@ def test_an_outage_for_one_run_is_reported_once_and_not_ended_by_another_run(
 ) -> None:
     for run in ("a", "b"):
         write_sample(tmp_path / run)
-    monkeypatch.setattr("rolloutdeck.cli.watch.MAX_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("rolloutdeck.cli.folders.watch.MAX_RETRY_SECONDS", 0.01)
     deck.mode, deck.only = "503", f"{tmp_path}/a"
     for step in range(2, 9):
         write_sample(tmp_path / "b", step)
@@ -180,7 +180,7 @@ def test_a_run_that_the_server_refuses_is_not_sent_again(
 ) -> None:
     for run in ("a", "b"):
         write_sample(tmp_path / run)
-    monkeypatch.setattr("rolloutdeck.cli.watch.DISCOVER_SECONDS", 0.0)
+    monkeypatch.setattr("rolloutdeck.cli.folders.watch.DISCOVER_SECONDS", 0.0)
     deck.mode, deck.only = "400", '"name": "b"'
     assert watch_tree(command, f"{tmp_path}/{{run}}", "--project", "math") == 1
     assert capsys.readouterr().err.count("math/b is skipped: No, because of a test.") == 1

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.folders.run_follower import RunFollower
 
 StartWatch = Callable[..., RunFollower]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from rolloutdeck.cli.messages import print_message
+from rolloutdeck.cli.common.messages import print_message
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import (

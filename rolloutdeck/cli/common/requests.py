@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from rolloutdeck.cli.messages import end_sentence
+from rolloutdeck.cli.common.messages import end_sentence
 from rolloutdeck.errors import MissingError, UnavailableError, UsageError
 from rolloutdeck.lib import (
     ServerClient,

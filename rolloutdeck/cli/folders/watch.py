@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck import watch
-from rolloutdeck.cli.messages import format_sentence, print_message
-from rolloutdeck.cli.options import connect, parse_file_args, refuse_redaction, require_run
-from rolloutdeck.cli.signals import SignalInterrupter
-from rolloutdeck.cli.watch_report import report_run
-from rolloutdeck.cli.watch_run import PruneMode, RunFollower
+from rolloutdeck.cli.common import (
+    SignalInterrupter,
+    connect,
+    format_sentence,
+    parse_file_args,
+    print_message,
+    refuse_redaction,
+    require_run,
+)
+from rolloutdeck.cli.folders.run_follower import PruneMode, RunFollower
+from rolloutdeck.cli.folders.watch_report import report_run
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient, Settings
 

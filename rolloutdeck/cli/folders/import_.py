@@ -10,9 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rolloutdeck import watch
-from rolloutdeck.cli import import_artifacts
-from rolloutdeck.cli.import_artifacts import ArtifactImport
-from rolloutdeck.cli.import_report import (
+from rolloutdeck.cli.common import (
+    call_with_retries,
+    connect,
+    format_count,
+    format_sentence,
+    parse_file_args,
+    print_message,
+    refuse_redaction,
+    require_run,
+)
+from rolloutdeck.cli.folders import artifacts
+from rolloutdeck.cli.folders.artifacts import ArtifactImport
+from rolloutdeck.cli.folders.import_report import (
     ImportReport,
     ProgressBar,
     describe_indexed,
@@ -20,10 +30,7 @@ from rolloutdeck.cli.import_report import (
     print_skipped,
     print_table,
 )
-from rolloutdeck.cli.messages import format_count, format_sentence, print_message
-from rolloutdeck.cli.options import connect, parse_file_args, refuse_redaction, require_run
-from rolloutdeck.cli.retries import call_with_retries
-from rolloutdeck.cli.watch import choose_attempt
+from rolloutdeck.cli.folders.watch import choose_attempt
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import format_column_names, format_step_ranges
 from rolloutdeck.trainer_api import find_writer
@@ -100,10 +107,10 @@ def _upload(target: watch.UploadTarget, scan: watch.ScanResult, options: watch.A
         for file in scan.files:
             bar.file += 1
             _upload_file(target, file, report, bar)
-        for step in import_artifacts.hash_steps(scan, options):
+        for step in artifacts.hash_steps(scan, options):
             at_once = now or step.role == "tokenizer"
             bar.file += len(step.files) if at_once else 0
-            import_artifacts.send_artifact(target, step, at_once, report.steps_to_replay, _call_with_retries, bar.add)
+            artifacts.send_artifact(target, step, at_once, report.steps_to_replay, _call_with_retries, bar.add)
     except KeyboardInterrupt:
         bar.end()
         uploaded = format_count(sum(report.files.values()), "file")
@@ -182,7 +189,7 @@ def _wait(target: watch.UploadTarget, report: ImportReport) -> int:
     """Waits until the server has indexed all dumps of the run, and prints the result. Returns the exit status."""
     try:
         _wait_until_indexed(target, report.steps_to_replay)
-        status = _call_with_retries(lambda: import_artifacts.report_replayability(target, report.steps_to_replay))
+        status = _call_with_retries(lambda: artifacts.report_replayability(target, report.steps_to_replay))
         if not report.parts:
             return status
         dumps = [dump for dump in _iter_dumps(target) if _is_imported(dump, report)]
@@ -211,7 +218,7 @@ def _wait_until_indexed(target: watch.UploadTarget, steps: ArtifactImport) -> No
     while time.monotonic() - changed_at < STUCK_SECONDS:
         counts = _call_with_retries(target.count_dumps)
         waiting = counts.get("received", 0) + counts.get("indexing", 0)
-        waiting += _call_with_retries(lambda: import_artifacts.count_unfinished(target, steps))
+        waiting += _call_with_retries(lambda: artifacts.count_unfinished(target, steps))
         if not waiting:
             return
         if waiting != previous:

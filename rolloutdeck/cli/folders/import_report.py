@@ -11,8 +11,8 @@ from pathlib import PurePath
 from typing import Any
 
 from rolloutdeck import watch
-from rolloutdeck.cli.import_artifacts import ArtifactImport, build_table_row
-from rolloutdeck.cli.messages import format_count, format_sentence, print_message
+from rolloutdeck.cli.common import format_count, format_sentence, print_message
+from rolloutdeck.cli.folders.artifacts import ArtifactImport, build_table_row
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import list_kinds
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.cli.messages import format_count, format_sentence, print_message
+from rolloutdeck.cli.common import format_count, format_sentence, print_message
 from rolloutdeck.client import (
     ArtifactUploadQueue,
     FileChangedError,

@@ -22,7 +22,7 @@ def read_text_lines(file: Iterable[str], path: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def open_replacement(path: Path, *, is_input: bool = False) -> Iterator[IO[str]]:
+def open_text_replacement(path: Path, *, is_input: bool = False) -> Iterator[IO[str]]:
     """Opens a text file whose content is that of `path` when the block ends without an error.
 
     `is_input`: the block reads `path`. Then `path` is only replaced as a whole, since a copy that fails would lose its

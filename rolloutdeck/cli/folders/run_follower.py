@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from rolloutdeck import watch
-from rolloutdeck.cli.messages import format_count, print_message
+from rolloutdeck.cli.common import format_count, print_message
 from rolloutdeck.lib import find_home_folder, read_path_type
 from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
 

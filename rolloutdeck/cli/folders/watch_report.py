@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from rolloutdeck import watch
-from rolloutdeck.cli.import_report import print_skipped
-from rolloutdeck.cli.messages import format_sentence, print_message
-from rolloutdeck.cli.watch_run import RunFollower
+from rolloutdeck.cli.common import format_sentence, print_message
+from rolloutdeck.cli.folders.import_report import print_skipped
+from rolloutdeck.cli.folders.run_follower import RunFollower
 from rolloutdeck.lib import get_path_type
 
 INDEX_SECONDS = 5.0  # how long the end of the command waits for the index

@@ -138,6 +138,8 @@ def measure_ms(fetch: Callable[[], object], times: int = 15) -> float:
 
 
 def page(server: Product, uid: str, step: int) -> float:
+    """Median ms of a page of 50 samples, sorted by score. The worker is idle: it would double the time on two cores."""
+    wait_until_idle(server)
     query = f"run={uid}&split=train&step={step}&ordering=score"
     return measure_ms(lambda: server.fetch(f"/api/v1/samples/?{query}"))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -14,19 +10,14 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck import protocol
-from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.errors import ConflictError
 from rollouts.indexing import FORGOTTEN_MESSAGE
 from rollouts.ingest import get_or_create_attempt, record_activity
-from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text, redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
+from rollouts.pins.manifests import ArtifactManifest, merge_facts
 from rollouts.storage import count_part_bytes, store_blob
 
-MAX_FACTS_BYTES = 32 << 10  # of JSON
-MAX_POLLING_HOSTS = 50
-MAX_REQUESTED_FILES = 10_000
-MIN_POLL_INTERVAL = timedelta(seconds=10)  # a poll sooner than this after the last is not stored
-MAX_ORIGIN_CHARS = {"host": 120, "path": 1000, "command": 4000}
 # If prompts are fed one by one, their ids end in the feed index, which also names their dump files.
 FEED_INDEX_PATTERN = re.compile(r"_([0-9]{1,18})\Z")
 UNFINISHED_CHECK = "Checking it "  # begins the message of a check that did not end
@@ -34,81 +25,8 @@ PER_PROMPT_ROLE = "async_rollout"  # the role whose artifacts are one prompt eac
 State = Artifact.State
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactManifest:
-    """A host's description of the files of one step.
-
-    `origin` is {host, path, command}. `gone` says why the files cannot be uploaded any more.
-    """
-
-    role: str
-    step: int
-    files: dict[str, dict[str, Any]]
-    split: str = "train"
-    step_kind: str = "global_step"
-    facts: dict[str, Any] | None = None
-    origin: dict[str, str] | None = None
-    send_now: bool = False
-    gone: str = ""
-
-    @classmethod
-    def from_request(cls, data: Mapping[str, Any]) -> ArtifactManifest:
-        """Returns the manifest in a request body. Raises InvalidInputError with the name of the field."""
-        role = parse_choice(data.get("role"), "role", protocol.ARTIFACT_ROLES, default="rollout")
-        step = parse_integer(data.get("step"), "step")
-        if step is None:
-            raise InvalidInputError("`step` is required: the step of the files.", "step")
-        return cls(
-            role,
-            step,
-            parse_files(data.get("files")),
-            split=parse_choice(data.get("split"), "split", protocol.SPLITS, default="train"),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", protocol.STEP_KINDS, default="global_step"),
-            facts=parse_facts(data.get("facts")),
-            origin=parse_origin(data.get("origin")),
-            send_now=parse_boolean(data.get("send_now", False), "send_now"),
-            gone=parse_text(data.get("gone"), "gone", max_chars=500),
-        )
-
-
-def parse_files(files: Any) -> dict[str, dict[str, Any]]:
-    """Returns {path: {sha256, bytes}}. Raises InvalidInputError."""
-    try:
-        protocol.check_manifest(files)
-    except ValueError as error:
-        raise InvalidInputError(str(error), "files") from error
-    return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
-
-
-def parse_facts(facts: Any) -> dict[str, Any]:
-    """Returns the facts without secrets. Names that this server does not compare are stored too.
-
-    Raises InvalidInputError.
-    """
-    if facts is None:
-        return {}
-    if not isinstance(facts, Mapping) or len(json.dumps(facts)) > MAX_FACTS_BYTES:
-        raise InvalidInputError(f"`facts` must be an object of at most {MAX_FACTS_BYTES} bytes.", "facts")
-    return dict(redact_secrets(dict(facts)))
-
-
-def merge_facts(stored: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the stored facts updated with the reported ones. Raises InvalidInputError if they are too large."""
-    return parse_facts({**stored, **reported})
-
-
-def parse_origin(origin: Any) -> dict[str, str]:
-    """Returns {host, path, command} without secrets. Raises InvalidInputError."""
-    if origin is None:
-        return {}
-    if not isinstance(origin, Mapping):
-        raise InvalidInputError("`origin` must be an object {host, path, command}.", "origin")
-    fields = {name: parse_text(origin.get(name), "origin", max_chars=chars) for name, chars in MAX_ORIGIN_CHARS.items()}
-    return dict(redact_secrets(fields))
-
-
 @transaction.atomic
-def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
+def store_manifest(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
     """Returns the artifact with these files, created if it is new, and whether it was created.
 
     An artifact whose files had a prompt that was forgotten stays gone, and so does a new one of the same step.
@@ -237,71 +155,6 @@ def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) 
     refresh_artifact(artifact)
     notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedFile:
-    """A file that a host should upload. `received` bytes are stored already."""
-
-    artifact: str
-    path: str
-    sha256: str
-    bytes: int
-    received: int
-
-
-def list_requested_files(run: Run, host: str = "") -> list[RequestedFile]:
-    """Returns the missing files that a pin or `send_now` requests, in step order, only those of `host` if it is set.
-
-    Returns at most about `MAX_REQUESTED_FILES` files. The others follow when these are uploaded.
-    Stores the time of the host's poll, so that pages can show when no host polls.
-    """
-    rows = Artifact.objects.pending().filter(run=run, missing__gt=0)
-    requested = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.in_use().values("pk"))
-    if host:
-        record_poll(run, parse_text(host, "host", max_chars=120))
-        requested = requested.filter(origin__host__in=[host, ""]) | requested.filter(origin__host__isnull=True)
-    waiting, file_count = [], 0
-    for artifact in prefetch_blobs(requested.order_by("step", "pk")).iterator(chunk_size=100):
-        waiting.append(artifact)
-        file_count += artifact.missing
-        if file_count >= MAX_REQUESTED_FILES:
-            break
-    files_by_artifact = {artifact.pk: list(iter_missing_files(artifact)) for artifact in waiting}
-    missing = {file.sha256: file for files in reversed(files_by_artifact.values()) for file in reversed(files)}
-    stored = Blob.objects.filter(project=run.project_id, sha256__in=list(missing)).values_list("sha256", "bytes")
-    found_hashes = {sha256 for sha256, size in stored if missing[sha256].bytes == size and missing.pop(sha256)}
-    for artifact in waiting:  # another upload of the project brought a file
-        if any(file.sha256 in found_hashes for file in files_by_artifact[artifact.pk]):
-            refresh_artifact(artifact)
-    return list(missing.values())[::-1]
-
-
-def iter_missing_files(artifact: Artifact) -> Iterable[RequestedFile]:
-    stored_hashes = {blob.sha256 for blob in artifact.blobs.all()}
-    for path, file in sorted(artifact.files.items()):
-        sha256, size = file["sha256"], file["bytes"]
-        if sha256 not in stored_hashes:
-            received = count_part_bytes(artifact.run.project_id, sha256, size)
-            yield RequestedFile(artifact.key, path, sha256, size, received)
-
-
-def record_poll(run: Run, host: str) -> None:
-    """Stores the time of a host's poll. Only the newest `MAX_POLLING_HOSTS` hosts of a run are stored."""
-    now = timezone.now()
-    with transaction.atomic():
-        row = Run.objects.select_for_update(no_key=True).only("pollers").get(pk=run.pk)
-        last_poll = find_last_poll(row, host)
-        if last_poll and now - last_poll < MIN_POLL_INTERVAL:
-            return
-        newest = sorted({**row.pollers, host: now.isoformat()}.items(), key=lambda item: item[1])
-        Run.objects.filter(pk=run.pk).update(pollers=dict(newest[-MAX_POLLING_HOSTS:]))
-
-
-def find_last_poll(run: Run, host: str) -> datetime | None:
-    """Returns when this host last polled for requested files, or None."""
-    polled_at = run.pollers.get(host)
-    return datetime.fromisoformat(polled_at) if polled_at else None
 
 
 def explain_unavailability(artifact: Artifact) -> str:

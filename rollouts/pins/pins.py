@@ -29,7 +29,8 @@ from rollouts.models import (
     get_step_position,
 )
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE, ArtifactManifest
+from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
+from rollouts.pins.manifests import ArtifactManifest
 from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
@@ -196,13 +197,13 @@ def set_artifacts(row: Pin, replayable: Sequence[Artifact], *, is_new: bool) -> 
 
 
 @transaction.atomic
-def accept_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
-    """Calls `register_artifact`, and adds the late files of a prompt to the pins of the steps that were trained on it.
+def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
+    """Stores the manifest, and adds the late files of a prompt to the pins of the steps that were trained on it.
     A repeated report adds them too, if they came before the samples of a step."""
     is_of_prompt = manifest.role == PER_PROMPT_ROLE
     if is_of_prompt:
         Project.objects.lock(run.project)
-    artifact, created = artifacts.register_artifact(run, attempt, manifest)
+    artifact, created = artifacts.store_manifest(run, attempt, manifest)
     if is_of_prompt and add_artifact_to_pins(artifact):
         notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Pin, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import find_last_poll
+from rollouts.pins.file_requests import find_last_poll
 
 POLL_TIMEOUT = timedelta(seconds=60)  # a running sender polls twice in this time
 ORIGIN_FIELDS = ("host", "path", "command")  # of `Artifact.origin`, in the order of `UploadHost`

@@ -95,7 +95,7 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
     selected = selection.samples
     if not selected and selection.version is None:
         return {}
-    masked = [artifact for own in artifacts.values() for artifact in own if loads_dumps(artifact)]
+    masked = [artifact for own in artifacts.values() for artifact in own if has_maskable_rows(artifact)]
     index = SelectedRowIndex({sample for samples in selected.values() for sample in samples}, masked)
     samples: dict[Pin, SelectedSamples] = {
         pin: {sample: rules for step in own for sample, rules in selected.get(step, {}).items()}
@@ -179,7 +179,7 @@ def get_selected_action(artifact: Artifact, on_selected: str) -> str:
     return resolve_selected_action(on_selected, get_format(artifact), artifact.role)
 
 
-def loads_dumps(artifact: Artifact) -> bool:
+def has_maskable_rows(artifact: Artifact) -> bool:
     """Whether the trainer's own dumps are the files that it loads, with a record for each row."""
     return list_selected_actions(get_format(artifact))[:1] == ("mask",)
 

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from dashboard.uploads import app
 from rollouts.models import Artifact, Blob, Membership, Project, Run
 from rollouts.pins import artifact_check, artifacts
+from rollouts.pins.manifests import ArtifactManifest
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.rollouts.support.artifacts import compute_key, register_artifact
 from tests.support import builders
@@ -252,8 +253,8 @@ def test_a_file_is_refused_if_its_manifest_names_another_size(site: Site, author
     register_artifact(run, 3, files)
     assert put_file(site, authorization, files, META).status == 201
     wrong_files = {"meta.json": {"sha256": compute_sha256(META), "bytes": 99}}
-    wrong_artifact = artifacts.register_artifact(
-        run, "files", artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 4, "files": wrong_files})
+    wrong_artifact = artifacts.store_manifest(
+        run, "files", ArtifactManifest.from_request({"role": "rollout", "step": 4, "files": wrong_files})
     )[0]
     url = f"/api/v1/runs/u1/artifacts/{wrong_artifact.key}/files/{compute_sha256(META)}/"
     assert site.send("HEAD", url, Authorization=authorization).status == 404

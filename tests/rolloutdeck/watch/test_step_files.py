@@ -241,7 +241,7 @@ def test_what_the_server_refuses_is_reported_once_and_delays_nothing_else(
     write_step(node, 1)
     watch = start_watch()
     run_turns(watch)
-    monkeypatch.setattr("rollouts.pins.artifacts.MAX_FACTS_BYTES", 1)  # a server that takes nothing any more
+    monkeypatch.setattr("rollouts.pins.manifests.MAX_FACTS_BYTES", 1)  # a server that takes nothing any more
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
     watch.collector.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
     (result,) = watch.collector.upload_queue.artifacts.values()

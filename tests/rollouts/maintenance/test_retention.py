@@ -14,7 +14,7 @@ from django.utils import timezone
 from rollouts.errors import ConflictError, StorageUnavailableError
 from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
-from rollouts.pins import artifact_check, artifacts, pins
+from rollouts.pins import artifact_check, artifacts, file_requests, pins
 from rollouts.replay import bindings, plans
 from rollouts.runs import actions
 from rollouts.storage import access, blobs, store_image
@@ -59,9 +59,9 @@ def test_bytes_of_a_removed_pin_are_deleted_after_a_week_and_can_be_uploaded_aga
     assert sweep.delete_unpinned_bytes() == 1 and list_blob_files() == []
     artifact.refresh_from_db()
     assert (artifact.state, artifact.missing, Blob.objects.count()) == ("waiting", 1, 0)
-    assert artifacts.list_requested_files(run) == []
+    assert file_requests.list_requested_files(run) == []
     pins.pin_step(run, 3, owner)
-    assert [file.artifact for file in artifacts.list_requested_files(run)] == [artifact.key]
+    assert [file.artifact for file in file_requests.list_requested_files(run)] == [artifact.key]
     assert create_artifact(run).state == "ready"
 
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from rollouts.errors import ConflictError, InvalidInputError
 from rollouts.models import Artifact, Blob, Run
-from rollouts.pins import artifacts, pins
+from rollouts.pins import artifacts, file_requests, pins
+from rollouts.pins.manifests import ArtifactManifest
 from rollouts.replay import bindings
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import (
@@ -32,7 +33,7 @@ ORIGIN = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
-    artifact, created = artifacts.register_artifact(
+    artifact, created = artifacts.store_manifest(
         run, "files", build_manifest(FILES, 3, facts={"rows": 32}, origin=ORIGIN)
     )
     assert (artifact.key, created, artifact.state) == (compute_key(FILES), True, "waiting")
@@ -42,7 +43,7 @@ def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) 
 
 def test_an_artifact_that_is_reported_again_has_the_newest_origin_and_all_facts(run: Run) -> None:
     first = register_artifact(run, 3, FILES, facts={"rows": 32}, send_now=True)
-    again, created = artifacts.register_artifact(
+    again, created = artifacts.store_manifest(
         run, "later", build_manifest(FILES, 4, origin=ORIGIN, facts={"prompts": 8})
     )
     assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
@@ -69,7 +70,7 @@ def test_an_artifact_that_is_reported_again_has_the_newest_origin_and_all_facts(
 )
 def test_an_invalid_manifest_is_refused_with_the_name_of_the_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": describe_files(FILES), **wrong})
+        ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": describe_files(FILES), **wrong})
     assert refused.value.field == field
 
 
@@ -100,41 +101,41 @@ def test_files_are_requested_only_for_a_pin_or_if_the_sender_wants_to_send_now(r
         register_artifact(run, 3, FILES, origin=ORIGIN),
         register_artifact(run, 4, origin=ORIGIN, send_now=True),
     )
-    assert [file.artifact for file in artifacts.list_requested_files(run)] == [sent_now.key]
+    assert [file.artifact for file in file_requests.list_requested_files(run)] == [sent_now.key]
     pins.pin_step(run, 3, owner)
-    expected = artifacts.list_requested_files(run)
+    expected = file_requests.list_requested_files(run)
     assert [file.artifact for file in expected] == [waiting.key, waiting.key, sent_now.key]
     assert expected[0].path == "gen_batch.dp" and (expected[0].bytes, expected[0].received) == (7, 0)
     upload_files(waiting, {"gen_batch.dp": FILES["gen_batch.dp"]})
-    assert [file.path for file in artifacts.list_requested_files(run)] == ["meta.json", "meta.json"]
+    assert [file.path for file in file_requests.list_requested_files(run)] == ["meta.json", "meta.json"]
 
 
 def test_a_host_is_asked_for_no_files_of_another_host_and_its_poll_is_stored(run: Run) -> None:
     register_artifact(run, 3, FILES, origin=ORIGIN, send_now=True)
     register_artifact(run, 4, origin={**ORIGIN, "host": "node-2"}, send_now=True)
     register_artifact(run, 5, send_now=True)
-    assert {file.path for file in artifacts.list_requested_files(run, "node-3")} == {"meta.json"}
-    assert len(artifacts.list_requested_files(run, "node-1")) == 3
+    assert {file.path for file in file_requests.list_requested_files(run, "node-3")} == {"meta.json"}
+    assert len(file_requests.list_requested_files(run, "node-1")) == 3
     run.refresh_from_db()
     assert set(run.pollers) == {"node-1", "node-3"}
-    asked_at = artifacts.find_last_poll(run, "node-1")
+    asked_at = file_requests.find_last_poll(run, "node-1")
     assert asked_at and timezone.now() - asked_at < timedelta(seconds=5)
-    assert artifacts.find_last_poll(run, "node-2") is None
+    assert file_requests.find_last_poll(run, "node-2") is None
 
 
 def test_only_the_hosts_that_polled_last_are_stored(run: Run) -> None:
-    for number in range(artifacts.MAX_POLLING_HOSTS + 3):
-        artifacts.list_requested_files(run, f"node-{number}")
+    for number in range(file_requests.MAX_POLLING_HOSTS + 3):
+        file_requests.list_requested_files(run, f"node-{number}")
     run.refresh_from_db()
-    assert len(run.pollers) == artifacts.MAX_POLLING_HOSTS and "node-0" not in run.pollers
+    assert len(run.pollers) == file_requests.MAX_POLLING_HOSTS and "node-0" not in run.pollers
 
 
 def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
     first = register_artifact(run, 1, {"a.json": b"{}"}, send_now=True)
     second = register_artifact(run, 2, {"b.json": b"{}"}, send_now=True)
-    assert len(artifacts.list_requested_files(run)) == 1
+    assert len(file_requests.list_requested_files(run)) == 1
     upload_files(first, {"a.json": b"{}"})
-    assert artifacts.list_requested_files(run) == []
+    assert file_requests.list_requested_files(run) == []
     assert artifacts.refresh_artifact(second).due
 
 
@@ -183,9 +184,9 @@ def test_an_artifact_with_a_wrong_size_in_its_manifest_waits_for_its_bytes(run: 
     upload_files(register_artifact(run, 3, FILES), FILES)
     [row] = describe_files({"meta.json": encode_meta(3)}).values()
     manifest = {"role": "rollout", "step": 4, "files": {"meta.json": {**row, "bytes": 99}}, "send_now": True}
-    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(manifest))
+    artifact, _ = artifacts.store_manifest(run, "files", ArtifactManifest.from_request(manifest))
     assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [row["sha256"]])
-    assert [file.bytes for file in artifacts.list_requested_files(run)] == [99]
+    assert [file.bytes for file in file_requests.list_requested_files(run)] == [99]
 
 
 def test_the_size_of_facts_is_limited(run: Run) -> None:
@@ -198,11 +199,11 @@ def test_the_size_of_facts_is_limited(run: Run) -> None:
 
 
 def test_the_number_of_requested_files_is_limited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MAX_REQUESTED_FILES", 3)
+    monkeypatch.setattr(file_requests, "MAX_REQUESTED_FILES", 3)
     for step in (3, 1, 2):
         register_artifact(run, step, {"meta.json": encode_meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
-    assert len(artifacts.list_requested_files(run)) == 4
+    assert len(file_requests.list_requested_files(run)) == 4
     first = Artifact.objects.get(step=1)
     upload_files(first, {"meta.json": encode_meta(1), "gen_batch.dp": b"1"})
-    keys = {file.artifact for file in artifacts.list_requested_files(run)}
+    keys = {file.artifact for file in file_requests.list_requested_files(run)}
     assert keys == set(Artifact.objects.exclude(pk=first.pk).values_list("key", flat=True))

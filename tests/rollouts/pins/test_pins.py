@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.models import Artifact, AuditEntry, Pin, Run, Sample, Step
-from rollouts.pins import artifacts, pins, status
+from rollouts.pins import file_requests, pins, status
 from rollouts.replay import bindings, plans
 from tests.dashboard.support.api_client import build_row, push_rows
 from tests.rollouts.support.artifacts import build_manifest, encode_meta, register_artifact, upload_files
@@ -171,7 +171,7 @@ def test_a_repeated_report_adds_late_files_that_the_first_one_did_not(
     received: list[int] = []
     monkeypatch.setattr(pins, "notify_run_changed", lambda run, **what: received.append(what["step"]))
     for _time in range(2):
-        assert pins.accept_artifact(run, "files", manifest) == (late, False)
+        assert pins.register_artifact(run, "files", manifest) == (late, False)
     assert list(row.artifacts.order_by("step")) == [first, late]
     assert received == [9]
 
@@ -268,7 +268,7 @@ def test_the_status_of_a_pin_has_the_uploaded_share_and_the_senders_of_the_rest(
     assert (sender.host, sender.path, sender.command) == tuple(ORIGIN.values())
     assert not sender.is_polling and sender.asked_at is None
     upload_files(artifact, {"a.json": files["a.json"]})
-    artifacts.list_requested_files(run, "node-1")
+    file_requests.list_requested_files(run, "node-1")
     during = status.load_pin_status(row)
     assert (during.state, during.percent, during.senders[0].is_polling) == ("uploading", 40, True)
     upload_files(artifact, {"b.json": files["b.json"]})

@@ -12,7 +12,7 @@ from django.db import connection
 from rolloutdeck.protocol import resolve_targets
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
-from rollouts.pins import artifacts, pins
+from rollouts.pins import file_requests, pins
 from rollouts.replay import bindings, compatibility, outcomes, overrides, plans, ranges
 from tests.dashboard.support.api_client import build_row, push_rows
 from tests.rollouts.support.artifacts import register_artifact
@@ -314,7 +314,7 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     artifact = source_pins[0].artifacts.get()
     assert (
         artifact in Artifact.objects.in_use()
-        and artifacts.list_requested_files(source_pins[0].run)[0].artifact == artifact.key
+        and file_requests.list_requested_files(source_pins[0].run)[0].artifact == artifact.key
     )
     Run.objects.filter(pk=run.pk).update(outcome="finished")
     assert artifact not in Artifact.objects.in_use()

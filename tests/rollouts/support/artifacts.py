@@ -9,6 +9,7 @@ from typing import Any
 from rolloutdeck.protocol import manifest
 from rollouts.models import Artifact, Run
 from rollouts.pins import artifacts
+from rollouts.pins.manifests import ArtifactManifest
 from rollouts.storage import files as storage
 
 
@@ -20,17 +21,15 @@ def describe_files(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     return {path: {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)} for path, body in files.items()}
 
 
-def build_manifest(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
-    return artifacts.ArtifactManifest.from_request(
-        {"role": "rollout", "step": step, "files": describe_files(files), **more}
-    )
+def build_manifest(files: dict[str, bytes], step: int = 1, **more: Any) -> ArtifactManifest:
+    return ArtifactManifest.from_request({"role": "rollout", "step": step, "files": describe_files(files), **more})
 
 
 def register_artifact(
     run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
 ) -> Artifact:
     """Registers an artifact of a step without uploading its bytes."""
-    return artifacts.register_artifact(
+    return artifacts.store_manifest(
         run, attempt, build_manifest(files or {"meta.json": encode_meta(step)}, step, **more)
     )[0]
 

@@ -68,7 +68,7 @@ class Artifacts(ApiView):
         data = self.parse_body()
         attempt = data.text("attempt", 120)
         run = permissions.find_or_open_run(request, uid, request.headers)
-        artifact, created = pins.accept_artifact(run, attempt, pins.ArtifactManifest.from_request(data))
+        artifact, created = pins.register_artifact(run, attempt, pins.ArtifactManifest.from_request(data))
         if artifact.due:
             dispatch.send_now("check_artifact", artifact.pk)
         return Response(serialize_registered_artifact(artifact), status=201 if created else 200)

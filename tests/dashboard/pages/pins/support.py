@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Project, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import ArtifactManifest
+from rollouts.pins.manifests import ArtifactManifest
 from rollouts.replay import plans
 
 TRAP = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{ 7*7 }}\" '"
@@ -28,7 +28,7 @@ def create_remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
         "origin": {"host": HOST, "path": path, "command": f"rolloutdeck import {path} --project math --run grpo"},
         "facts": FACTS,
     }
-    return artifacts.register_artifact(run, "files", ArtifactManifest(role, step, **{**message, **more}))[0]
+    return artifacts.store_manifest(run, "files", ArtifactManifest(role, step, **{**message, **more}))[0]
 
 
 def get_page(client: Client, url: str, status: int = 200, **headers: str) -> str:

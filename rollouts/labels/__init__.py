@@ -7,7 +7,8 @@ Invariant: a label is replaced or withdrawn, never deleted; its earlier states s
 from rollouts.labels.answers import Answer, find_question, format_answer
 from rollouts.labels.load import can_withdraw_label, find_blind_samples, load_labels
 from rollouts.labels.merge import DatedAnswer, Merged, MergeOutcome, merge_labels
-from rollouts.labels.rubric import (
+from rollouts.labels.question_parsing import parse_questions
+from rollouts.labels.questions import (
     BETTER_QUESTION,
     BUILT_IN_QUESTIONS,
     CORRECTION_QUESTION,
@@ -22,7 +23,6 @@ from rollouts.labels.rubric import (
     Question,
     RubricVersion,
     dump_questions,
-    parse_questions,
 )
 from rollouts.labels.rubrics import list_rubrics, load_rubric, read_rubric, save_rubric
 from rollouts.labels.states import remove_labels_from_action

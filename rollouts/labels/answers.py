@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FLAG_LABELS
 from rollouts.errors import InvalidInputError
-from rollouts.labels.rubric import BUILT_IN_QUESTIONS, FLAG_QUESTION, REVIEW_QUESTION, Question, RubricVersion
+from rollouts.labels.questions import BUILT_IN_QUESTIONS, FLAG_QUESTION, REVIEW_QUESTION, Question, RubricVersion
 from rollouts.labels.states import LabelState
 from rollouts.lib import parse_choice, parse_integer, parse_multiline_text, parse_text
 from rollouts.models import FLAG_NAME, FLAG_PREFIX, REVIEW_NAME, Label, Project

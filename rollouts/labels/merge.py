@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.labels.answers import Answer, CheckedAnswer, LabelKey, check_answer
-from rollouts.labels.rubric import RubricVersion
+from rollouts.labels.questions import RubricVersion
 from rollouts.labels.rubrics import load_rubric, read_rubric
 from rollouts.labels.states import UPDATED_FIELDS, LabelState, build_history_row, set_state
 from rollouts.labels.store import (

@@ -8,13 +8,8 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from rollouts.errors import NotFoundError, OutdatedError
-from rollouts.labels.rubric import (
-    DEFAULT_RUBRIC,
-    MAX_GUIDELINES_CHARS,
-    RubricVersion,
-    dump_questions,
-    parse_questions,
-)
+from rollouts.labels.question_parsing import parse_questions
+from rollouts.labels.questions import DEFAULT_RUBRIC, MAX_GUIDELINES_CHARS, RubricVersion, dump_questions
 from rollouts.lib import parse_multiline_text
 from rollouts.models import Project, Rubric
 from rollouts.projects import record_audit_entry

@@ -21,7 +21,7 @@ from django.utils.translation import ngettext
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels.answers import Answer, CheckedAnswer, LabelKey, check_answers, format_answer
 from rollouts.labels.load import MODERATORS, find_blind_samples
-from rollouts.labels.rubric import RubricVersion
+from rollouts.labels.questions import RubricVersion
 from rollouts.labels.rubrics import load_rubric
 from rollouts.labels.states import (
     UPDATED_FIELDS,

@@ -19,19 +19,7 @@ from rollouts.queues.content import (
     load_item_content,
     resolve_order,
 )
-from rollouts.queues.create import (
-    MAX_ITEMS,
-    MAX_PAIRS,
-    REVIEW_ROLES,
-    QueuePreview,
-    count_steps_without_room,
-    create_queue,
-    extend_growing_queues,
-    extend_queue,
-    has_growing_queues,
-    load_queue_rubric,
-    preview_queue,
-)
+from rollouts.queues.create import QueuePreview, create_queue, load_queue_rubric, preview_queue
 from rollouts.queues.group_answers import GroupAnswers, JudgedPair, load_group_answers
 from rollouts.queues.groups import (
     ORDER_KEY,
@@ -40,6 +28,12 @@ from rollouts.queues.groups import (
     check_group_version,
     format_pair,
     list_group_samples,
+)
+from rollouts.queues.growth import (
+    count_steps_without_room,
+    extend_growing_queues,
+    extend_queue,
+    has_growing_queues,
 )
 from rollouts.queues.manage import close_queue, reopen_queue, update_queue
 from rollouts.queues.orders import save_order_draft, store_order
@@ -55,6 +49,7 @@ from rollouts.queues.progress import (
     load_people_progress,
     load_progress,
 )
+from rollouts.queues.settings import MAX_ITEMS, MAX_PAIRS, REVIEW_ROLES
 from rollouts.queues.slots import (
     QueueClosedError,
     SlotTakenError,

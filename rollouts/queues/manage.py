@@ -14,7 +14,7 @@ from rollouts.lib import parse_integer, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import Project, Queue
 from rollouts.projects import record_audit_entry
-from rollouts.queues.create import MAX_MINUTES, MAX_NAME_CHARS, parse_due, parse_people, parse_texts
+from rollouts.queues.settings import MAX_MINUTES, MAX_NAME_CHARS, parse_due, parse_people, parse_texts
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -16,6 +16,7 @@ from rollouts.labels import Answer, store_labels
 from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample, Step
 from rollouts.queues import create as create_module
 from rollouts.queues import draw as draw_module
+from rollouts.queues import growth
 from tests.rollouts.queues.conftest import create_queue
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -140,7 +141,7 @@ def test_a_growing_queue_that_fell_behind_takes_the_steps_that_fit(
     queue = create_queue(run, lead, grows=True)  # 8 items of each of two steps
     for step, count in ((4, 5), (5, 2), (6, 1)):
         push(run, [{"response": f"{step} {n}", "score": 0.0} for n in range(count)], step=step)
-    monkeypatch.setattr(create_module, "MAX_ITEMS", 16 + 8 + 3)
+    monkeypatch.setattr(growth, "MAX_ITEMS", 16 + 8 + 3)
     assert queues.count_steps_without_room(queue) == 0
     assert queues.extend_growing_queues() == 8 + 2
     assert [item.step.step for item in list_items(queue)][16:] == [3] * 8 + [5] * 2
@@ -209,14 +210,14 @@ def test_a_run_that_cannot_be_searched_does_not_stop_the_growth_from_other_runs(
     queue.drawn_steps.all().delete()
     set_last_seen(run, hours=1, outcome="finished")
     set_last_seen(other, hours=1, outcome="finished")
-    extend = create_module.extend_by_steps
+    extend = growth.extend_by_steps
 
     def fail(queue: Queue, searched: Run, steps: Any) -> int:
         if searched == run:
             raise StorageUnavailableError("A body file is missing.")
         return extend(queue, searched, steps)
 
-    monkeypatch.setattr(create_module, "extend_by_steps", fail)
+    monkeypatch.setattr(growth, "extend_by_steps", fail)
     with pytest.raises(StorageUnavailableError):
         queues.extend_queue(queue)
     assert [item.run for item in list_items(queue)] == [other]
@@ -245,7 +246,7 @@ def test_a_preview_says_what_matches_and_stores_nothing(run: Run, lead: User) ->
     ("changes", "field", "message"),
     [
         ({"name": " "}, "name", "Give the queue a name"),
-        ({"q": "score<"}, "q", ""),
+        ({"q": "score<"}, "q", "score<"),
         ({"q": "step:99"}, "q", "the queue would be empty"),
         ({"runs": []}, "runs", "1 to 50 runs"),
         ({"selection": "best"}, "selection", "all, random, worst, disagreeing"),
@@ -257,7 +258,7 @@ def test_a_preview_says_what_matches_and_stores_nothing(run: Run, lead: User) ->
         ({"reviewers": ["vera"]}, "reviewers", "vera cannot review"),
         ({"roles": ["viewer"]}, "roles", "annotator"),
         ({"due_at": "tomorrow"}, "due_at", "2026-11-30T18:00"),
-        ({"num_reviewers_per_item": 21}, "num_reviewers_per_item", ""),
+        ({"num_reviewers_per_item": 21}, "num_reviewers_per_item", "20"),
     ],
 )
 def test_an_invalid_setting_is_named_in_the_error(

@@ -14,6 +14,15 @@ from rollouts.replay.compatibility import (
 from rollouts.replay.conflicts import find_plan_conflicts
 from rollouts.replay.effects import EntryEffect, PromptEffect, SampleEffect, describe_effects
 from rollouts.replay.exclusion import ExcludedRows, PinExclusion, explain_refusal, find_exclusions
+from rollouts.replay.loading_trainers import (
+    check_selected_action,
+    find_first_steps,
+    find_loading_trainer,
+    find_plan_trainer,
+    has_unknown_trainer,
+    list_supported_actions,
+    resolve_action,
+)
 from rollouts.replay.outcomes import (
     ReplayTimeline,
     ReplayTimelineStep,
@@ -25,22 +34,15 @@ from rollouts.replay.overrides import override_check, restore_check
 from rollouts.replay.plans import (
     DEFAULT_PLAN_NAME,
     PLAN_NAME_PATTERN,
-    check_selected_action,
     find_current_revision,
-    find_first_steps,
-    find_loading_trainer,
     find_plan_entry,
-    find_plan_trainer,
     find_revision,
-    has_unknown_trainer,
     list_plan_names,
     list_revisions,
-    list_supported_actions,
     load_plan_entries,
     move_entries,
     parse_plan_name,
     pin_into_plan,
-    resolve_action,
     save_plan,
 )
 from rollouts.replay.preview import (

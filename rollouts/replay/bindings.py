@@ -8,7 +8,8 @@ from django.db import transaction
 from rollouts.live import notify_run_changed
 from rollouts.models import Binding, Revision, Run
 from rollouts.pins import merge_facts
-from rollouts.replay.plans import check_selected_action, find_revision
+from rollouts.replay.loading_trainers import check_selected_action
+from rollouts.replay.plans import find_revision
 
 
 @transaction.atomic

@@ -18,7 +18,8 @@ from django.utils.translation import ngettext
 
 from rollouts.models import Sample, Step
 from rollouts.replay.compatibility import EntryCompatibility
-from rollouts.replay.exclusion import chunk, regenerates_step
+from rollouts.replay.exclusion import regenerates_step
+from rollouts.replay.selected_rows import chunk
 
 MAX_PROMPTS: Final = 200  # of all entries together that are described one by one
 MAX_PROMPT_SAMPLES: Final = 64  # of one prompt that are listed

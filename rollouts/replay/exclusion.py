@@ -1,17 +1,14 @@
 """Finds the rows of a pin's files that a plan selects, and the facts of the rows that remain.
 
-A sample is found in a file through the dumps that were created from the file: the dump of the sample, or one that was
-merged with it. A dump with the same bytes as the file counts too if no record of it was skipped. A dump of which the
-retention policy dropped samples does not count, since its rows have other numbers now. If an artifact is one
-prompt, the samples of the trained step name it by their group; in some formats group and index name the row. If
-prompts are dropped, a trainer's layout excludes all answers to the prompt of a selected row, so the facts lose complete
-prompts. Masked rows remain, and no fact changes.
+If an artifact is one prompt, the samples of the trained step name it by their group; in some formats group and index
+name the row. If prompts are dropped, a trainer's layout excludes all answers to the prompt of a selected row, so the
+facts lose complete prompts. Masked rows remain, and no fact changes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,24 +16,19 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FactDifference, compare_facts
 from rolloutdeck.trainer_api import find_loader, format_has_only_trained, list_selected_actions, resolve_selected_action
-from rollouts.errors import StorageUnavailableError
-from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Pin, Sample
+from rollouts.models import Artifact, Pin
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
+from rollouts.replay.outdated_files import find_other_versions, find_outdated_pins
+from rollouts.replay.selected_rows import SelectedRowIndex, find_filtered_samples
 from rollouts.replay.selection import (
     PlanSelector,
     SelectedSamples,
-    StepPosition,
     get_position,
-    load_step_ids,
     select_samples,
 )
-from rollouts.samples import load_bodies, scan_dump_rows
 
 PADDED_ROLES = ("rollout_tq",)  # the trainer repeats prompts if a batch has fewer than requested
 SIZE_FACTS = ("rows", "prompts")
-MAX_IDS_PER_QUERY = 900
-
-ArtifactKey = tuple[int, str]  # run id, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,57 +111,6 @@ def find_exclusions(pins: Iterable[Pin], selector: PlanSelector = DEFAULT_SELECT
     return exclusions
 
 
-def find_outdated_pins(
-    artifacts: Mapping[Pin, Sequence[Artifact]], steps: Mapping[Pin, Collection[StepPosition]]
-) -> set[Pin]:
-    """Returns the pins with files of an older version of their step: a pin keeps the files it has. The step has newer
-    files and samples that are hidden."""
-    outdated = find_outdated_artifacts(row for own in artifacts.values() for row in own)
-    pins = {pin for pin, own in artifacts.items() if any(row.pk in outdated for row in own)}
-    ids = load_step_ids({step for pin in pins for step in steps[pin]}) if pins else {}
-    hidden = Sample.objects.filter(step__in=list(ids), visible=False).order_by().values_list("step", flat=True)
-    replaced = {ids[step] for step in hidden.distinct()} if ids else set()
-    return {pin for pin in pins if not replaced.isdisjoint(steps[pin])}
-
-
-def find_outdated_artifacts(artifacts: Iterable[Artifact]) -> set[int]:
-    """Returns the ids of those that have a newer artifact of the same role, attempt and step."""
-    keys = {row.pk: (row.role, *get_position(row)) for row in artifacts}
-    same_runs = Artifact.objects.filter(
-        run__in={row[1] for row in keys.values()}, step__in={row[-1] for row in keys.values()}
-    )
-    newest: dict[tuple[Any, ...], int] = {}
-    for pk, *key in same_runs.order_by("pk").values_list("pk", "role", *STEP_POSITION):
-        newest[tuple(key)] = pk
-    return {pk for pk, key in keys.items() if newest.get(key, pk) > pk}
-
-
-def find_other_versions(
-    samples: SelectedSamples, artifacts: Iterable[Artifact], index: SelectedRowIndex, steps: Iterable[StepPosition]
-) -> set[str]:
-    """Returns the samples that only a newer version of the step than an outdated pin has. If each prompt has an
-    artifact, they may be of several versions, so no sample is ignored."""
-    newer = samples.keys() - index.hidden
-    if not newer or any(artifact.role == PER_PROMPT_ROLE for artifact in artifacts):
-        return set()
-    return newer - load_superseded_samples(steps)
-
-
-def load_superseded_samples(steps: Iterable[StepPosition]) -> set[str]:
-    """Returns the ids in the superseded dumps of these steps, also of samples that a newer dump has too."""
-    ids: set[str] = set()
-    for step in steps:
-        position = dict(zip(STEP_POSITION, step, strict=True))
-        dumps = Dump.objects.filter(**position, state=Dump.State.SUPERSEDED, segment__isnull=False)
-        for dump in dumps.select_related("segment"):
-            try:
-                ids.update(name for table in scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist())
-            except FileNotFoundError as error:  # it was just moved into another segment
-                message = _("Cannot read the sample texts of this run. Try again, or re-index the run.")
-                raise StorageUnavailableError(message) from error
-    return ids
-
-
 def get_format(artifact: Artifact) -> str:
     return str(artifact.facts.get("format"))
 
@@ -182,85 +123,6 @@ def get_selected_action(artifact: Artifact, on_selected: str) -> str:
 def has_maskable_rows(artifact: Artifact) -> bool:
     """Whether the trainer's own dumps are the files that it loads, with a record for each row."""
     return list_selected_actions(get_format(artifact))[:1] == ("mask",)
-
-
-def find_filtered_samples(index: SelectedRowIndex, samples: set[str]) -> set[str]:
-    """Returns the samples that the trainer filtered out before it wrote the files, so no file contains them."""
-    missing = samples - {sample for sample, *_ in index.iter_rows()} if samples else set()
-    if not missing:
-        return set()
-    try:
-        rows = [row for ids in chunk(missing) for row in Sample.objects.filter(pk__in=ids).select_related("dump")]
-        bodies = load_bodies(rows)
-    except StorageUnavailableError:
-        return set()
-    return {sample for sample, body in bodies.items() if body.extras.get("filtered")}
-
-
-class SelectedRowIndex:
-    """The rows of selected samples in the files of artifacts, and the `groups` of the samples.
-
-    `hidden` samples are of an older version of their step. `masked` artifacts count all records of their files, also
-    unreadable ones. Their files may be dumps themselves.
-    """
-
-    def __init__(self, samples: Iterable[str], masked: Iterable[Artifact] = ()) -> None:
-        self.groups: dict[str, str] = {}
-        self.indices: dict[str, int | None] = {}  # in the group
-        self.prompts: dict[str, str] = {}
-        self.hidden: set[str] = set()
-        self._rows: list[tuple[str, int, int]] = []  # (sample, dump, ordinal)
-        columns = ("pk", "dump", "ordinal", "group", "index", "prompt_key", "visible")
-        for ids in chunk(samples):
-            rows = Sample.objects.filter(pk__in=ids).values_list(*columns)
-            for sample, dump, ordinal, group, number, key, visible in rows:
-                self._rows.append((sample, dump, ordinal))
-                self.groups[sample], self.indices[sample], self.prompts[sample] = group, number, group or key
-                if not visible:
-                    self.hidden.add(sample)
-            duplicates = DuplicateSource.objects.filter(sample__in=ids)
-            self._rows += duplicates.values_list("sample", "dump", "ordinal")
-        complete = Dump.objects.filter(pk__in={dump for _, dump, _ in self._rows}, samples_dropped_at=None)
-        from_artifacts = complete.filter(source__startswith=Dump.ARTIFACT_PREFIX)
-        self._files: dict[int, tuple[ArtifactKey, str]] = {}  # dump id -> artifact and path
-        for pk, run, source in from_artifacts.values_list("pk", "run", "source"):
-            key, _, path = source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
-            self._files[pk] = (run, key), path
-        files = {
-            (artifact.run_id, file["sha256"]): ((artifact.run_id, artifact.key), path)
-            for artifact in masked
-            for path, file in artifact.files.items()
-        }
-        same_bytes = complete if files else complete.none()
-        for pk, run, sha256, skipped in same_bytes.values_list("pk", "run", "sha256", "left_out"):
-            if (run, sha256) in files:
-                self._files.pop(pk, None)
-                if not skipped:  # else the row numbers of the dump are not the record numbers of the file
-                    self._files[pk] = files[run, sha256]
-
-    def iter_rows(self) -> Iterator[tuple[str, ArtifactKey, str, int]]:
-        """Yields (sample, artifact, path, record)."""
-        for sample, dump, ordinal in self._rows:
-            if dump in self._files:
-                yield sample, *self._files[dump], ordinal
-
-    def find_numbered_row(self, sample: str, artifact: Artifact) -> tuple[str, int] | None:
-        """Returns path and record of a sample whose group and index are the position of its row in the step."""
-        group, index = self.groups.get(sample, ""), self.indices.get(sample)
-        answers, rows = (artifact.facts.get(name) for name in ("samples_per_prompt", "rows"))
-        files = sorted(artifact.files, key=lambda name: (len(name), name))
-        is_number = group.isascii() and group.isdigit() and len(group) < 16
-        if not is_number or index is None or not isinstance(answers, int) or not isinstance(rows, int):
-            return None
-        row, rows_per_file = int(group) * answers + index, rows // max(1, len(files))
-        return (files[row // rows_per_file], row % rows_per_file) if rows_per_file and row < rows else None
-
-
-def chunk(ids: Iterable[str]) -> Iterator[list[str]]:
-    """Yields lists that fit into one query."""
-    ordered = list(ids)
-    for start in range(0, len(ordered), MAX_IDS_PER_QUERY):
-        yield ordered[start : start + MAX_IDS_PER_QUERY]
 
 
 def build_exclusion(

@@ -246,7 +246,7 @@ def test_a_preview_says_what_matches_and_stores_nothing(run: Run, lead: User) ->
     ("changes", "field", "message"),
     [
         ({"name": " "}, "name", "Give the queue a name"),
-        ({"q": "score<"}, "q", "score<"),
+        ({"q": "score<"}, "q", "incomplete"),
         ({"q": "step:99"}, "q", "the queue would be empty"),
         ({"runs": []}, "runs", "1 to 50 runs"),
         ({"selection": "best"}, "selection", "all, random, worst, disagreeing"),

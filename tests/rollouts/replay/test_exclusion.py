@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import bulk
-from rollouts.models import Artifact, Entry, Label, Pin, Project, Run, Sample
+from rollouts.models import Artifact, Dump, DuplicateSource, Entry, Label, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import compatibility, exclusion
 from tests.rollouts.support.artifacts import register_artifact, upload_files
@@ -73,7 +73,7 @@ def test_a_flagged_sample_that_was_joined_with_a_batch_is_found_in_the_batch(run
     flag_sample(sample, owner)
     (rows,) = exclusion.find_exclusions([pin])[pin.pk].artifacts.values()
     (record,) = rows.records["gen_batch.dp"]
-    assert exclusion.DuplicateSource.objects.get(sample=sample.id).ordinal == record
+    assert DuplicateSource.objects.get(sample=sample.id).ordinal == record
     assert rows.prompts == 1
 
 
@@ -91,7 +91,7 @@ def test_a_file_whose_dump_was_thinned_is_not_searched_by_its_new_row_numbers(ru
     flag_sample(list_run_samples(run)[9], owner)
     for position, sample in enumerate(list_run_samples(run)[8:]):  # what retention does to the rows that stay
         Sample.objects.filter(pk=sample.pk).update(ordinal=position)
-    exclusion.Dump.objects.update(samples_dropped_at=timezone.now())
+    Dump.objects.update(samples_dropped_at=timezone.now())
     result = exclusion.find_exclusions([pin])[pin.pk]
     assert (result.selected_count, result.not_found, dict(result.artifacts)) == (1, 1, {})
 

@@ -13,7 +13,7 @@ from rolloutdeck.protocol import resolve_targets
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import file_requests, pins
-from rollouts.replay import bindings, compatibility, outcomes, overrides, plans, ranges
+from rollouts.replay import bindings, compatibility, loading_trainers, outcomes, overrides, plans, ranges
 from tests.dashboard.support.api_client import build_row, push_rows
 from tests.rollouts.support.artifacts import register_artifact
 from tests.support import builders
@@ -142,11 +142,11 @@ def test_the_first_step_of_a_plan_is_that_of_the_trainer_of_its_pins(
         register_artifact(source_run, step, facts={**SHAPE, "format": form})
     counted_from_0, counted_from_1 = (pins.pin_step(source_run, step, owner)[0] for step in (0, 1))
     revision = save_plan(project, owner, 0, (counted_from_0, 0))
-    assert plans.find_first_steps([counted_from_0.pk, counted_from_1.pk]) == {
+    assert loading_trainers.find_first_steps([counted_from_0.pk, counted_from_1.pk]) == {
         counted_from_0.pk: 0,
         counted_from_1.pk: 1,
     }
-    assert plans.find_plan_trainer(revision) == "slime"
+    assert loading_trainers.find_plan_trainer(revision) == "slime"
     with pytest.raises(InvalidInputError, match="`target_step` must be between 1 and"):
         save_plan(project, owner, 1, (counted_from_1, 0))
     with pytest.raises(InvalidInputError, match="`target_step` must be between 0 and"):

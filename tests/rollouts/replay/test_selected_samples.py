@@ -11,7 +11,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.guidance import save_guidance, selection
 from rollouts.models import Artifact, Entry, Pin, Project, Run, Sample
 from rollouts.pins import pins
-from rollouts.replay import bindings, compatibility, effects, exclusion, plans
+from rollouts.replay import bindings, compatibility, effects, exclusion, loading_trainers, plans
 from rollouts.replay.selection import PlanSelector
 from rollouts.samples import TEXT_PROPERTY_BITS
 from tests.rollouts.support.artifacts import register_artifact
@@ -249,5 +249,5 @@ def test_what_a_trainer_does_not_support_is_refused_when_the_plan_is_saved_or_bo
         plans.save_plan(project, "default", owner, if_match=1, **values)
     with pytest.raises(InvalidInputError, match=supported):
         bindings.bind_run(builders.run(project, "next"), str(revision))
-    assert plans.list_supported_actions([pin.pk]) == supported.split(", ")
+    assert loading_trainers.list_supported_actions([pin.pk]) == supported.split(", ")
     assert plans.save_plan(project, "default", owner, if_match=1, **{**values, "on_selected": "exclude"})

@@ -16,7 +16,7 @@ from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_
 from rollouts.indexing import indexer
 from rollouts.models import Artifact, Dump, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
-from rollouts.replay import plans
+from rollouts.replay import loading_trainers, plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copy_tree
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, save_plan
@@ -180,7 +180,7 @@ def test_a_run_with_unknown_settings_is_assumed_to_match_the_pinned_rollouts(
     run_command: RunCommand, pin_rollout: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_plan(owner, (pin_rollout(1), 0))
-    assert plans.find_plan_trainer(plans.find_current_revision(Project.objects.get())) == "slime"
+    assert loading_trainers.find_plan_trainer(plans.find_current_revision(Project.objects.get())) == "slime"
     capsys.readouterr()
     assert run_command("pull") == 0
     message = capsys.readouterr().err

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts import queues
 from rollouts.label_import import candidates
-from rollouts.label_import.candidates import Candidate, CandidateLoader
+from rollouts.label_import.candidates import CandidateLoader, CandidateSample
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, LabelChange, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
@@ -107,7 +107,7 @@ def loaded_tails(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tails: list[str] = []
     load = CandidateLoader.load_candidates
 
-    def load_and_note(self: CandidateLoader, condition: Q) -> list[Candidate]:
+    def load_and_note(self: CandidateLoader, condition: Q) -> list[CandidateSample]:
         found = load(self, condition)
         tails.extend(Sample.objects.filter(pk__in=[row.pk for row in found]).values_list("tail", flat=True))
         return found

@@ -18,7 +18,7 @@ from rollouts.exports.options import ExportOptions
 from rollouts.exports.rows import Batch, ExportCounts, TrainingRows
 from rollouts.exports.schemas import build_schema
 from rollouts.exports.tables import iterate_samples
-from rollouts.exports.writers import open_writer
+from rollouts.exports.writers import RowWriter, open_writer
 from rollouts.labels import RubricVersion, load_rubric
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
@@ -63,7 +63,8 @@ def stream_archive(export: Export) -> Iterator[bytes]:
                 return buffer.take_pieces()
 
             writing: Future[list[bytes]] | None = None
-            for make_pieces in iterate_data(export, rubric, counts):
+            data = DataFile(export, rubric, counts)
+            for make_pieces in data.iterate():
                 if writing:
                     yield from writing.result()
                 writing = thread.submit(write, make_pieces)
@@ -71,7 +72,10 @@ def stream_archive(export: Export) -> Iterator[bytes]:
             if writing:
                 yield from writing.result()
         path, checksum = export.data_path, archive.getinfo(export.data_path).CRC
-        card = build_card(export.project, rubric, export.options, export.query, counts, path, export.split, checksum)
+        columns = data.writer.get_columns() if data.writer else None
+        card = build_card(
+            export.project, rubric, export.options, export.query, counts, path, export.split, checksum, columns
+        )
         archive.writestr(describe_file("README.md"), card)
     yield buffer.take()
 
@@ -83,25 +87,34 @@ def describe_file(path: str) -> zipfile.ZipInfo:
     return info
 
 
-def iterate_data(
-    export: Export, rubric: RubricVersion, counts: ExportCounts
-) -> Iterator[Callable[[], Sequence[bytes]]]:
-    """Yields for each batch a function that returns its bytes of the data file, and one for the end of the file. They
-    may be called in another thread, in this order."""
-    options = export.options
-    training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
-    batches: Iterator[Batch] = chain.from_iterable(
-        iterate_rows(export, rubric, samples, counts, training) for samples in export.samples
-    )
-    if training:
-        batches = dropwhile(lambda _batch: training.as_messages is None, batches)  # no row before the first text
-    first: list[Batch] = list(islice(batches, 1))  # which says whether there are messages
-    as_messages = bool(training and training.as_messages)
-    writer = open_writer(options.format, build_schema(rubric, options, as_messages=as_messages))
-    if first:
-        yield partial(writer.write, first.pop())
-    yield from (partial(writer.write, batch) for batch in batches)
-    yield writer.finish
+@dataclass
+class DataFile:
+    """The data of an export. The `writer` is known once the first rows are."""
+
+    export: Export
+    rubric: RubricVersion
+    counts: ExportCounts
+    writer: RowWriter | None = None
+
+    def iterate(self) -> Iterator[Callable[[], Sequence[bytes]]]:
+        """Yields for each batch a function that returns its bytes, and one for the end of the file. They may be called
+        in another thread, in this order."""
+        options, counts = self.export.options, self.counts
+        training = None
+        if options.is_training_data:
+            training = TrainingRows(self.export.project, options, counts, self.export.reader)
+        batches: Iterator[Batch] = chain.from_iterable(
+            iterate_rows(self.export, self.rubric, samples, counts, training) for samples in self.export.samples
+        )
+        if training:
+            batches = dropwhile(lambda _batch: training.as_messages is None, batches)  # no row before the first text
+        first: list[Batch] = list(islice(batches, 1))  # which says whether there are messages
+        as_messages = bool(training and training.as_messages)
+        self.writer = writer = open_writer(options.format, build_schema(self.rubric, options, as_messages=as_messages))
+        if first:
+            yield partial(writer.write, first.pop())
+        yield from (partial(writer.write, batch) for batch in batches)
+        yield writer.finish
 
 
 def iterate_rows(

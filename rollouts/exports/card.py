@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from rolloutdeck.protocol import format_step_ranges
 from rollouts.exports.options import LAYOUTS, ExportOptions
@@ -24,10 +25,12 @@ configs:
   data_files:
   - split: {split}
     path: {path}
-tags:
+{features}tags:
 - rolloutdeck
 ---
 """
+# Names of Arrow types in `dataset_info`.
+TYPE_NAMES: Final = {pa.string(): "string", pa.float64(): "float64", pa.int64(): "int64", pa.bool_(): "bool"}
 
 
 def build_card(
@@ -39,14 +42,17 @@ def build_card(
     path: str,
     split: str,
     checksum: int,
+    columns: pa.Schema | None = None,
 ) -> str:
     """Returns Markdown in English, without a date: the same query gives the same bytes.
 
-    `checksum` is the CRC-32 of the data. `datasets` caches rows by the name of the folder and this head: without it, a
-    later export in a folder of the same name would get the rows of the earlier one.
+    `columns` are types that the file does not have itself. Without them `datasets` takes those of the first 10 MB, and
+    fails if a column has values only later. `checksum` is the CRC-32 of the data. `datasets` caches rows by the name
+    of the folder and this head: without it, a later export in a folder of the same name would get the rows of the
+    earlier one.
     """
     parts = [
-        HEAD.format(split=split, path=path, checksum=checksum),
+        HEAD.format(split=split, path=path, checksum=checksum, features=describe_columns(columns)),
         f"# {project.slug}: {options.layout}\n",
         f"{LAYOUTS[options.layout]}.\n",
         "## Source\n",
@@ -63,6 +69,30 @@ def build_card(
         build_list((question.key, f"{question.title} ({question.kind})") for question in rubric.questions),
     ]
     return "\n".join(parts)
+
+
+def describe_columns(columns: pa.Schema | None) -> str:
+    """Returns the YAML of the columns that `datasets` writes for its features, empty without columns."""
+    lines = [line for field in columns or () for line in describe_field(field)]
+    return (
+        "".join(f"{line}\n" for line in ["dataset_info:", "  features:", *(f"  {line}" for line in lines)])
+        if lines
+        else ""
+    )
+
+
+def describe_field(field: pa.Field) -> list[str]:
+    return [f"- name: {orjson.dumps(field.name).decode()}", *(f"  {line}" for line in describe_type(field.type))]
+
+
+def describe_type(kind: pa.DataType) -> list[str]:
+    if pa.types.is_list(kind) and kind.value_type in TYPE_NAMES:
+        return [f"list: {TYPE_NAMES[kind.value_type]}"]
+    if pa.types.is_list(kind):
+        return ["list:", *(line for field in kind.value_type for line in describe_field(field))]
+    if pa.types.is_struct(kind):
+        return ["struct:", *(line for field in kind for line in describe_field(field))]
+    return [f"dtype: {TYPE_NAMES[kind]}"]
 
 
 def describe_options(options: ExportOptions) -> list[tuple[str, str]]:

@@ -22,16 +22,25 @@ class RowWriter(Protocol):
     def finish(self) -> Sequence[bytes]:
         """Returns the rest of the file in pieces."""
 
+    def get_columns(self) -> pa.Schema | None:
+        """Returns the types of the columns, None if the file has them. Call it after `finish`."""
+
 
 class JsonlWriter:
-    """Values of text columns that are no text are JSON: a column has one type, which `load_dataset` needs."""
+    """Values of text columns that are no text are JSON: a column has one type, which `load_dataset` needs. Messages
+    have the fields that some message has: chat templates ask whether there are `tool_calls`."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
         self.columns = [(field.name, field.type == pa.string()) for field in schema]
+        self.message_columns = [field.name for field in schema if is_messages(field.type)]
+        self.message_fields: set[str] = set()
 
     def write(self, batch: Batch) -> Sequence[bytes]:
         if isinstance(batch, pl.DataFrame):
             return write_table_lines(batch)
+        for name in self.message_columns:
+            self.message_fields.update(key for row in batch for message in row.get(name) or () for key in message)
         lines = (orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
         return [b"".join(lines)]
 
@@ -40,6 +49,20 @@ class JsonlWriter:
 
     def finish(self) -> Sequence[bytes]:
         return []
+
+    def get_columns(self) -> pa.Schema:
+        return pa.schema(
+            field.with_type(keep_fields(field.type, self.message_fields)) if is_messages(field.type) else field
+            for field in self.schema
+        )
+
+
+def is_messages(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) and pa.types.is_struct(kind.value_type))
+
+
+def keep_fields(messages: pa.DataType, names: set[str]) -> pa.DataType:
+    return pa.list_(pa.struct([field for field in messages.value_type if field.name in names]))
 
 
 class ParquetWriter:
@@ -65,6 +88,9 @@ class ParquetWriter:
         self.writer.close()
         return self.buffer.take_pieces()
 
+    def get_columns(self) -> None:
+        return None
+
 
 def write_table_lines(table: pl.DataFrame) -> list[bytes]:
     lines = DrainableBuffer()
@@ -79,11 +105,11 @@ def to_text(value: Any) -> str | None:
 class CsvWriter:
     """Lists and messages are JSON; nothing is an empty field."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = columns
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema, self.columns = schema, schema.names
         self.text = io.StringIO(newline="")
         self.writer = csv.writer(self.text)
-        self.writer.writerow(columns)
+        self.writer.writerow(self.columns)
 
     def write(self, batch: Batch) -> Sequence[bytes]:
         for row in batch.iter_rows(named=True) if isinstance(batch, pl.DataFrame) else batch:
@@ -92,6 +118,11 @@ class CsvWriter:
 
     def finish(self) -> Sequence[bytes]:
         return [self.take()]
+
+    def get_columns(self) -> pa.Schema:
+        return pa.schema(
+            field.with_type(pa.string()) if pa.types.is_nested(field.type) else field for field in self.schema
+        )
 
     def take(self) -> bytes:
         data = self.text.getvalue().encode("utf-8", "surrogatepass")
@@ -105,6 +136,6 @@ def open_writer(file_format: str, schema: pa.Schema) -> RowWriter:
         case "parquet":
             return ParquetWriter(schema)
         case "csv":
-            return CsvWriter(schema.names)
+            return CsvWriter(schema)
         case _:
             return JsonlWriter(schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from rollouts.exports import Export, parse_options, stream_archive
 from rollouts.exports.tables import iterate_samples
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import ItemDecision, Label, Project, Run, Sample
+from rollouts.query import find_samples
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.exports import QUESTIONS, download, export
 from tests.rollouts.support.query_rows import push
@@ -213,3 +215,50 @@ def test_errors_for_bad_options_name_the_valid_ones(run: Run, mate: User) -> Non
     ):
         response = api("GET", f"exports/datasets/?{query}")
         assert response.status_code == 400 and message in response.json()["error"]["message"], query
+
+
+def open_as_dataset(run: Run, folder: Path, **settings: str) -> Any:
+    import datasets
+
+    parsed = parse_options(run.project, settings)
+    body = b"".join(stream_archive(Export(run.project, parsed, [find_samples(run, ordering="order").samples], {})))
+    zipfile.ZipFile(io.BytesIO(body)).extractall(folder / "data")
+    return datasets.load_dataset(str(folder / "data"), cache_dir=str(folder / "cache"), split="train")
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "csv"])
+def test_a_column_whose_first_value_comes_late_opens_as_a_dataset(
+    project: Project, mate: User, tmp_path: Path, file_format: str
+) -> None:
+    """`datasets` infers types from about 10 MB."""
+    save_rubric(project, mate, QUESTIONS)
+    run = builders.run(project, "long")
+    for step in (1, 2, 3):
+        push(run, [{"prompt": "1+1?", "response": f"{step} {n} " + "x" * 5000} for n in range(1000)], step=step)
+    last = Sample.objects.get(step__step=3, ordinal=999).pk
+    store_labels(run, mate, [Answer(last, "correct", True)])
+    rows = open_as_dataset(run, tmp_path, format=file_format)
+    assert [row["id"] for row in rows.filter(lambda row: row["label.correct"])] == [last]
+    assert rows.features["label.correct"].dtype == "bool" and rows.features["facets"] is not None
+
+
+def test_messages_of_a_dataset_have_the_fields_that_some_message_has(
+    project: Project, mate: User, tmp_path: Path
+) -> None:
+    """Chat templates ask whether a message has `tool_calls`."""
+    run = builders.run(project, "chats")
+    question = {"role": "user", "content": "1+1?"}
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    push(run, [{"messages": [question, {"role": "assistant", "content": "2"}], "response": "2"}])
+    plain = open_as_dataset(run, tmp_path / "plain", layout="sft")
+    assert plain[0]["messages"] == [question, {"role": "assistant", "content": "2"}]
+    push(
+        run,
+        [{"messages": [question, {"role": "assistant", "content": "", "tool_calls": [call]}], "response": "x"}],
+        step=2,
+    )
+    with_calls = open_as_dataset(run, tmp_path / "calls", layout="sft")
+    assert {row["messages"][1]["tool_calls"] and row["messages"][1]["tool_calls"][0]["id"] for row in with_calls} == {
+        None,
+        "1",
+    }

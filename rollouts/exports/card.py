@@ -73,12 +73,10 @@ def build_card(
 
 def describe_columns(columns: pa.Schema | None) -> str:
     """Returns the YAML of the columns that `datasets` writes for its features, empty without columns."""
-    lines = [line for field in columns or () for line in describe_field(field)]
-    return (
-        "".join(f"{line}\n" for line in ["dataset_info:", "  features:", *(f"  {line}" for line in lines)])
-        if lines
-        else ""
-    )
+    if columns is None:
+        return ""
+    lines = [line for field in columns for line in describe_field(field)]
+    return "dataset_info:\n  features:\n" + "".join(f"  {line}\n" for line in lines)
 
 
 def describe_field(field: pa.Field) -> list[str]:

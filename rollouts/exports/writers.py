@@ -62,6 +62,9 @@ def is_messages(kind: pa.DataType) -> bool:
 
 
 def keep_fields(messages: pa.DataType, names: set[str]) -> pa.DataType:
+    """Without a message all fields stay: `datasets` refuses an empty struct."""
+    if not names:
+        return messages
     return pa.list_(pa.struct([field for field in messages.value_type if field.name in names]))
 
 

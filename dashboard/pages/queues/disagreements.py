@@ -51,7 +51,7 @@ class ComparedQuestion:
     differs: bool
     decided: str = ""
     decision: ItemDecision | None = None
-    form: item_view.ItemField | None = None
+    form: item_view.QuestionField | None = None
 
 
 def build_list(
@@ -170,5 +170,5 @@ def compare_question(
         question.key in differing,
         format_value(question, decision.value) if decision else "",
         decision,
-        item_view.build_answer_field(question, 0, given) if question.key in differing else None,
+        item_view.build_question_field(question, 0, given) if question.key in differing else None,
     )

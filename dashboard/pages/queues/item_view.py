@@ -34,7 +34,7 @@ class ShownOption:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemField:
+class QuestionField:
     """A question with the entered answer. `options` is empty for texts and numbers, whose answer is `value`."""
 
     question: Question
@@ -113,7 +113,7 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
         "images": build_item_images(item, content.images),
         "responses": responses,
         "pairs": build_pair_choices(content.pairs, entered),
-        "questions": [] if context["is_group"] else build_answer_fields(queue, entered),
+        "questions": [] if context["is_group"] else build_question_fields(queue, entered),
         "correction": entered.get(CORRECTION_QUESTION.key, {}).get("value", ""),
         "cannot_judge": entered.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE,
         "cannot_judge_reason": entered.get(REVIEW_QUESTION.key, {}).get("rationale", ""),
@@ -139,14 +139,14 @@ def render_text(text: str | None, id_prefix: str) -> SafeString:
     return build_text_view(text or "", mark_answers=False, id_prefix=id_prefix).html
 
 
-def build_answer_fields(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[ItemField]:
+def build_question_fields(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[QuestionField]:
     return [
-        build_answer_field(question, number, entered.get(question.key, {}))
+        build_question_field(question, number, entered.get(question.key, {}))
         for number, question in enumerate(queues.list_questions(queue), 1)
     ]
 
 
-def build_answer_field(question: Question, number: int, answer: Mapping[str, Any]) -> ItemField:
+def build_question_field(question: Question, number: int, answer: Mapping[str, Any]) -> QuestionField:
     value = answer.get("value")
     chosen = {format_value(one) for one in (value if isinstance(value, list) else [value]) if one is not None}
     options = [
@@ -155,7 +155,7 @@ def build_answer_field(question: Question, number: int, answer: Mapping[str, Any
     ]
     text = "" if options or value is None else str(value)
     details = {name: answer.get(name) for name in ("start", "end")}
-    return ItemField(question, number, options, text, answer.get("rationale") or "", **details)
+    return QuestionField(question, number, options, text, answer.get("rationale") or "", **details)
 
 
 def format_value(value: Any) -> str:

@@ -15,9 +15,9 @@ HEAD = """# Commands
 All commands of `rolloutdeck` and their options, as `rolloutdeck COMMAND --help` prints them. This page is generated:
 `make commands-page`.
 
-`--url`, `--token` and `--project` default to `ROLLOUTDECK_URL`, `ROLLOUTDECK_TOKEN` and `ROLLOUTDECK_PROJECT`, and on
-the machine of `rolloutdeck up` to its server. [.env.example](../.env.example) lists all variables. Exit status:
-0 success, 1 something was lost or failed, 2 bad input or no server, 130 Ctrl-C.
+`--url`, `--token` and `--project` default to `ROLLOUTDECK_URL`, `ROLLOUTDECK_TOKEN` and `ROLLOUTDECK_PROJECT`. The user
+of `rolloutdeck up` needs no URL and no token on its machine. [.env.example](../.env.example) lists all variables. Exit
+status: 0 success, 1 something was lost or failed, 2 bad input or no server, 130 Ctrl-C.
 """
 
 

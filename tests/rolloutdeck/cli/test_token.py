@@ -37,7 +37,7 @@ def test_token_create_says_that_it_created_the_project(deck: Deck, command: Comm
 def test_documented_commands_that_create_a_token_name_its_project(deck: Deck, command: Command) -> None:
     files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(path for path in (ROOT / "deploy").rglob("*"))]
     texts = [path.read_text() for path in files if path.is_file()]
-    documented = [match[1] for text in texts for match in re.finditer(r"rolloutdeck (token create [^`#\n)]+)", text)]
+    documented = [match[1] for text in texts for match in re.finditer(r"rolloutdeck (token create [^`#\n)>]+)", text)]
     assert "token create prometheus --project monitoring --scope read" in documented
     for words in documented:
         status, out, err = command(*words.split())

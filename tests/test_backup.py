@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import environ
-import psycopg
 import pytest
 
 from tests.support.server import Product, free_port
 from tests.test_full_disk import create_person
-from tests.test_move_to_postgres import import_dumps, post_json, postgres, read_run  # noqa: F401 - a fixture
+from tests.test_move_to_postgres import connect, import_dumps, post_json, postgres, read_run  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -85,11 +83,6 @@ def databases(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     with connect(first) as connection:
         connection.execute("CREATE DATABASE restored TEMPLATE template0")
     yield first, first.rpartition("/")[0] + "/restored"
-
-
-def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-    address = environ.Env.db_url_config(url)
-    return psycopg.connect(host=address["HOST"], user=address["USER"], dbname=address["NAME"], autocommit=True)
 
 
 def leave_mark_of_killed_restore(url: str) -> None:

@@ -8,6 +8,7 @@ from rolloutdeck.cli.common import format_count
 from rolloutdeck.cli.entry import main
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
+    add_copy_sqlite_arguments,
     add_forget_arguments,
     add_fsck_arguments,
     add_link_account_arguments,
@@ -17,6 +18,7 @@ from rolloutdeck.cli.server_arguments import (
 )
 
 __all__ = [
-    "add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_link_account_arguments",
-    "add_reset_second_factor_arguments", "add_restore_arguments", "add_storage_arguments", "format_count", "main",
+    "add_backup_arguments", "add_copy_sqlite_arguments", "add_forget_arguments", "add_fsck_arguments",
+    "add_link_account_arguments", "add_reset_second_factor_arguments", "add_restore_arguments",
+    "add_storage_arguments", "format_count", "main",
 ]  # fmt: skip

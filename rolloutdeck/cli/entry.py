@@ -18,6 +18,7 @@ from rolloutdeck.cli.rescore import add_judge_arguments, add_rescore_arguments
 from rolloutdeck.cli.review import add_guidance_arguments, add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
+    add_copy_sqlite_arguments,
     add_forget_arguments,
     add_fsck_arguments,
     add_link_account_arguments,
@@ -247,6 +248,11 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "migrate": ("rolloutdeck.cli.server_commands", "create or upgrade the tables", add_migrate_arguments),
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),
+    "copy-sqlite": (
+        "rolloutdeck.cli.server_commands",
+        "copy all rows of a stopped server from SQLite into the empty PostgreSQL database of DATABASE_URL",
+        add_copy_sqlite_arguments,
+    ),
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
     "forget": ("rolloutdeck.cli.server_commands", "remove a prompt and its samples everywhere", add_forget_arguments),
     "storage": ("rolloutdeck.cli.server_commands", "move the stored files to a bucket or back", add_storage_arguments),

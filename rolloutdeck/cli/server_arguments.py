@@ -60,6 +60,12 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_argument(parser, "an empty or new data folder; required")
 
 
+def add_copy_sqlite_arguments(parser: argparse.ArgumentParser) -> None:
+    path_help = "the SQLite database; default: db.sqlite3 of the data folder"
+    parser.add_argument("path", nargs="?", type=Path, metavar="FILE", help=path_help)
+    _add_data_argument(parser)
+
+
 def add_fsck_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sample", type=_parse_percent, default=100.0, metavar="PERCENT", help="files to verify; default: 100%%")

@@ -20,11 +20,12 @@ from rollouts.backup.manifest import (
 from rollouts.backup.move import MoveResult, move_files
 from rollouts.backup.restore import RestoreResult, restore_backup
 from rollouts.backup.tables import apply_migrations
+from rollouts.backup.to_postgres import copy_to_postgres
 from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_database
 
 __all__ = [
     "POOL_NAME", "BackupError", "BackupResult", "Manifest", "MoveResult", "RestoreResult", "UpgradeError",
-    "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup",
-    "get_engine", "is_database_empty", "iterate_backups", "list_migrations", "lock_destination",
+    "apply_migrations", "check_data_version", "clean_pool", "compute_sha256", "copy_to_postgres", "count_rows",
+    "create_backup", "get_engine", "is_database_empty", "iterate_backups", "list_migrations", "lock_destination",
     "migrate_database", "move_files", "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

@@ -93,7 +93,7 @@ def check_database(manifest: Manifest, restore_id: str) -> None:
     if manifest.engine != engine:
         names = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
         hint = {
-            "sqlite": "Restore it without DATABASE_URL. Then copy_sqlite moves it, see docs/deployment.md.",
+            "sqlite": "Restore it without DATABASE_URL, then use `rolloutdeck copy-sqlite`: docs/deployment.md.",
             "postgresql": "Set DATABASE_URL to an empty database.",
         }[manifest.engine]
         message = (

@@ -70,10 +70,20 @@ def test_a_service_can_write_its_data_and_large_bodies_of_requests(unit: Path) -
     assert "PrivateTmp=true" in lines and "StateDirectory=rolloutdeck" in lines
 
 
-@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda unit: unit.name)
-def test_a_service_is_started_until_the_database_answers(unit: Path) -> None:
+@pytest.mark.parametrize("name", ["rolloutdeck.service", "rolloutdeck-web@.service", "rolloutdeck-worker.service"])
+def test_a_service_is_started_until_the_database_answers(name: str) -> None:
     """After five failures within ten seconds systemd gives up."""
-    assert {"Restart=always", "RestartSec=5"} <= set(unit.read_text().splitlines())
+    assert {"Restart=always", "RestartSec=5"} <= set((DEPLOY / "systemd" / name).read_text().splitlines())
+
+
+def test_the_nightly_backup_can_write_its_folder() -> None:
+    """ProtectSystem=strict makes every other folder read-only."""
+    unit = (DEPLOY / "systemd" / "rolloutdeck-backup.service").read_text()
+    words = next(words for words in list_commands() if words[:1] == ["backup"] and "--data" in words)
+    assert f"ReadWritePaths={words[1]}\n" in unit
+    docs = (ROOT / "docs" / "operations.md").read_text()
+    assert f"install --directory --owner rolloutdeck --group rolloutdeck --mode 700 {words[1]}\n" in docs
+    assert (DEPLOY / "systemd" / "rolloutdeck-backup.timer").exists()
 
 
 @pytest.mark.parametrize("name", ["rolloutdeck-web@.service", "rolloutdeck-worker.service"])
@@ -88,7 +98,7 @@ def test_each_start_of_a_part_brings_the_tables_to_its_version(name: str) -> Non
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_accepts_the_services(tmp_path: Path) -> None:
     units = []
-    for unit in (DEPLOY / "systemd").glob("*.service"):
+    for unit in [*(DEPLOY / "systemd").glob("*.service"), *(DEPLOY / "systemd").glob("*.timer")]:
         text = unit.read_text().replace("/opt/rolloutdeck/bin/rolloutdeck", "/bin/true")
         units.append(tmp_path / unit.name.replace("@", "@1"))
         units[-1].write_text(re.sub("^User=.*\n", "", text, flags=re.MULTILINE))

@@ -168,7 +168,11 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="create")
-    create = verbs.add_parser("create", help="create a token and print it once")
+    description = (
+        "Create an access token of the API for a trainer or a program, and print it. It is shown only once. Needs "
+    )
+    description += "a token of an owner of the project with the scope admin: the user of `rolloutdeck up` has one."
+    create = verbs.add_parser("create", help="create an access token and print it once", description=description)
     create.add_argument("name", help="says what the token is for")
     create.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT; created if it does not exist")
     scope_help = f"one or more of {','.join(TOKEN_SCOPES)}; default: ingest. For replay use ingest,read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def iterate_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argum
 
 
 def describe_command(parser: argparse.ArgumentParser) -> str:
-    lines = [f"\n## {parser.prog.removeprefix('rolloutdeck ')}\n", f"{parser.description or ''}".strip()]
+    description = textwrap.wrap(parser.description or "", 120, break_on_hyphens=False)
+    lines = [f"\n## {parser.prog.removeprefix('rolloutdeck ')}\n", *description]
     rows = [
         f"| {name_argument(action)} | {describe_argument(parser, action)} |"
         for action in parser._actions

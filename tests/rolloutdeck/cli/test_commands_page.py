@@ -14,7 +14,7 @@ def test_each_command_says_what_it_does() -> None:
     assert [name for name, text in (command.split("\n", 1) for command in commands) if text.startswith("\n|")] == []
     for command in commands:
         name, _, text = command.partition("\n\n")
-        assert text.splitlines()[0].endswith("."), name
+        assert text.split("\n\n")[0].endswith("."), name
 
 
 def test_each_argument_has_a_help_text() -> None:

@@ -71,7 +71,7 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     _add_query_arguments(parser)
     _add_result_arguments(parser, "score.judge")
     add = parser.add_argument_group("calls").add_argument
-    key_help = "environment variable with the key of the endpoint; default: OPENAI_API_KEY"
+    key_help = "variable of your shell with the key of the endpoint; the server never gets it; default: OPENAI_API_KEY"
     add("--key-env", default="OPENAI_API_KEY", metavar="NAME", help=key_help)
     add("--concurrency", type=int, default=8, metavar="N", help="calls at the same time; default: 8")
     add("--timeout", type=float, default=120.0, metavar="SECONDS", help="limit of one call; default: 120")

@@ -120,7 +120,7 @@ def build_report_context(request: HttpRequest, selection: reward_check.RewardSel
         "parts": report.parts.items(),
         "sources": report.sources.items(),
     }
-    context |= list_samples(run, labelled, report.check, asked)
+    context |= list_samples(selection, labelled, report.check)
     if selection.is_comparison:
         second = reward_check.build_second_report(selection, report)
         context |= build_change_context(selection, report, second)
@@ -129,17 +129,12 @@ def build_report_context(request: HttpRequest, selection: reward_check.RewardSel
 
 
 def list_samples(
-    run: Run, labelled: reward_check.LabelledRun, check: RewardCheck, asked: reward_check.RewardQuestion
+    selection: reward_check.RewardSelection, labelled: reward_check.LabelledRun, check: RewardCheck
 ) -> dict[str, Any]:
     """The samples on which label and reward differ, and links that create queues of them."""
     rows = {row.pk: row for row in labelled.rows}
-    titles = dict(reward_check.list_good_values(asked.question))
-    key, good = asked.question.key, sorted(asked.good)
-    is_good = " or ".join(f"label.{key}={value}" for value in good)
-    queries = {
-        "hacks": f"score>={check.threshold!r} label:{key} " + " ".join(f"-label.{key}={value}" for value in good),
-        "missed": f"score<{check.threshold!r} ({is_good})" if len(good) > 1 else f"score<{check.threshold!r} {is_good}",
-    }
+    titles = dict(reward_check.list_good_values(selection.asked.question))
+    queries = build_queue_queries(selection, check.threshold)
     context: dict[str, Any] = {}
     for name, ids in (("hacks", check.suspected_hacks), ("missed", check.missed_good)):
         samples = [rows[str(pk)] for pk in ids[:MAX_LISTED]]
@@ -147,8 +142,23 @@ def list_samples(
             ListedSample(row, titles.get(labelled.answers[row.pk], labelled.answers[row.pk])) for row in samples
         ]
         context[f"{name}_count"] = len(ids)
-        context[f"{name}_queue"] = build_queue_link(run, selection="all", q=queries[name], count="")
+        context[f"{name}_queue"] = build_queue_link(selection.run, selection="all", q=queries[name], count="")
     return context
+
+
+def build_queue_queries(selection: reward_check.RewardSelection, threshold: float) -> dict[str, str]:
+    """The queries of both lists. A query finds labels, not what counts of several: samples that some people call good
+    and others bad are left out, so nothing is queued that is not in the list."""
+    asked, steps = selection.asked, selection.steps
+    key = asked.question.key
+    values = [value for value, _title in reward_check.list_good_values(asked.question)]
+    good = " ".join(f"-label.{key}={value}" for value in values if value in asked.good)
+    bad = " ".join(f"-label.{key}={value}" for value in values if value not in asked.good)
+    within = f" step:{steps[0]}..{steps[1]}" if steps else ""
+    return {
+        "hacks": f"score>={threshold!r}{within} label:{key} {good}".strip(),
+        "missed": f"score<{threshold!r}{within} label:{key} {bad}".strip(),
+    }
 
 
 def build_queue_link(run: Run, **settings: Any) -> str:

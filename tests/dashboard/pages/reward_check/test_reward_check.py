@@ -143,6 +143,22 @@ def test_a_threshold_with_many_digits_stays_the_same_number_in_forms_and_links(p
     assert thresholds == [2 / 3] * 3, "of both sides, and of the finding"
 
 
+def test_a_queue_of_a_list_has_its_steps_and_no_sample_on_which_people_disagree(project: Project, lead: User) -> None:
+    run = create_run_with_samples(project, "hack", 10)
+    answer_all(run, lead)
+    listed = list(find_samples(run, q="score>=0.5 step:1 -label.correct=yes", reader=lead.pk).samples)
+    for name in ("ada", "ben"):
+        store_labels(run, builders.member(project, name, "annotator"), [Answer(listed[0].pk, "correct", True)])
+    client = Client()
+    client.force_login(lead)
+    page = client.get(f"/runs/{run.uid}/reward-check/?question=correct&good=yes&threshold=0.5&steps=1-1").content.decode()
+    links = re.findall(r'class="button small push" href="([^"]*)"', page)
+    hacks, missed = (parse_qs(urlsplit(html.unescape(link)).query)["q"][0] for link in links)
+    assert {row.pk for row in find_samples(run, q=hacks, reader=lead.pk).samples} == {row.pk for row in listed[1:]}
+    assert find_samples(run, q=missed, reader=lead.pk).samples.count() == 2
+    assert all(f"/samples/{row.pk}/" in page for row in listed[1:]) and f"/samples/{listed[0].pk}/" not in page
+
+
 def test_samples_of_two_random_queues_are_weighted_once(project: Project, lead: User) -> None:
     run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead, selection="random", count=12, per="step", seed=1)

@@ -47,6 +47,7 @@ MAX_RESULT_PART_NAME_CHARS = 40
 MAX_RESULT_PART_TEXT_CHARS = 200
 MAX_RESULT_RATIONALE_CHARS = 4000
 MAX_TEXT_ANSWER_CHARS = 10_000  # of a label
+MAX_AUTHOR_CHARS = 150  # of a label: the name of a user, a function or a model
 
 # Keys of `Run.log_samples` with a defined meaning. Other keys are stored unchanged.
 SAMPLE_KEYS = (

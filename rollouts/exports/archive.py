@@ -28,7 +28,8 @@ EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that ZIP knows: the same 
 
 @dataclass(frozen=True)
 class Export:
-    """`samples` are those of one query, one query set for each run. `query` describes it on the card."""
+    """`samples` are those of one query, one query set for each run. `query` describes it on the card, `skipped_runs`
+    are the names of runs without a key that it asks for."""
 
     project: Project
     options: ExportOptions
@@ -36,6 +37,7 @@ class Export:
     query: Mapping[str, str]
     split: str = "train"
     reader: User | AnonymousUser | None = None
+    skipped_runs: Sequence[str] = ()
 
     @property
     def data_path(self) -> str:
@@ -74,7 +76,16 @@ def stream_archive(export: Export) -> Iterator[bytes]:
         path, checksum = export.data_path, archive.getinfo(export.data_path).CRC
         columns = data.writer.get_columns() if data.writer else None
         card = build_card(
-            export.project, rubric, export.options, export.query, counts, path, export.split, checksum, columns
+            export.project,
+            rubric,
+            export.options,
+            export.query,
+            counts,
+            path,
+            export.split,
+            checksum,
+            columns,
+            export.skipped_runs,
         )
         archive.writestr(describe_file("README.md"), card)
     yield buffer.take()

@@ -43,6 +43,7 @@ def build_card(
     split: str,
     checksum: int,
     columns: pa.Schema | None = None,
+    skipped_runs: Iterable[str] = (),
 ) -> str:
     """Returns Markdown in English, without a date: the same query gives the same bytes.
 
@@ -63,12 +64,17 @@ def build_card(
         "## Counts\n",
         build_list([("samples read", f"{counts.samples:,}"), ("rows", f"{counts.rows:,}")]),
         "## Left out\n",
-        build_list((reason, f"{count:,}") for reason, count in sorted(counts.left_out.items()) if count)
-        or "Nothing." + "\n",
+        build_left_out(counts, skipped_runs),
         f"## Rubric, version {rubric.number}\n",
         build_list((question.key, f"{question.title} ({question.kind})") for question in rubric.questions),
     ]
     return "\n".join(parts)
+
+
+def build_left_out(counts: ExportCounts, skipped_runs: Iterable[str]) -> str:
+    samples = build_list((reason, f"{count:,}") for reason, count in sorted(counts.left_out.items()) if count)
+    runs = build_list(("run without a key of the query", run) for run in sorted(skipped_runs))
+    return samples + runs or "Nothing.\n"
 
 
 def describe_columns(columns: pa.Schema | None) -> str:

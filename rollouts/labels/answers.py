@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import FLAG_LABELS
+from rolloutdeck.protocol import FLAG_LABELS, MAX_AUTHOR_CHARS
 from rollouts.errors import InvalidInputError
 from rollouts.labels.questions import BUILT_IN_QUESTIONS, FLAG_QUESTION, REVIEW_QUESTION, Question, RubricVersion
 from rollouts.labels.states import LabelState
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 MAX_RATIONALE_CHARS: Final = 10_000
-MAX_AUTHOR_CHARS: Final = 150
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Exports: full samples of a run as a file, and tables or training data as a ZIP file with a card."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -11,16 +12,17 @@ from dashboard.api.base import ApiView, Params
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope, search_requested_samples
 from dashboard.streaming import iterate_in_threads
 from rollouts import exports, samples
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, QueryLimitError
 from rollouts.models import Run
-from rollouts.query import find_samples
+from rollouts.query import QueryResult, find_samples
 
 FORMATS = {
     "jsonl": ("application/x-ndjson", samples.export_jsonl),
     "parquet": ("application/vnd.apache.parquet", samples.export_parquet),
 }
 DATASET_PARAMS = {
-    "project": "A slug: samples of all its runs that are not archived. Either this or `run`.",
+    "project": "A slug: samples of all its runs that are not archived, without those that lack a key of the query. "
+    "Either this or `run`.",
     **{name: text for name, text in SAMPLE_QUERY_PARAMS.items() if name != "ordering"},
     "run": "Ids of runs of one project, separated by commas.",
     "step": "A number, or all (default).",
@@ -91,7 +93,7 @@ def build_dataset_response(request: Request, query: Params) -> StreamingHttpResp
     if options.layout == "labels":  # the same on every server
         runs.sort(key=lambda run: run.name)
     scopes = [parse_sample_scope(request, Params({**query, "run": run.uid})) for run in runs]
-    results = [find_samples(**scope, q=query.get("q", ""), ordering="order") for scope in scopes]
+    results, skipped = search_runs(scopes, query.get("q", ""))
     described = {name: query.get(name, "") for name in ("project", "run", "split", "step", "step_kind", "attempt", "q")}
     names = ", ".join(sorted(run.name for run in runs))
     described["run"] = names if query.get("run") else "all that are not archived"
@@ -103,11 +105,31 @@ def build_dataset_response(request: Request, query: Params) -> StreamingHttpResp
         # A table may have both splits, whose name must not promise training data.
         split="train" if options.is_training_data else query.get("split") or options.layout,
         reader=permissions.require_user(request),
+        skipped_runs=skipped,
     )
     response = StreamingHttpResponse(iterate_in_threads(exports.stream_archive(export)), content_type="application/zip")
     response["Content-Disposition"] = f'attachment; filename="{export.file_name}"'
     response["X-Total-Samples"] = str(sum(result.total for result in results))
     return response
+
+
+def search_runs(scopes: Iterable[dict[str, Any]], q: str) -> tuple[list[QueryResult], list[str]]:
+    """Returns the samples of each run, and the names of runs without a key of the query: another run may have logged
+    it. Raises InvalidInputError if all runs with samples lack one."""
+    results: list[QueryResult] = []
+    skipped: list[str] = []
+    first_problem: InvalidInputError | None = None
+    for scope in scopes:
+        try:
+            results.append(find_samples(**scope, q=q, ordering="order"))
+        except QueryLimitError:  # the other runs would take as long
+            raise
+        except InvalidInputError as error:
+            skipped.append(scope["run"].name)
+            first_problem = first_problem or error
+    if first_problem and not any(result.scope.samples().exists() for result in results):
+        raise first_problem
+    return results, skipped
 
 
 def find_exported_runs(request: Request, query: Params) -> list[Run]:

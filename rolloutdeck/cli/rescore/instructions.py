@@ -114,10 +114,13 @@ class TemplateInstructions:
 
 def build_rubric_instructions(rubric: JsonObject, keys: str, score: str, good: str) -> RubricInstructions:
     """Raises UsageError."""
-    known = {question["key"]: question for question in rubric["questions"]}
+    # Functions and models may not answer `review`, the only question of a project without a rubric.
+    known = {question["key"]: question for question in rubric["questions"] if question["key"] != "review"}
+    if not known:
+        raise UsageError("The project has no rubric. Write one in the settings of the project, or use --prompt FILE.")
     names = [key.strip() for key in keys.split(",") if key.strip()] or list(known)
     if unknown := [key for key in [*names, *([score] if score else [])] if key not in known]:
-        raise UsageError(f"The rubric has no question {unknown[0]}. It has: {', '.join(known) or 'none'}.")
+        raise UsageError(f"The rubric has no question {unknown[0]}. It has: {', '.join(known)}.")
     questions = [known[key] for key in dict.fromkeys([*names, *([score] if score else [])])]
     numbers = [question for question in questions if question["kind"] in NUMBER_KINDS]
     chosen = known[score] if score else next(iter(numbers), None)

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -58,8 +58,9 @@ from rolloutdeck.cli.rescore.transfer import (
     send_with_retries,
 )
 from rolloutdeck.cli.rescore.worker import NO_TEXT
-from rolloutdeck.errors import UsageError
+from rolloutdeck.errors import MissingError, UsageError
 from rolloutdeck.lib import ServerClient
+from rolloutdeck.protocol import MAX_AUTHOR_CHARS
 
 UNANSWERED = "it was sent, and no answer was stored; --retry sends it again"
 LABELS_PER_REQUEST = 1000
@@ -128,6 +129,9 @@ def build_endpoint(args: argparse.Namespace) -> Endpoint:
 def build_instructions(server: ServerClient, run: JsonObject, args: argparse.Namespace) -> Instructions:
     """Raises UsageError."""
     if args.prompt is None:
+        if len(args.model) > MAX_AUTHOR_CHARS:
+            message = f"The name of --model has {len(args.model)} characters. As author of labels it may have"
+            raise UsageError(f"{message} {MAX_AUTHOR_CHARS}: use --prompt, which stores no labels.")
         rubric = send_request(server, "GET", f"projects/{quote(run['project'], safe='')}/rubric/").json()
         return build_rubric_instructions(rubric, args.rubric or "", args.score, args.good)
     try:
@@ -153,6 +157,15 @@ class LabelUploader(ResultUploader):
         self.model = model
 
     def store(self, batch: list[dict[str, Any]]) -> int:
+        try:
+            self._store_labels(batch)
+        except MissingError:  # a sample was deleted meanwhile
+            for row in batch:
+                with suppress(MissingError):
+                    self._store_labels([row])
+        return super().store([{name: value for name, value in row.items() if name != "answers"} for row in batch])
+
+    def _store_labels(self, batch: list[dict[str, Any]]) -> None:
         labels = [
             {"sample": row["sample"], "name": name, "value": value, "rationale": row.get("rationale", "")}
             | {"source": "model", "author": self.model}
@@ -161,7 +174,6 @@ class LabelUploader(ResultUploader):
         ]
         for part in split_rows(labels, LABELS_PER_REQUEST):
             send_with_retries(self.server, "POST", "labels/", {"labels": part})
-        return super().store([{name: value for name, value in row.items() if name != "answers"} for row in batch])
 
 
 @dataclass

@@ -24,7 +24,7 @@ from rolloutdeck.cli.rescore import judge, transfer
 from rolloutdeck.cli.rescore.instructions import TemplateInstructions, build_rubric_instructions, read_object
 from rolloutdeck.lib import ServerClient, ServerResponse, ServerUnreachableError
 from rollouts.labels import save_rubric
-from rollouts.models import Label, Project, Rescore, Run
+from rollouts.models import Label, Project, Rescore, Run, Sample
 from rollouts.query import find_samples
 from rollouts.rescores import list_results
 from tests.rollouts.support.query_rows import push
@@ -209,6 +209,35 @@ def test_answers_that_the_server_would_refuse_do_not_stop_the_others(
         endpoint.text = f'{{"score": {score}}}'
         assert main([*words, name]) == 1
         assert f"{name}: 0 results, 2 errors" in (err := capsys.readouterr().err) and "answered no score" in err
+
+
+def test_a_sample_that_is_deleted_meanwhile_does_not_stop_the_others(
+    run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = judge.LabelUploader.store
+    gone: list[str] = []
+
+    def delete_first(uploader: judge.LabelUploader, batch: list[dict[str, Any]]) -> int:
+        if not gone:
+            gone.append(batch[0]["sample"])
+            Sample.objects.filter(pk=gone[0]).delete()
+        return store(uploader, batch)
+
+    monkeypatch.setattr(judge.LabelUploader, "store", delete_first)
+    assert main(build_words(endpoint, "--rubric")) == 0
+    assert Label.objects.filter(source="model", name="correct").count() == SAMPLES - 1
+    assert Rescore.objects.get().results == SAMPLES - 1 and endpoint.calls.total() == SAMPLES
+
+
+def test_a_judge_whose_labels_would_be_refused_makes_no_call(
+    run: Run, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*build_words(endpoint, "--rubric"), "--model", "x" * 151]) == 2
+    assert "has 151 characters" in capsys.readouterr().err
+    Project.objects.get().rubrics.all().delete()
+    assert main(build_words(endpoint, "--rubric")) == 2
+    assert "The project has no rubric." in capsys.readouterr().err
+    assert not endpoint.calls and not Rescore.objects.exists()
 
 
 def test_a_call_without_a_connection_counts_as_not_sent(

@@ -95,6 +95,17 @@ def test_texts_for_sft_are_in_the_order_of_groups_and_once(project: Project, mat
     assert export(mate, f"run={run.uid}", layout="sft", format="parquet")[0] == found
 
 
+def test_an_export_of_a_project_leaves_out_runs_without_a_key_of_the_query(run: Run, mate: User) -> None:
+    logged = builders.run(run.project, "logged")
+    push(logged, [{"prompt": "p", "response": "good", "score": 1.0, "acc": 1}])
+    builders.run(run.project, "empty")
+    rows, card = export(mate, f"project={run.project.slug}", layout="sft", q="acc=1")
+    assert [row["completion"] for row in rows] == ["good"]
+    assert "- run without a key of the query: `grpo`\n" in card and "Nothing." not in card
+    refused = ApiClient.with_token(mate, "read")("GET", f"exports/datasets/?project={run.project.slug}&q=acd=1")
+    assert refused.status_code == 400 and "acd" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("layout", ["sft", "kto"])
 def test_a_text_that_has_moved_is_not_that_of_another_sample(
     run: Run, mate: User, sample_ids: dict[str, str], layout: str

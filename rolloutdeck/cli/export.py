@@ -55,11 +55,22 @@ def main(args: argparse.Namespace) -> int:
             folder.rmdir()  # if nothing was written
     print_card(folder / CARD)
     if not any((folder / name).stat().st_size for name in names if name != CARD):
-        shutil.rmtree(folder)  # `load_dataset` raises an exception without a message if there are no rows
+        clear_folder(folder)  # `load_dataset` raises an exception without a message if there are no rows
         print_message("Nothing is written: no sample matches the query, or the counts say what was left out.")
         return 0
     print_message(f"Wrote {' and '.join(names)} to {folder}. Open it with datasets.load_dataset({str(folder)!r}).")
     return 0
+
+
+def clear_folder(folder: Path) -> None:
+    """Removes what the folder contains, and the folder itself if it is not the working directory."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def download_archive(server: ServerClient, query: Mapping[str, str], file: BinaryIO) -> None:

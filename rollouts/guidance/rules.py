@@ -80,6 +80,9 @@ def parse_rule_query(value: Any, at: str) -> str:
         raise InvalidInputError(str(error), f"{at}.query") from None
     if query.root is None:
         raise InvalidInputError(_("A rule needs a query, for example `is:flagged-bad`."), f"{at}.query")
+    if query.personal:
+        message = _("A rule is for all trainings, so it cannot ask who reads it. Use labels: `label.review=ok`.")
+        raise InvalidInputError(message, f"{at}.query")
     return text
 
 

@@ -144,7 +144,8 @@ def build_answer(label: ImportedLabel, candidate: CandidateSample, time: datetim
         author=label.author, start=label.start, end=label.end,
     )  # fmt: skip
     updated_at = label.updated_at or time
-    return DatedAnswer(answer, label.created_at or updated_at, updated_at, label.rubric)
+    is_exact = label.updated_at is not None
+    return DatedAnswer(answer, label.created_at or updated_at, updated_at, label.rubric, is_exact)
 
 
 ImportedAnswer = tuple[int, CandidateSample, DatedAnswer]

@@ -53,12 +53,14 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DatedAnswer:
-    """An answer with its times. `rubric` is the number of the version that was answered, None if unknown."""
+    """An answer with its times. `rubric` is the number of the version that was answered, None if unknown. Without
+    `is_exact` the times are those of the file."""
 
     answer: Answer
     created_at: datetime
     updated_at: datetime
     rubric: int | None = None
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +208,15 @@ def apply_answer(
     key, new, at = checked.key, checked.state, dated.updated_at
     stored, stored_at = state.states.get(key, (None, None))
     if new.withdrawn:
-        if stored is None or stored.withdrawn:
+        if stored is None:
             return MergeOutcome.UNCHANGED
-        if key in state.labels:
+        if key in state.labels and not stored.withdrawn:
             check_withdrawal(state.labels[key], by, may_withdraw)
         new = stored._replace(withdrawn=True)
     if stored is not None and stored_at is not None:
         if stored == new or (at <= stored_at and is_same_answer(stored, new)):
+            if dated.is_exact:  # an answer from before the repeated one is older
+                state.put(key, stored, max(at, stored_at))
             return MergeOutcome.UNCHANGED
         if at <= stored_at:
             return MergeOutcome.OLDER
@@ -254,8 +258,9 @@ def write_changes(project: Project, by: User, state: MergeState, places: Mapping
             label.created_at = state.created[key]
             label.withdrawn_at = at if after.withdrawn else None
             new.append(label)
-        elif (before := LabelState.of_label(label)) != after:
-            history.append(build_history_row(label, before, label.updated_at))
+        elif (before := LabelState.of_label(label)) != after or at > label.updated_at:
+            if before != after:
+                history.append(build_history_row(label, before, label.updated_at))
             set_state(label, after, at)
             label.user_id = user.pk if user else label.user_id
             changed.append(label)

@@ -203,7 +203,8 @@ def add_selected_items(request: HttpRequest, source: EvidenceSource) -> Finding:
     Raises RolloutError."""
     user, params = common.get_signed_in_user(request), request.POST
     selected = set(params.getlist("show"))
-    if params.get("finding") and not selected and not params.getlist("names"):
+    has_comment = bool(params.get("words", "").strip())  # it is stored with the first item
+    if not selected and not params.getlist("names") and (params.get("finding") or has_comment):
         raise InvalidInputError(_("Choose what to add: the sample, the query, or a metric."), "show")
     items = list(prepare_items(request, source, selected))
     with transaction.atomic():

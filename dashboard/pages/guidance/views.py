@@ -158,11 +158,13 @@ def build_context(
 ) -> dict[str, Any]:
     maintains = permissions.role_allows(project.role_of(request.user), "maintainer")
     selected, problem = load_selected(request, project, version)
+    used = load_guidance(project).number
     return {
         "project": project,
         "tab": "settings",
         "version": version,
-        "base": load_guidance(project).number,
+        "used": used,
+        "base": used,
         "versions": list_guidance(project),
         "rows": [*rows, *(EditedRule() for _row in range(EMPTY_ROWS))],
         "selected": [(rule, describe_action(rule), found) for rule, found in selected],

@@ -54,6 +54,8 @@ def test_a_finding_is_created_filled_changed_removed_and_restored(api: ApiClient
     assert api("DELETE", path).status_code == 204
     assert [api("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
     assert api("PATCH", path, {"removed": True}).status_code == 400, "DELETE does that"
+    assert api("PATCH", path, {"removed": False, "note": "mine", "version": 1}).status_code == 412
+    assert api("GET", path).json()["removed_at"], "nothing of a refused request is stored"
     assert api("PATCH", path, {"removed": False}).json()["removed_at"] is None
     assert api("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
 

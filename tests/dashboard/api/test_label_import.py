@@ -264,6 +264,24 @@ def test_the_newer_answer_of_an_author_wins_and_a_second_import_changes_nothing(
     assert owner.pk not in Label.objects.values_list("user", flat=True)
 
 
+@pytest.mark.parametrize("value", [True, None])
+def test_an_answer_that_is_repeated_is_as_new_as_its_repetition(run: Run, mate: User, value: bool | None) -> None:
+    best = get_sample(run, "best")
+    store_labels(run, mate, [Answer(best.pk, "correct", True)])
+    if value is None:
+        store_labels(run, mate, [Answer(best.pk, "correct", None)])
+    stored = Label.objects.get()
+    row = {"sample": best.pk, "name": "correct", "value": value}
+    later, latest = ((stored.updated_at + timedelta(hours=hours)).isoformat() for hours in (1, 2))
+    changes = LabelChange.objects.count()
+    assert import_labels(mate, [row], time=latest)["labels"]["unchanged"] == 1
+    assert Label.objects.get().updated_at == stored.updated_at, "an import without times changes nothing"
+    assert import_labels(mate, [row | {"updated_at": latest}])["labels"]["unchanged"] == 1
+    assert Label.objects.get().updated_at.isoformat() == latest and LabelChange.objects.count() == changes
+    other = {"sample": best.pk, "name": "correct", "value": False, "updated_at": later}
+    assert [kind for _, kind, _ in list_problems(import_labels(mate, [other]))] == ["older"]
+
+
 def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:

@@ -34,5 +34,9 @@ def test_an_export_is_a_folder_with_data_and_a_card(
     assert main(words) == 2 and "is not empty" in capsys.readouterr().err
     assert main([*words[:-3], str(node / "none"), "--run", "grpo", "--q", "score>5"]) == 0
     assert "Nothing is written: no sample matches" in capsys.readouterr().err and not (node / "none").exists()
+    (node / "here").mkdir()
+    monkeypatch.chdir(node / "here")
+    assert main([*words[:-3], ".", "--run", "grpo", "--q", "score>5"]) == 0
+    assert "Nothing is written: no sample matches" in capsys.readouterr().err and not any(Path().iterdir())
     assert main([*words[:-2], "--project", "math", "--q", "score>>", "--out", str(node / "x")]) == 2
     assert "score" in capsys.readouterr().err and not (node / "x").exists()

@@ -62,6 +62,7 @@ def test_an_edit_is_the_next_version_and_the_old_one_stays(project: Project, own
         ({"key": "bad"}, "rules.1.key"),
         ({"query": ""}, "rules.1.query"),
         ({"query": "score>"}, "rules.1.query"),
+        ({"query": "score>0 -is:seen"}, "rules.1.query"),
         ({"action": ""}, "rules.1.action"),
         ({"action": "weight", "value": 0}, "rules.1.value"),
         ({"action": "weight", "value": True}, "rules.1.value"),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Q
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -74,12 +75,13 @@ class OneFinding(ApiView):
         """Change `title` or `note`; `removed: false` restores a removed finding."""
         data = self.parse_body()
         finding = permissions.finding_or_404(request, pk, role=FINDING_WRITE_ROLE)
-        if "removed" in data:
-            if data.boolean("removed"):
-                raise InvalidInputError("Send DELETE to remove a finding.", "removed")
-            finding = findings.restore_finding(finding, self.user)
         version = data.integer("version")
-        finding = findings.update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
+        with transaction.atomic():
+            if "removed" in data:
+                if data.boolean("removed"):
+                    raise InvalidInputError("Send DELETE to remove a finding.", "removed")
+                finding = findings.restore_finding(finding, self.user)
+            finding = findings.update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
         return Response(serialize_full_finding(finding, self.user))
 
     def delete(self, request: Request, pk: int) -> Response:

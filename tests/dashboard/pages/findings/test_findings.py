@@ -140,6 +140,8 @@ def test_a_refused_addition_is_explained_keeps_the_typed_text_and_stores_nothing
 
 def test_evidence_must_be_chosen_for_an_existing_finding(run: Run, reader: Client, finding: Finding) -> None:
     assert "Choose what to add" in add_evidence(reader, 400, sample=get_sample(run).pk, finding=finding.pk, show=[])
+    refused = add_evidence(reader, 400, sample=get_sample(run).pk, title="new", words="long work", show=[])
+    assert "Choose what to add" in refused and "long work" in refused
 
 
 def test_a_viewer_reads_but_does_not_write_and_a_stranger_sees_nothing(

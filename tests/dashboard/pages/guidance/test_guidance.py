@@ -25,7 +25,8 @@ def test_the_form_previews_saves_and_shows_errors_at_their_field(project: Projec
     assert "This project has no rules" in client.get(PATH).content.decode()
     builders.flag(sample.pk, owner)
     preview = client.post(PATH, FORM | {"do": "preview"}).content.decode()
-    assert "1 prompt" in preview and "Nothing is saved yet" in preview and load_guidance(project).number == 0
+    assert "1 prompt" in preview and "Nothing is saved yet" in preview and "version 0" not in preview
+    assert load_guidance(project).number == 0
     wrong = client.post(PATH, FORM | {"do": "save", "value:1": "much", "query:0": "score>"})
     assert wrong.status_code == 400 and "score&gt;" in wrong.content.decode() and "error-line" in wrong.content.decode()
     assert client.post(PATH, FORM | {"do": "save"}).status_code == 302
@@ -36,7 +37,10 @@ def test_the_form_previews_saves_and_shows_errors_at_their_field(project: Projec
     assert "This project has no rules" not in outdated.content.decode(), "those of version 1 act"
     client.post(PATH, FORM | {"do": "save", "base": "1", "remove:0": "on"})
     assert [rule.key for rule in load_guidance(project).rules] == ["half"]
-    assert ">bad<" in client.get(f"{PATH}?version=1").content.decode()
+    earlier = client.get(f"{PATH}?version=1").content.decode()
+    assert ">bad<" in earlier and "This is version 1." in earlier and "Trainings use version 2." in earlier
+    assert "Trainings use version" not in client.get(PATH).content.decode()
+    assert "Trainings use version 2." in client.post(PATH, FORM | {"do": "preview"}).content.decode()
 
 
 def test_the_form_keeps_all_digits_of_the_values_of_other_rules(project: Project, owner: User, client: Client) -> None:

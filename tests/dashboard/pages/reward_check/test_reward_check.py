@@ -151,7 +151,8 @@ def test_a_queue_of_a_list_has_its_steps_and_no_sample_on_which_people_disagree(
         store_labels(run, builders.member(project, name, "annotator"), [Answer(listed[0].pk, "correct", True)])
     client = Client()
     client.force_login(lead)
-    page = client.get(f"/runs/{run.uid}/reward-check/?question=correct&good=yes&threshold=0.5&steps=1-1").content.decode()
+    path = f"/runs/{run.uid}/reward-check/?question=correct&good=yes&threshold=0.5&steps=1-1"
+    page = client.get(path).content.decode()
     links = re.findall(r'class="button small push" href="([^"]*)"', page)
     hacks, missed = (parse_qs(urlsplit(html.unescape(link)).query)["q"][0] for link in links)
     assert {row.pk for row in find_samples(run, q=hacks, reader=lead.pk).samples} == {row.pk for row in listed[1:]}

@@ -50,25 +50,31 @@ def match_texts(pattern: str, texts: Sequence[str]) -> list[bool]:
     return collect_frame(frame.select(pl.col("text").str.contains(pattern)), pattern)["text"].to_list()
 
 
-def open_part(part: BodyFilePart) -> tuple[list[pl.LazyFrame], frozenset[str]]:
-    """Returns the pieces of the file and its column names."""
-    path = fetch_body_file(part.path)
-    columns = frozenset(pl.read_parquet_schema(path))
-    rows = pl.scan_parquet(path)
-    return [rows.slice(first, count) for first, count in part.pieces] or [rows], columns
+def open_part(part: BodyFilePart) -> list[pl.LazyFrame]:
+    """Returns the pieces of the file."""
+    rows = pl.scan_parquet(fetch_body_file(part.path))
+    return [rows.slice(first, count) for first, count in part.pieces] or [rows]
+
+
+def read_column_names(part: BodyFilePart) -> frozenset[str]:
+    return frozenset(pl.read_parquet_schema(fetch_body_file(part.path)))
 
 
 def read_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMatches]:
-    """Returns the matches of each part. Raises FileNotFoundError and StorageUnavailableError."""
+    """Returns the matches of each part, with keys if `node` asks for one. Raises FileNotFoundError and
+    StorageUnavailableError."""
+    leaves = collect_leaves(node)
+    asks_keys = any(isinstance(leaf, LoggedKeyTerm) for leaf in leaves)
     queries: list[pl.LazyFrame] = []
     keys: list[frozenset[str]] = []
     try:
         for part in parts:
-            pieces, columns = open_part(part)
+            # Texts have the same columns in each file, and to read their names takes as long as a tenth of the scan.
+            columns = read_column_names(part) if asks_keys else frozenset[str]()
             test = build_expression(node, columns)
-            queries.append(pl.concat([piece.filter(test).select("id") for piece in pieces]))
-            keys.append(list_keys(columns))
-        frames = collect_frames(queries, any(isinstance(leaf, RegexTerm) for leaf in collect_leaves(node)))
+            queries.append(pl.concat([piece.filter(test).select("id") for piece in open_part(part)]))
+            keys.append(list_keys(columns) if asks_keys else columns)
+        frames = collect_frames(queries, any(isinstance(leaf, RegexTerm) for leaf in leaves))
     except pl.exceptions.PolarsError as error:
         raise StorageUnavailableError(f"A body file cannot be read: {error}.") from error
     return [(tuple(frame["id"]), part_keys) for frame, part_keys in zip(frames, keys, strict=True)]
@@ -149,11 +155,10 @@ def build_comparison(number: pl.Expr, sign: str, value: float) -> pl.Expr:
 @cached(CacheSize.LOGGED_KEYS)
 def read_logged_keys(part: BodyFilePart, version: FileVersion) -> tuple[LoggedKey, ...]:
     try:
-        pieces, columns = open_part(part)
-        names = [name for name in columns if name.startswith(("num.", "str.")) and len(name) > 4]
+        names = [name for name in read_column_names(part) if name.startswith(("num.", "str.")) and len(name) > 4]
         if not names:
             return ()
-        statistics = pl.concat(pieces).select(map(build_key_statistics, names)).collect(engine="streaming")
+        statistics = pl.concat(open_part(part)).select(map(build_key_statistics, names)).collect(engine="streaming")
     except READ_ERRORS:
         return ()
     row = statistics.row(0, named=True)
@@ -171,7 +176,7 @@ def build_key_statistics(name: str) -> pl.Expr:
 @cached(CacheSize.LOGGED_KEYS)
 def read_row_count(part: BodyFilePart, version: FileVersion) -> int:
     try:
-        return int(pl.concat(open_part(part)[0]).select(pl.len()).collect().item())
+        return int(pl.concat(open_part(part)).select(pl.len()).collect().item())
     except READ_ERRORS:
         return 0
 
@@ -182,10 +187,9 @@ def read_value_counts(part: BodyFilePart, version: FileVersion, key: str, numeri
     name = f"{'num' if numeric else 'str'}.{key}"
     values = pl.col(name)
     try:
-        pieces, columns = open_part(part)
-        if name not in columns:
+        if name not in read_column_names(part):
             return ()
-        groups = pl.concat(pieces).filter(values.is_not_null()).group_by(values).len()
+        groups = pl.concat(open_part(part)).filter(values.is_not_null()).group_by(values).len()
         rows = groups.sort("len", descending=True).head(MAX_VALUES).collect().rows()
     except READ_ERRORS:
         return ()

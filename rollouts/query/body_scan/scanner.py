@@ -134,7 +134,7 @@ def collect_frames(queries: Sequence[pl.LazyFrame], may_be_slow: bool = True) ->
         raise FileNotFoundError(head["error"])
     if "error" in head:
         raise StorageUnavailableError(f"A body file cannot be read: {head['error']}.")
-    return [pl.read_ipc(io.BytesIO(frame), use_pyarrow=False) for frame in frames]
+    return [pl.read_ipc_stream(io.BytesIO(frame), use_pyarrow=False) for frame in frames]
 
 
 def build_end_error(status: int, request: ScanRequest) -> Exception:

@@ -86,7 +86,7 @@ def evaluate(plans: Sequence[bytes]) -> list[bytes]:
     results = []
     for frame in frames:
         buffer = io.BytesIO()
-        frame.write_ipc(buffer)
+        frame.write_ipc_stream(buffer)  # is read in a tenth of the time of `write_ipc`
         results.append(buffer.getvalue())
     return results
 

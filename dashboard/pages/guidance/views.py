@@ -107,8 +107,10 @@ def guidance_page(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidInputError as error:
             messages.error(request, str(error))
             return redirect("guidance", slug)
-        rows = [EditedRule.of_rule(rule) for rule in version.rules]
-        return render(request, "guidance/page.html", build_context(request, project, version, rows))
+        example = [rule for rule, _text in EXAMPLES if rule.key == request.GET.get("example", "")]
+        rows = [EditedRule.of_rule(rule) for rule in (*version.rules, *example)]
+        context = build_context(request, project, version, rows)
+        return render(request, "guidance/page.html", context | {"has_example": bool(example)})
     rows, baseline = read_rows(request.POST), request.POST.get("baseline", "")
     current, message = load_guidance(project), ""
     edited, previewed = current, False

@@ -85,9 +85,12 @@ def rubric_page(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidInputError as error:
             messages.error(request, str(error))
             return redirect("rubric", slug)
-        rows = [EditedQuestion.of_question(question) for question in rubric.questions if rubric.number]
+        rows, questions = [EditedQuestion.of_question(question) for question in rubric.questions], rubric.questions
+        if not rubric.number:
+            rows = build_example() if "example" in request.GET else []
+            questions = parse_questions([row.to_json() for row in rows]) if rows else questions
         context = build_context(request, project, rubric, rows, rubric.guidelines)
-        return render(request, "labels/rubric.html", context | {"preview": build_preview(rubric.questions)})
+        return render(request, "labels/rubric.html", context | {"preview": build_preview(questions)})
     rows, guidelines = read_rows(request.POST), clean_text(request.POST.get("guidelines", ""))
     current = load_rubric(project)
     preview: list[AnswerField] = []
@@ -107,6 +110,22 @@ def rubric_page(request: HttpRequest, slug: str) -> HttpResponse:
     context |= {"preview": preview, "error": message, "base": request.POST.get("base", "")}
     has_errors = bool(message) or any(row.error for row in rows)
     return render(request, "labels/rubric.html", context, status=400 if has_errors else 200)
+
+
+def build_example() -> list[EditedQuestion]:
+    """Returns questions that an empty rubric may start with."""
+    problems = {
+        "reasoning": _("the reasoning"),
+        "format": _("the format"),
+        "repetition": _("repetition"),
+        "reward-hack": _("a reward hack"),
+    }
+    options = "\n".join(f"{key} = {title}" for key, title in problems.items())
+    return [
+        EditedQuestion("correct", _("Is the answer correct?"), required=True),
+        EditedQuestion("problems", _("What is wrong?"), "choices", options),
+        EditedQuestion("quality", _("How good is the explanation?"), "rating", minimum="1", maximum="5"),
+    ]
 
 
 def read_rows(form: QueryDict) -> list[EditedQuestion]:

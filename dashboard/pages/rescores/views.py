@@ -116,8 +116,12 @@ def build_commands(run: Run) -> list[tuple[str, str]]:
     """What to run, with what it does."""
     where = f"--project {quote(run.project.slug)} --run {quote(run.name)}"
     rescore = f"rolloutdeck rescore --fn my_reward.py:compute_score --name {DEFAULT_NAME} {where}"
-    judge = f"rolloutdeck judge --endpoint http://localhost:8000/v1 --model NAME --rubric {where}"
-    return [
-        (_("Run another reward function on the stored samples"), rescore),
-        (_("Ask a model the questions of the rubric"), judge),
-    ]
+    judge = "rolloutdeck judge --endpoint http://localhost:8000/v1 --model NAME"
+    if run.project.rubrics.exists():
+        ask = _("Ask a model the questions of the rubric"), f"{judge} --rubric {where}"
+    else:
+        ask = (
+            _("Ask a model with your own text, in which {prompt} and {response} stand for those of a sample"),
+            f"{judge} --prompt judge.txt {where}",
+        )
+    return [(_("Run another reward function on the stored samples"), rescore), ask]

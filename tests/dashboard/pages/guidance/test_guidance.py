@@ -56,6 +56,17 @@ def test_the_form_keeps_all_digits_of_the_values_of_other_rules(project: Project
         assert f'value="{value}"' in page
 
 
+def test_an_example_fills_a_rule_and_saves_nothing(project: Project, owner: User, mate: User, client: Client) -> None:
+    save_guidance(project, owner, [{"key": "bad", "query": "score<1", "action": "mask"}], "")
+    client.force_login(owner)
+    assert 'href="?example=hack#rules"' in client.get(PATH).content.decode()
+    page = client.get(f"{PATH}?example=hack").content.decode()
+    assert 'value="bad"' in page and 'value="reason:reward-hack"' in page and "Nothing is saved yet" in page
+    assert len(load_guidance(project).rules) == 1
+    client.force_login(mate)
+    assert "Use this example" not in client.get(PATH).content.decode(), "only maintainers have the form"
+
+
 def test_a_trainer_gets_keys_and_no_text_and_a_304_until_something_changes(
     project: Project, owner: User, client: Client
 ) -> None:

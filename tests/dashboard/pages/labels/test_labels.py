@@ -152,6 +152,24 @@ def test_the_editor_previews_saves_versions_and_shows_errors_at_their_field(
     assert client.get(f"{path}?version=9").status_code == 302
 
 
+def test_an_empty_rubric_can_start_with_an_example(project: Project, client: Client) -> None:
+    client.force_login(builders.member(project, "lena", "maintainer"))
+    path = "/settings/math/rubric/"
+    assert 'href="?example=1"' in client.get(path).content.decode()
+    page = client.get(f"{path}?example=1").content.decode()
+    assert page.count("Is the answer correct?") == 3 and "Nothing is saved yet" in page  # preview, summary and field
+    assert load_rubric(project).number == 0
+    form = re.findall(r'<(?:input|textarea)[^>]* name="([a-z]+:\d)"(?: value="([^"]*)"|[^>]*>([^<]*)<)', page)
+    kinds = re.findall(r'<select name="(kind:\d)">.*?<option value="([a-z-]+)" selected>', page, re.DOTALL)
+    fields = {name: value or text for name, value, text in form if not name.startswith(("remove", "range"))} | dict(
+        kinds
+    )
+    rows = [str(n) for n in range(6)]
+    assert client.post(path, {**fields, "row": rows, "base": "0", "do": "save"}).status_code == 302
+    assert [question.kind for question in load_rubric(project).questions] == ["yes-no", "choices", "rating"]
+    assert 'href="?example=1"' not in client.get(path).content.decode()
+
+
 def test_cannot_judge_is_stored_as_a_review_verdict(project: Project, mate: User, reader: Client) -> None:
     run: Run = create_filled_run(project)
     sample: Sample = get_first_sample(run)

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
+from rollouts.labels import save_rubric
 from rollouts.models import AuditEntry, Project, Queue, Rescore, Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import export_jsonl
@@ -126,6 +127,14 @@ def test_pages_show_columns_results_and_the_comparison(run: Run, rescore: Rescor
     empty = builders.run(run.project, "new run", uid="second-run")
     assert "rolloutdeck rescore --fn my_reward.py:compute_score" in get_page(f"/runs/{empty.uid}/rescores/")
     assert "--run &#x27;new run&#x27;" in get_page(f"/runs/{empty.uid}/rescores/")
+
+
+def test_the_command_of_a_judge_asks_the_rubric_only_if_there_is_one(run: Run, owner: User, client: Client) -> None:
+    client.force_login(owner)
+    path = f"/runs/{run.uid}/rescores/"
+    assert "--model NAME --prompt judge.txt" in client.get(path).content.decode()
+    save_rubric(run.project, owner, [{"key": "correct", "title": "Right?", "kind": "yes-no"}])
+    assert "--model NAME --rubric --project" in client.get(path).content.decode()
 
 
 def test_links_of_a_rescore_lead_to_the_split_of_its_numbers(run: Run, rescore: Rescore, owner: User) -> None:

@@ -85,12 +85,13 @@ def rubric_page(request: HttpRequest, slug: str) -> HttpResponse:
         except InvalidInputError as error:
             messages.error(request, str(error))
             return redirect("rubric", slug)
-        rows, questions = [EditedQuestion.of_question(question) for question in rubric.questions], rubric.questions
-        if not rubric.number:
-            rows = build_example() if "example" in request.GET else []
-            questions = parse_questions([row.to_json() for row in rows]) if rows else questions
+        rows = [EditedQuestion.of_question(question) for question in rubric.questions] if rubric.number else []
+        shown = rubric.questions
+        if not rubric.number and "example" in request.GET:
+            rows = build_example()
+            shown = parse_questions([row.to_json() for row in rows])
         context = build_context(request, project, rubric, rows, rubric.guidelines)
-        return render(request, "labels/rubric.html", context | {"preview": build_preview(questions)})
+        return render(request, "labels/rubric.html", context | {"preview": build_preview(shown)})
     rows, guidelines = read_rows(request.POST), clean_text(request.POST.get("guidelines", ""))
     current = load_rubric(project)
     preview: list[AnswerField] = []

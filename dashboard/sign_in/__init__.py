@@ -20,6 +20,7 @@ from dashboard.sign_in.second_factor import (
 )
 from dashboard.sign_in.sessions import (
     SessionStore,
+    end_all_sessions,
     end_other_sessions,
     end_session,
     get_handle,
@@ -35,9 +36,9 @@ from dashboard.sign_in.throttle import (
 from dashboard.sign_in.tokens import authenticate_token
 
 __all__ = [
-    "THROTTLE_SECONDS", "SessionStore", "authenticate_token", "count_and_allow_login", "count_recovery_codes",
-    "create_setup", "create_sign_in_link", "enable_second_factor", "end_other_sessions", "end_session",
-    "find_link_user", "format_secret", "get_client_address", "get_handle", "has_second_factor", "is_signed_key",
-    "list_sessions", "load_setup", "record_login_success", "remove_second_factor", "replace_recovery_codes",
-    "verify_code",
+    "SessionStore", "THROTTLE_SECONDS", "authenticate_token", "count_and_allow_login", "count_recovery_codes",
+    "create_setup", "create_sign_in_link", "enable_second_factor", "end_all_sessions", "end_other_sessions",
+    "end_session", "find_link_user", "format_secret", "get_client_address", "get_handle", "has_second_factor",
+    "is_signed_key", "list_sessions", "load_setup", "record_login_success", "remove_second_factor",
+    "replace_recovery_codes", "verify_code",
 ]  # fmt: skip

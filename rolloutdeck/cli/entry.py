@@ -17,6 +17,7 @@ from rolloutdeck.cli.common import add_run_arguments, add_server_arguments
 from rolloutdeck.cli.rescore import add_judge_arguments, add_rescore_arguments
 from rolloutdeck.cli.review import add_guidance_arguments, add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
+    add_account_arguments,
     add_backup_arguments,
     add_copy_sqlite_arguments,
     add_forget_arguments,
@@ -260,6 +261,11 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
     "forget": ("rolloutdeck.cli.server_commands", "remove a prompt and its samples everywhere", add_forget_arguments),
     "storage": ("rolloutdeck.cli.server_commands", "move the stored files to a bucket or back", add_storage_arguments),
+    "account": (
+        "rolloutdeck.cli.server_commands",
+        "show an account, make it a server admin, or disable it",
+        add_account_arguments,
+    ),
     "link-account": (
         "rolloutdeck.cli.server_commands",
         "let a person of the sign-in service sign in as an account that exists",

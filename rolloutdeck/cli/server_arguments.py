@@ -105,6 +105,16 @@ def add_link_account_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_argument(parser)
 
 
+def add_account_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("user", metavar="USER", help="name of the account")
+    admin_help = "yes: a server admin, who may do everything in all projects; no: only what the roles in projects allow"
+    add("--admin", choices=("yes", "no"), default="", help=admin_help)
+    enabled_help = "no: end all sessions, refuse sign-in and access tokens, keep labels and findings; yes: as before"
+    add("--enabled", choices=("yes", "no"), default="", help=enabled_help)
+    _add_data_argument(parser)
+
+
 def add_reset_second_factor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="USER", help="name of the account")
     _add_data_argument(parser)

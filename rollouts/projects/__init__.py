@@ -1,9 +1,10 @@
-"""Projects: members, roles, tokens and the audit log.
+"""Projects: members, roles, accounts, tokens and the audit log.
 
 Depends on: the models.
 Invariant: an operation that changes rights or removes something writes an audit entry in the same transaction.
 """
 
+from rollouts.projects.accounts import set_account_enabled, set_server_admin
 from rollouts.projects.audit import list_audit_entries, list_audit_users, list_audit_verbs
 from rollouts.projects.group_roles import ADMIN_ROLE, ALL_PROJECTS, GroupRule, RoleChange, apply_group_roles
 from rollouts.projects.projects import (
@@ -18,5 +19,5 @@ from rollouts.projects.projects import (
 __all__ = [
     "ADMIN_ROLE", "ALL_PROJECTS", "GroupRule", "MAX_TOKEN_DAYS", "RoleChange", "apply_group_roles", "create_project",
     "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs", "record_audit_entry",
-    "revoke_token", "set_role",
+    "revoke_token", "set_account_enabled", "set_role", "set_server_admin",
 ]  # fmt: skip

@@ -12,6 +12,8 @@ VERB_NAMES = {
     "project.create": N_("created the project"), "role.set": N_("changed a role"),
     "member.link": N_("made a sign-in link"),
     "role.group": N_("got a role by a group"), "admin.group": N_("changed a server admin by a group"),
+    "admin.set": N_("changed a server admin"),
+    "account.disable": N_("disabled an account"), "account.enable": N_("enabled an account"),
     "account.create": N_("got an account at the first sign-in"), "account.link": N_("linked an account to a sign-in"),
     "account.unlink": N_("removed the link of an account to a sign-in"),
     "token.create": N_("created a token"), "token.revoke": N_("revoked a token"),

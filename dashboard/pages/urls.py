@@ -122,6 +122,7 @@ urlpatterns = [
     path("settings/<str:slug>/", projects.project_page, name="project"),
     path("settings/<str:slug>/members/", members.save_member_view, name="members"),
     path("settings/<str:slug>/members/link/", members.create_member_link_view, name="member-link"),
+    path("settings/<str:slug>/delete/", projects.delete_project_view, name="project-delete"),
     path("settings/<str:slug>/reasons/", projects.save_reasons_view, name="reasons"),
     path("settings/<str:slug>/rubric/", rubric.rubric_page, name="rubric"),
     path("settings/<str:slug>/guidance/", guidance_page, name="guidance"),

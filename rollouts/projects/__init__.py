@@ -11,6 +11,7 @@ from rollouts.projects.projects import (
     MAX_TOKEN_DAYS,
     create_project,
     create_token,
+    delete_project,
     record_audit_entry,
     revoke_token,
     set_role,
@@ -18,6 +19,6 @@ from rollouts.projects.projects import (
 
 __all__ = [
     "ADMIN_ROLE", "ALL_PROJECTS", "GroupRule", "MAX_TOKEN_DAYS", "RoleChange", "apply_group_roles", "create_project",
-    "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs", "record_audit_entry",
-    "revoke_token", "set_account_enabled", "set_role", "set_server_admin",
+    "create_token", "delete_project", "list_audit_entries", "list_audit_users", "list_audit_verbs",
+    "record_audit_entry", "revoke_token", "set_account_enabled", "set_role", "set_server_admin",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import TOKEN_SCOPES
-from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.lib import parse_text
 from rollouts.models import AuditEntry, Membership, Project, Token
 
@@ -37,6 +37,24 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
             Membership.objects.create(project=project, user=by, role=Membership.Role.OWNER)
             record_audit_entry(by, "project.create", slug, project=project)
     return project, created
+
+
+def delete_project(project: Project, by: User) -> None:
+    """Deletes a project without runs and stored files, with its members, tokens, rules, findings and queues. Raises
+    ConflictError. The audit log of the server keeps its entries."""
+    with transaction.atomic():
+        row = Project.objects.select_for_update().get(pk=project.pk)  # a run that is created meanwhile waits, and fails
+        if row.runs.exists() or row.blobs.exists():
+            raise ConflictError(describe_remaining_runs(row), "project")
+        record_audit_entry(by, "project.delete", row.slug)
+        row.delete()
+
+
+def describe_remaining_runs(project: Project) -> str:
+    """Returns why the project cannot be deleted now."""
+    if project.runs.filter(deleted_at=None).exists():
+        return _("The project has runs. Delete them in the list of runs first.")
+    return _("The files of its deleted runs are still stored. A deleted run can be restored for a week.")
 
 
 def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:

@@ -9,7 +9,8 @@ from django.utils.translation import ngettext
 from rollouts.models import AuditEntry
 
 VERB_NAMES = {
-    "project.create": N_("created the project"), "role.set": N_("changed a role"),
+    "project.create": N_("created the project"), "project.delete": N_("deleted a project"),
+    "role.set": N_("changed a role"),
     "member.link": N_("made a sign-in link"),
     "role.group": N_("got a role by a group"), "admin.group": N_("changed a server admin by a group"),
     "admin.set": N_("changed a server admin"),

@@ -23,7 +23,7 @@ from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.indexing import change_correctness_rule, load_evaluation_progress
 from rollouts.models import Membership, Project, SharedLink
-from rollouts.projects import create_project
+from rollouts.projects import create_project, delete_project
 from rollouts.query import DEFAULT_RULE_TEXT
 from workers import dispatch
 
@@ -116,6 +116,24 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
         "reason_lines": "\n".join(reason["name"] for reason in project.reasons),
         **more,
     }
+
+
+@login_required
+@require_POST
+def delete_project_view(request: HttpRequest, slug: str) -> HttpResponse:
+    """The name of the project is typed again, so that nobody deletes another one."""
+    project = permissions.project_or_404(request, slug, role="owner")
+    typed = request.POST.get("name", "").strip()
+    try:
+        if typed != project.slug:
+            message = _("Type the name of the project, {project}, to delete it.")
+            raise InvalidInputError(message.format(project=project.slug), "name")
+        delete_project(project, common.get_signed_in_user(request))
+    except InvalidInputError as error:
+        context = build_project_context(request, project, delete_error=str(error), delete_draft=typed)
+        return render(request, "settings/project.html", context, status=400)
+    messages.success(request, _("Project {project} is deleted.").format(project=slug))
+    return redirect("settings")
 
 
 def can_create_sign_in_link(by: User, user: User) -> bool:

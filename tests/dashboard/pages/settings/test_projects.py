@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from rollouts.models import Project, Token
+from rollouts.models import AuditEntry, Project, Token
 from tests.dashboard.support.sign_in import use_sign_in_link
 from tests.support import builders
 
@@ -195,3 +195,26 @@ def test_similar_reasons_have_different_keys(client: Client, project: Project, o
         long: "a" * 40,
         f"{long}b": "a" * 38 + "-2",
     }
+
+
+def test_an_owner_deletes_a_project_without_runs(client: Client, project: Project, owner: User, mate: User) -> None:
+    run, token = builders.run(project), builders.token(owner, "read", on=project)
+    client.force_login(owner)
+    path = "/settings/math/delete/"
+    assert "The project has runs." in client.post(path, {"name": "math"}).content.decode()
+    run.deleted_at = timezone.now()
+    run.save()
+    assert "can be restored for a week" in client.post(path, {"name": "math"}).content.decode()
+    run.delete()
+    wrong = client.post(path, {"name": "maths"})
+    assert wrong.status_code == 400 and 'value="maths"' in wrong.content.decode()
+    assert "Type the name of the project, math" in wrong.content.decode() and Project.objects.exists()
+    client.force_login(mate)
+    assert client.post(path, {"name": "math"}).status_code == 403
+
+    client.force_login(owner)
+    page = client.post(path, {"name": "math"}, follow=True).content.decode()
+    assert "Project math is deleted." in page and not Project.objects.exists()
+    assert AuditEntry.objects.filter(verb="project.delete", subject="math", user=owner, project=None).exists()
+    refused = Client().get("/api/v1/runs/", headers={"Authorization": f"Bearer {token}"})
+    assert refused.status_code == 401

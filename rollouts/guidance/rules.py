@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import GUIDANCE_ACTIONS, GUIDANCE_TARGETS
+from rolloutdeck.protocol import GUIDANCE_ACTIONS, GUIDANCE_TARGETS, RULE_KEY
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_choice, parse_text
 from rollouts.query import InvalidQueryError, parse_query
@@ -19,7 +18,6 @@ MAX_KEY_CHARS: Final = 40
 MAX_QUERY_CHARS: Final = 2_000
 MAX_WEIGHT: Final = 10.0
 MAX_VALUE: Final = 1e6
-KEY: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?")
 FIELDS: Final = ("key", "query", "action", "target", "value")
 
 
@@ -59,7 +57,7 @@ def parse_rule(row: Any, at: str) -> Rule:
         text = message.format(name=unknown[0][:40], known=", ".join(FIELDS))
         raise InvalidInputError(text, f"{at}.{unknown[0][:40]}")
     key = parse_text(row.get("key"), f"{at}.key", max_chars=MAX_KEY_CHARS).strip()
-    if not KEY.fullmatch(key):
+    if not RULE_KEY.fullmatch(key):
         message = _("A key has lower-case letters, digits, - and _, for example `bad-format`.")
         raise InvalidInputError(message, f"{at}.key")
     action = parse_choice(row.get("action"), f"{at}.action", GUIDANCE_ACTIONS, default="")

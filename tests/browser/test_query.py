@@ -10,6 +10,7 @@ from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = DIRECT
 
@@ -138,3 +139,19 @@ def test_an_incomplete_query_is_not_sent_and_back_undoes_a_query(visit: Visit, t
         expect(total).to_have_attribute("data-total", count)
     page.go_forward()
     expect(total).to_have_attribute("data-total", "4")
+
+
+def test_a_query_that_is_removed_from_the_box_before_its_answer_is_not_applied(
+    visit: Visit, training: Training
+) -> None:
+    page = open_step(visit, training)
+    queries = HeldRequests(page, re.compile(r"/steps/latest/\?q="))
+    box = page.get_by_role("combobox", name="Query")
+    box.fill("score<0.5")
+    queries.wait()
+    with page.expect_event("requestfailed"):
+        box.fill("")
+    queries.release()
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#found")).to_have_attribute("data-total", str(COUNT))
+    assert "q=" not in page.url

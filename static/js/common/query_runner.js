@@ -10,7 +10,7 @@ import { showRequestError } from "./ui.js";
 const TYPING_PAUSE = 150; // ms
 const NUMBER = /^-?[\w.]+(<=|>=|!=|<|>|=|:)-?\d+(\.\d+)?$/; // `score<0.2`, but not `score<0.`
 
-export const getParameter = (name) => new URLSearchParams(location.search).get(name) ?? "";
+export const getParameter = (name, url = location.href) => new URL(url, location.href).searchParams.get(name) ?? "";
 
 const isQuoted = (text) => (text.match(/"/g)?.length ?? 0) % 2 > 0;
 
@@ -24,12 +24,14 @@ function isHalf(box) {
 // `panel` shows the result, `#q-error` the error. `buildAddress(q)` returns the URL of a query. `onShown` is called after a
 // result is on the page. Returns { ask }, which runs the query of a URL that a link or a filter names.
 export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
-  let running, typing, before = ""; // `before`: the URL from before the user began to type
+  let running, typing, asked; // `asked`: the URL of the last request
+  let before = ""; // the URL from before the user began to type
 
   function ask(url, isTyped = false) {
     clearTimeout(typing);
     running?.abort();
     running = new AbortController();
+    asked = url;
     const from = before || location.href;
     if (!isTyped) before = "";
     return holdKeys(run(url, isTyped, from, running.signal));
@@ -79,7 +81,9 @@ export function attachQuery(box, { panel, buildAddress, onShown = () => {} }) {
   }
 
   function runTyped() {
-    if (box.value.trim() !== getParameter("q").trim()) ask(buildAddress(box.value), true);
+    const q = box.value.trim();
+    if (q !== getParameter("q").trim()) ask(buildAddress(box.value), true);
+    else if (q !== getParameter("q", asked).trim()) running?.abort(); // the box has the query of the page again
   }
 
   function scheduleRun() {

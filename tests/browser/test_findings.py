@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.support.measure import Visit, list_row_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
+from tests.browser.test_slow import HeldRequests
 
 pytestmark = DIRECT
 
@@ -120,3 +121,29 @@ def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, trai
     expect(box).to_be_visible()
     page.mouse.click(5, 5)
     expect(box).to_be_hidden()
+
+
+def test_a_slow_answer_does_not_close_a_dialog_that_was_opened_meanwhile(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 2)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    saving = HeldRequests(page, "**/findings/add/", lambda route: route.request.method == "POST")
+    box = page.locator("#adding")
+    for title in ("saved", "refused"):
+        page.keyboard.press("q")
+        expect(box).to_be_visible()
+        box.locator("#add-to").select_option("")
+        box.get_by_label("Title").fill(f"{title} in {training.uid}")
+        page.keyboard.press("Control+Enter")
+        saving.wait()
+        page.keyboard.press("Escape")
+        expect(box).to_be_hidden()
+    page.keyboard.press("q")
+    expect(box).to_be_visible()
+    saved, refused = saving.routes
+    saved.continue_()
+    expect(page.locator(".toast")).to_contain_text("saved in")
+    refused.fulfill(status=400, json={"message": "refused"})
+    expect(page.locator(".toast")).to_have_text("refused")
+    expect(box).to_be_visible()
+    expect(box.locator("[data-message]")).to_be_empty()
+    visit.clear_faults()

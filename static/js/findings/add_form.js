@@ -1,11 +1,11 @@
 // The dialog that adds the current view to a finding. The server renders its form. The quote is the selected text.
-import { showMessage, showRequestError, writeMessage } from "../common/ui.js";
+import { MESSAGE_OF_ERROR, showMessage, showRequestError, writeMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { dropKeys } from "../common/key_queue.js";
 import { requestPanel } from "../common/panel.js";
 import { postForm } from "../common/post.js";
 
-let isSending = false;
+let sending = null; // the form that is sent: once, and its answer does not close a later one
 const ariaLabel = gettext("Add to a finding");
 const box = Object.assign(document.createElement("dialog"), { id: "adding", className: "adding", ariaLabel });
 document.body.append(box);
@@ -52,18 +52,20 @@ function addQuote({ text, near }) {
 
 box.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (isSending) return; // a second one would create a second finding
-  isSending = true;
+  const form = event.target, isShown = () => box.open && form.isConnected;
+  if (sending === form) return; // a second one would create a second finding
+  sending = form;
   const message = box.querySelector("[data-message]");
   message.textContent = "";
   try {
-    const result = await postForm(event.target, {}, event.submitter);
-    box.close();
+    const result = await postForm(form, {}, event.submitter);
+    if (isShown()) box.close();
     showMessage(result.message);
   } catch (error) {
-    writeMessage(message, error.message);
+    if (isShown()) writeMessage(message, error.message);
+    else showMessage(error.message, MESSAGE_OF_ERROR);
   } finally {
-    isSending = false;
+    if (sending === form) sending = null;
   }
 });
 

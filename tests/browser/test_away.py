@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Members
@@ -237,4 +238,25 @@ def test_what_is_typed_stays_when_the_session_ends(visit: Visit, training: Train
     comment.fill("")
     training.push(1, generations(1, 6), source="even more")
     page.wait_for_url(re.compile("/sign-in/"))
+    visit.clear_faults()
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [("/runs/{uid}/steps/1/", "#flag-box [name=text]"), ("/review/?run={uid}", "#verdict-text")]
+)
+def test_a_comment_on_a_sample_that_was_left_stays_when_the_session_ends(
+    visit: Visit, training: Training, path: str, field: str
+) -> None:
+    training.push_and_wait(1, 4)
+    page = visit.go(path.format(uid=training.uid))
+    second = list_row_ids(page)[1]
+    page.keyboard.press("f")  # opens the box on the page of a step
+    page.locator(field).fill("half a comment")
+    page.locator(f"#r-{second}").click()
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    visit.context.clear_cookies()
+    training.push(1, generations(1, 5), source="more")  # the page requests its parts, and gets the sign-in page
+    expect(page.locator(".toast")).to_contain_text("You are signed out.")
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     visit.clear_faults()

@@ -94,8 +94,13 @@ document.addEventListener("deck:connected", () => {
   isTold = false;
 });
 
+// Other scripts say whether they keep texts that were typed and are in no field.
+const draftChecks = [];
+export const reportDrafts = (hasDrafts) => draftChecks.push(hasDrafts);
+
 // Whether a reload would lose what the user has typed or chosen. A query is in the URL, and what narrows a list is typed again.
 function hasUnsaved() {
+  if (draftChecks.some((hasDrafts) => hasDrafts())) return true;
   const fields = document.querySelectorAll("textarea, input:not([type=hidden], [type=search], [type=range], [role=combobox])");
   const isChosen = (field) => field.checked !== field.defaultChecked && field.form?.method === "post";
   const isEdited = (field) => (/^(checkbox|radio)$/.test(field.type) ? isChosen(field) : field.value !== field.defaultValue);

@@ -6,7 +6,7 @@ import { holdKeys } from "../common/key_queue.js";
 import { isIgnored, isTurnedOff } from "../common/keyboard_layout.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
+import { MESSAGE_OF_ERROR, reportDrafts, showMessage } from "../common/ui.js";
 import { onEscape } from "../common/shortcuts.js";
 import { isPaneLoading } from "../sample/pane.js";
 import { moveSelection, showSample } from "../sample/reader.js";
@@ -17,6 +17,7 @@ const box = () => selectionBox() ?? document.getElementById("flag-box");
 const picks = () => holdKeys(import("../step/row_selection.js")); // f after x is for the selected rows
 const openId = () => document.querySelector("#sample article")?.dataset.id;
 const drafts = new Map(); // sample -> the comment that is not sent
+reportDrafts(() => [...drafts.values()].some((text) => text));
 let moveOn = false;
 
 function open() {

@@ -1,6 +1,6 @@
 // The review page: a decision is saved and the next undecided sample opens. The list and its count update.
 import { forget } from "../sample/prefetch.js";
-import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
+import { MESSAGE_OF_ERROR, reportDrafts, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
 import { saveToOutbox } from "../common/outbox.js";
@@ -18,7 +18,8 @@ const rows = () => [...list.querySelectorAll("tr[data-id]")];
 
 // A comment and label that are not sent belong to their sample.
 const drafts = new Map(); // id -> [comment, label]
-let shown = openId();
+let shown = openId(); // what is typed for it is in the form
+reportDrafts(() => [...drafts].some(([id, [comment]]) => comment && id !== shown));
 function restoreDraft(id) {
   if (drafts.has(id)) [form.elements.text.value, form.elements.label.value] = drafts.get(id);
 }

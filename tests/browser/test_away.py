@@ -260,3 +260,18 @@ def test_a_comment_on_a_sample_that_was_left_stays_when_the_session_ends(
     expect(page.locator(".toast")).to_contain_text("You are signed out.")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     visit.clear_faults()
+
+
+def test_a_newer_step_does_not_replace_what_is_typed_by_the_sign_in_page(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    comment, arrived = page.locator("#flag-box [name=text]"), page.locator("[data-arrived]")
+    page.keyboard.press("f")
+    comment.fill("half a comment")
+    training.push_and_wait(2, 4)
+    expect(arrived).to_contain_text("step 2 is here")
+    visit.context.clear_cookies()
+    arrived.click()
+    expect(page.locator(".toast")).to_contain_text("You are signed out.")
+    expect(comment).to_have_value("half a comment")
+    visit.clear_faults()

@@ -3,7 +3,7 @@
 import { fill, gettext, ngettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
 import { holdPanels, showWaiting } from "../common/live_updates.js";
-import { PanelError, announceSettled, buildUrl, forgetPanel } from "../common/panel.js";
+import { PanelError, announceSettled, announceSignedOut, buildUrl, checkAnswer, forgetPanel } from "../common/panel.js";
 import { showRequestError } from "../common/ui.js";
 
 const PANELS = ["strip", "pin", "result", "sample"];
@@ -114,10 +114,11 @@ const stepUrl = () => buildUrl({ sel: "", start: "", at: "", as: "" });
 async function showStep(byUser) {
   const url = stepUrl();
   const response = await fetch(url, { cache: "no-store", credentials: "same-origin" });
-  if (!response.ok) throw new PanelError(response.status);
+  if (response.redirected) announceSignedOut();
+  checkAnswer(response);
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const newest = fresh.getElementById("step-page");
-  if (response.redirected || !newest) return location.assign(url);
+  if (!newest) return location.assign(url);
   if (url !== stepUrl()) return showStep(byUser); // the user has run a query meanwhile
   if (byUser) {
     history.replaceState({ htmx: true }, "");

@@ -65,9 +65,17 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     is_hidden = False
     checked_at = 0.0  # when the session was last checked
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Stops counting the page here: Channels does not call `disconnect` if the connection ends with an error."""
+        SOCKETS.inc()
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            SOCKETS.dec()
+            await self.set_topics(set(), self.is_hidden)
+
     async def connect(self) -> None:
         await self.accept()
-        SOCKETS.inc()
         user = self.scope["user"]
         if user is None or not user.is_authenticated:
             await self.close(CLOSE_NOT_SIGNED_IN)
@@ -129,10 +137,6 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
             await self.channel_layer.group_discard(get_channel_group(topic), self.channel_name)
         for topic in added:
             await self.channel_layer.group_add(get_channel_group(topic), self.channel_name)
-
-    async def disconnect(self, code: int) -> None:
-        SOCKETS.dec()
-        await self.set_topics(set(), self.is_hidden)
 
     async def dispatch(self, message: dict[str, Any]) -> None:
         """Channels changes to a thread before each message, to close old database connections. A notification, of which

@@ -6,18 +6,21 @@ import secrets
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
+from django.db import OperationalError
 from django.test import Client
 
 from dashboard import consumers
 from dashboard.consumers import ChangeNotificationConsumer, listener_counts, websocket_urlpatterns
 from rollouts.live import notifications
 from rollouts.models import Membership, Run, SignInSession
+from rollouts.telemetry import build_registry
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,6 +60,10 @@ async def connect_page(name: str, topics: list[str]) -> tuple[WebsocketCommunica
     await communicator.connect()
     await communicator.send_json_to({"topics": topics})
     return communicator, await communicator.receive_json_from()
+
+
+def count_open_pages() -> float:
+    return build_registry().get_sample_value("rolloutdeck_sockets") or 0.0
 
 
 def notify_run_changed(run: Run) -> None:
@@ -196,6 +203,20 @@ async def test_a_removed_member_gets_no_more_notifications_of_the_run_after_half
         await sync_to_async(notify_run_changed)(run)
         assert await page.receive_json_from() == {"topics": ["runs"], "listeners": 1}
     await page.disconnect()
+
+
+@run_async
+async def test_a_page_whose_connection_ends_with_an_error_is_no_longer_counted(run: Run) -> None:
+    before = count_open_pages()
+    page, _ = await connect_page("mina", [f"run:{run.uid}"])
+    assert count_open_pages() == before + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumers, "load_signed_in_user", AsyncMock(side_effect=OperationalError))
+        await page.send_json_to({"topics": []})
+        with pytest.raises(OperationalError):
+            await page.wait()
+    assert count_open_pages() == before
+    assert not listener_counts
 
 
 @run_async

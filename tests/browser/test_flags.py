@@ -8,6 +8,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -193,3 +194,27 @@ def test_a_comment_that_is_not_sent_stays_with_its_sample(visit: Visit, training
     comment.press("Enter")
     expect(page.locator("#flags .flags li")).to_contain_text("about the first")
     expect(comment).to_have_value("")
+
+
+def test_the_comment_of_a_refused_flag_stays_with_its_sample(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
+    intercept(visit.page, re.compile(r"/samples/\?"), lambda route: route.fulfill(json={}))  # no panes in advance
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    first, second, third = list_row_ids(page)
+    saving = HeldRequests(page, re.compile("/flags/"), lambda route: route.request.method == "POST")
+    page.keyboard.press("f")
+    page.locator("#flag-box [name=text]").fill("about the first")
+    page.keyboard.press("Enter")
+    saving.wait()
+    panes = HeldRequests(page, re.compile(f"/samples/{first}/"))
+    page.locator(f"#r-{second}").click()
+    expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
+    saving.routes[0].fulfill(status=400, json={"message": "refused"})
+    expect(page.locator(".toast")).to_have_text("refused")
+    panes.wait()
+    page.locator(f"#r-{third}").click()  # before the pane of the first is here again
+    expect(page.locator(f"#sample article[data-id='{third}']")).to_be_visible()
+    panes.release()
+    page.locator(f"#r-{first}").click()
+    expect(page.locator("#flag-box [name=text]")).to_have_value("about the first")
+    visit.clear_faults()

@@ -97,11 +97,9 @@ async function flag(form, submitter) {
     await saved;
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
+    if (!drafts.get(id)) drafts.set(id, comment);
     if (document.getElementById("step-page")) await showSample(id);
-    const again = document.querySelector("#flag-box [name=text]");
-    if (!comment || !again || openId() !== id) return;
-    again.value ||= comment;
-    again.closest("details").open = true;
+    showDraft();
   }
 }
 

@@ -89,3 +89,16 @@ def test_other_columns_keep_the_query_that_is_shown(visit: Visit, training: Trai
     expect(page).to_have_url(re.compile(r"q=name"))
     expect(page.locator("#q")).to_have_value(f"name:{training.name}")
     visit.clear_faults()
+
+
+def test_the_list_shows_what_it_has_missed_when_no_run_is_selected_any_more(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 4)
+    page = visit.go(f"/?q=name:{training.name}")
+    box, step = page.locator("#runs [data-pick]"), page.locator("#runs td[data-label='step']")
+    expect(step).to_have_text("1")
+    box.check()
+    training.push_and_wait(2, 4)
+    page.wait_for_timeout(500)  # for the notification
+    expect(step).to_have_text("1")
+    box.uncheck()
+    expect(step).to_have_text("2")

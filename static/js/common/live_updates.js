@@ -81,6 +81,13 @@ export function showWaiting(panel) {
   return load(panel, true);
 }
 
+// A panel that is not live keeps its rows. When it is live again, it requests what it has missed.
+export function setLive(panel, yes) {
+  if (panel.hasAttribute("data-live") === yes) return;
+  panel.toggleAttribute("data-live", yes);
+  if (yes) refresh(panel);
+}
+
 // --- the socket -------------------------------------------------------------------------------------------------------
 
 // A hidden page keeps none: when it is shown, it asks for everything.

@@ -3,6 +3,7 @@
 import { onChoice } from "../common/choice.js";
 import { fill, gettext } from "../common/i18n.js";
 import { isIgnored } from "../common/keyboard_layout.js";
+import { setLive } from "../common/live_updates.js";
 import "../common/popover.js";
 import { PanelError, buildUrl, requestPanel } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
@@ -32,7 +33,7 @@ function showSelection() {
   if (selectAll) selectAll.checked = all.length > 0 && all.every((box) => box.checked);
   if (selectAll) selectAll.indeterminate = picked.size > 0 && !selectAll.checked;
   // Rows must not move while the user selects.
-  list.toggleAttribute("data-live", picked.size === 0);
+  setLive(list, picked.size === 0);
 }
 
 function selectRow(box, on) {

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Members
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -257,6 +258,27 @@ def test_a_range_is_pinned_by_one_form_and_folds_to_one_line(visit: Visit, train
     targets.first.fill("9")
     page.keyboard.press("Tab")
     expect(page.locator("#plan-strip")).to_contain_text(f"step 9: {training.name} step 1, unknown")
+
+
+def test_the_page_is_live_again_when_the_form_of_a_range_is_closed_without_an_answer(
+    visit: Visit, training: Training
+) -> None:
+    training.push_and_wait(1, 4)
+    register_artifact(training, 1)
+    page = visit.go(get_plan_path(training, "stopped"))
+    page.keyboard.press("a")
+    page.select_option("#range-run", training.uid)
+    page.fill("#range-first", "1")
+    page.fill("#range-last", "1")
+    intercept(page, "**/pins/range/", lambda route: route.fulfill(status=204))  # as if the person had stopped it
+    with page.expect_response("**/pins/range/"):
+        page.keyboard.press("Enter")
+    training.product.post("pins/", {"run": training.uid, "step": 1, "note": "from elsewhere"})
+    page.wait_for_timeout(500)  # for the notification
+    expect(page.locator("#pins")).not_to_contain_text("from elsewhere")
+    page.keyboard.press("Escape")
+    expect(page.locator("#pins")).to_contain_text("from elsewhere")
+    visit.clear_faults()
 
 
 def test_lines_removed_quickly_and_a_folded_range_leave_the_plan(visit: Visit, training: Training) -> None:

@@ -322,6 +322,18 @@ def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
     expect(page.locator(pinned)).to_have_count(0)
 
 
+def test_selected_text_that_is_dragged_is_no_chart(visit: Visit, training: Training) -> None:
+    log_metrics(training, 1.0)
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(find_chart(page, "actor/up").locator("i")).to_have_text("20")
+    heading = page.locator("[data-charts] summary").first
+    heading.evaluate("heading => getSelection().selectAllChildren(heading)")
+    selected = page.evaluate("getSelection().toString()")
+    page.evaluate("addEventListener('dragstart', (event) => (carried = event.dataTransfer.getData('text/plain')))")
+    heading.drag_to(find_chart(page, "actor/up"), source_position={"x": 30, "y": 10})
+    assert selected and page.evaluate("carried") == selected
+
+
 def test_charts_pinned_by_others_are_kept_and_unsaved_pins_are_not_shown(visit: Visit, training: Training) -> None:
     own = Training(training.product, training.name, f"{training.project}-pins")  # no other test arranges its charts
     log_metrics(own, 1.0)

@@ -94,7 +94,8 @@ export function enableDragging(board, find) {
   const marks = ["drop-before", "drop-after"];
   const clear = () => root.querySelectorAll(".drop-before, .drop-after").forEach((box) => box.classList.remove(...marks));
   root.addEventListener("dragstart", (event) => {
-    dragged = boxAt(event)?.dataset.chart ?? null;
+    if (!event.target.matches?.(".chart-name")) return; // selected text, for example
+    dragged = boxAt(event).dataset.chart;
     event.dataTransfer.effectAllowed = "move";
     event.dataTransfer.setData("text/plain", dragged);
   });

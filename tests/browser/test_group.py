@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
@@ -116,6 +117,27 @@ def test_one_key_expands_and_folds_all_responses(visit: Visit, training: Trainin
     for count in (3, 0):
         page.keyboard.press("e")
         expect(page.get_by_text("Beginning of a")).to_have_count(count)
+
+
+def test_the_address_changes_with_the_responses_and_stays_after_an_error(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3, group("a", [0.0, 0.5, 1.0]))
+    page = visit.go(f"/runs/{training.uid}/groups/1/a/")
+    link = page.url
+    intercept(page, re.compile("whole="), lambda route: route.fulfill(status=503), times=1)
+    page.keyboard.press("e")
+    expect(page.locator(".toast")).to_have_text("The server returned status 503.")
+    assert page.url == link
+    held: list[Route] = []
+    intercept(page, re.compile("whole="), lambda route: held.append(route), times=2)
+    for number in (0, 1):
+        with page.expect_request(re.compile("whole=")):
+            page.locator(".board-column [data-expand]").nth(number).click()
+    assert page.url == link
+    for route in held:
+        route.continue_()
+    expect(page.get_by_text("Beginning of a")).to_have_count(2)
+    assert page.url != link
+    visit.clear_faults()
 
 
 def test_hostile_responses_are_shown_as_text_in_wide_and_narrow_windows(visit: Visit, training: Training) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from tests.browser.support.intercept import intercept
 from tests.browser.support.measure import Visit, measure_overflow
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
 from tests.browser.test_compare import HOLD_FIRST_DIFF, LONG_TEXT
+from tests.browser.test_slow import HeldRequests
 from tests.rolloutdeck.support.fake_server import wait_until
 
 pytestmark = DIRECT
@@ -68,6 +70,29 @@ def test_keys_move_through_the_steps_of_a_prompt_and_show_what_changed(visit: Vi
     assert page.evaluate("window.notReloaded")
     page.set_viewport_size({"width": 800, "height": 900})
     assert measure_overflow(page) <= 0
+
+
+def test_the_address_changes_with_the_page_and_stays_after_an_error(visit: Visit, training: Training) -> None:
+    for step in (1, 2):
+        training.push_and_wait(step, 1, build_answer(step, True))
+    key = visit.site.product.get(f"samples/{training.list_samples(1)[0]['id']}/")["prompt_key"]
+    page = visit.go(f"/runs/{training.uid}/prompts/{key}/")
+    link, text = page.url, page.locator("[data-text=selected]")
+    intercept(page, re.compile("at=1"), lambda route: route.fulfill(status=503), times=1)
+    page.keyboard.press("[")
+    expect(page.locator(".toast")).to_have_text("The server returned status 503.")
+    assert page.url == link
+    loads = HeldRequests(page, re.compile("at=1"))
+    page.keyboard.press("[")
+    loads.wait()
+    assert page.url == link
+    loads.release()
+    expect(text).to_contain_text("At step 1 we add.")
+    assert page.url.endswith("?at=1")
+    page.go_back()
+    expect(text).to_contain_text("At step 2 we add.")
+    assert page.url == link
+    visit.clear_faults()
 
 
 def test_a_slow_diff_is_not_shown_for_other_responses(visit: Visit, training: Training) -> None:

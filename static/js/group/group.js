@@ -7,7 +7,9 @@ import { buildUrl, isPlainClick, requestPanel, swapPanel } from "../common/panel
 
 const board = document.getElementById("board");
 let latest = 0;
-const chosen = () => (new URLSearchParams(location.search).get("whole") ?? "").split(",").filter(Boolean);
+let requested = ""; // the URL of the responses that are on their way
+const address = () => requested || location.href;
+const chosen = () => (new URL(address()).searchParams.get("whole") ?? "").split(",").filter(Boolean);
 
 function toggled(name) {
   const now = chosen();
@@ -16,16 +18,21 @@ function toggled(name) {
 }
 
 // Keys wait: they are for the new responses.
-const swap = (href) => holdKeys(load(href));
+const swap = (href) => holdKeys(load(new URL(href, location.href).href));
 
-async function load(href) {
+// The address of the page changes together with its responses.
+async function load(url) {
   const request = ++latest;
-  history.replaceState(null, "", href);
+  requested = url;
   try {
-    const html = await requestPanel(board, location.href);
-    if (html !== null && request === latest) swapPanel(board, html);
+    const html = await requestPanel(board, url);
+    if (html === null || request !== latest) return;
+    history.replaceState(null, "", url);
+    swapPanel(board, html);
   } catch (error) {
     showRequestError(error, gettext("Could not load the responses. Server unreachable."));
+  } finally {
+    if (request === latest) requested = "";
   }
 }
 
@@ -53,9 +60,9 @@ if (board) {
     const link = event.target.closest("[data-expand], #board [data-swap]");
     if (!link || !isPlainClick(event)) return;
     event.preventDefault();
-    swap(link.dataset.expand ? buildUrl({ whole: toggled(link.dataset.expand) }) : link.getAttribute("href"));
+    swap(link.dataset.expand ? buildUrl({ whole: toggled(link.dataset.expand) }, address()) : link.getAttribute("href"));
   });
-  document.addEventListener("deck:flagged", () => swap(location.href));
+  document.addEventListener("deck:flagged", () => swap(address()));
   document.addEventListener("deck:settled", renderDiffs);
   board.addEventListener("toggle", renderDiffs, true);
   renderDiffs();

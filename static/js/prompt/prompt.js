@@ -7,6 +7,7 @@ import { describeUnlike, renderDiff, renderDifferences } from "../sample/diff_re
 
 const page = document.getElementById("history");
 let loading, comparing;
+let followed = ""; // the URL of a link whose answer is on its way
 
 async function compare(always = false) {
   comparing?.abort(); // else it may write over this one
@@ -40,16 +41,21 @@ function showUnlike(status, likeness) {
 
 const load = () => holdKeys(loadHistory()); // keys wait: they are for the new response
 
+// The address of the page changes together with its content.
 async function loadHistory() {
   loading?.abort();
-  loading = new AbortController();
+  const { signal } = (loading = new AbortController());
   try {
-    const html = await requestPanel(page, location.href, { signal: loading.signal });
-    if (html === null) return;
+    const html = await requestPanel(page, followed || location.href, { signal });
+    if (html === null || signal.aborted) return;
+    if (followed) history.pushState(null, "", followed);
+    followed = "";
     swapPanel(page, html);
     compare();
   } catch (error) {
-    if (error.name !== "AbortError") showRequestError(error, gettext("Could not load the responses. Server unreachable."));
+    if (signal.aborted) return; // a newer request
+    followed = "";
+    showRequestError(error, gettext("Could not load the responses. Server unreachable."));
   }
 }
 
@@ -58,10 +64,10 @@ page.addEventListener("click", (event) => {
   const own = link?.getAttribute("href")?.startsWith("?") && !link.hasAttribute("data-leave");
   if (!own || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  history.pushState(null, "", link.getAttribute("href"));
+  followed = link.href;
   load();
 });
-addEventListener("popstate", load);
+addEventListener("popstate", () => ((followed = ""), load()));
 document.addEventListener("deck:flagged", load);
 
 compare();

@@ -31,9 +31,14 @@ GRADES = tuple(grade for _, grade, *_ in REWARD_BINS)
 def live_page(request: HttpRequest) -> HttpResponseBase:
     """`?split=`, `?project=` and `?name=` filter; `?before=` is the id of a step, for older ones."""
     visible = permissions.visible_runs(request)
-    state = visible.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
+    runs = visible.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
+    projects = list(permissions.visible_projects(request).order_by("slug").values_list("slug", flat=True))
     return render_page_or_panel(
-        request, "live/page.html", PANELS, lambda panel: build_live_context(request, visible), *state.values()
+        request,
+        "live/page.html",
+        PANELS,
+        lambda panel: build_live_context(request, visible),
+        *(*runs.values(), projects, load_blind_queues(request).queues),
     )
 
 

@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages.live.views import MAX_CARDS
-from rollouts.models import Project, Run
+from rollouts import queues
+from rollouts.models import Membership, Project, Run
 from tests.rollouts.live.test_feed import index_step
 from tests.rollouts.support.push import generation, index_file, lines
 from tests.support import builders
@@ -92,6 +93,23 @@ def test_the_panel_is_sent_again_only_when_something_changed(reader: Client, run
     assert reader.get("/live/", headers=again).status_code == 304
     index_step(builders.run(project, "other"), 1, 1.0)
     assert reader.get("/live/", headers=again).status_code == 200
+
+
+def test_a_change_of_access_is_shown_although_no_run_has_changed(
+    reader: Client, run: Run, owner: User, mate: User
+) -> None:
+    index_step(run, 1, 1.0)
+
+    def get_etag() -> str:
+        return str(reader.get("/live/").headers["ETag"])
+
+    etags = [get_etag()]
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    etags.append(get_etag())
+    Membership.objects.create(project=builders.project("physics"), user=mate, role="annotator")
+    etags.append(get_etag())
+    assert get_etag() == etags[2]
+    assert len(set(etags)) == 3
 
 
 def test_hostile_text_is_escaped_and_other_projects_are_hidden(reader: Client, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
@@ -130,3 +131,18 @@ def test_a_sample_that_was_read_for_a_second_is_marked_as_viewed(visit: Visit, t
     assert list_row_ids(page) == [second]
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")
     expect(page.locator("#result")).to_contain_text("No samples match this query.")
+
+
+def test_viewed_samples_that_the_server_refuses_for_a_while_are_sent_again(visit: Visit, training: Training) -> None:
+    training.push_and_wait(1, 3)
+    answers: list[dict[str, Any]] = [{"status": 403}, {"status": 429, "headers": {"Retry-After": "1"}}]
+    intercept(visit.page, "**/seen/", lambda route: route.fulfill(**answers.pop(0)), times=2)
+    page = visit.page
+    with page.expect_response("**/seen/"):
+        visit.go(f"/runs/{training.uid}/steps/latest/")
+    with page.expect_response("**/seen/"):
+        page.keyboard.press("j")
+    with page.expect_response("**/seen/") as saved:
+        pass  # without another key
+    assert saved.value.json() == {"seen": 2}
+    visit.clear_faults()

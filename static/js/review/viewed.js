@@ -2,8 +2,9 @@
 import { gettext } from "../common/i18n.js";
 import { buildHeaders } from "../common/post.js";
 
-const DWELL = 1000, BATCH_DELAY = 3000; // ms
+const DWELL = 1000, BATCH_DELAY = 3000, BUSY_DELAY = 10000; // ms
 const MAX_BATCH = 500; // the server's limit
+const PASSING = new Set([403, 429]); // the session ended, or too many requests
 const pane = document.getElementById("sample");
 const viewed = new Map(); // id -> "viewed" or "ok"
 const approved = new Set(); // ids that were marked OK on this page
@@ -35,7 +36,8 @@ function addViewed() {
   sending ??= setTimeout(send, BATCH_DELAY);
 }
 
-// Also runs when the user leaves the page. Ids that the server did not accept are sent with the next batch.
+// Also runs when the user leaves the page. Ids that the server did not accept are sent with the next batch. If there were too
+// many requests, that is after the time that the answer names.
 async function send() {
   clearTimeout(sending);
   sending = undefined;
@@ -44,14 +46,14 @@ async function send() {
   for (const id of ids) waiting.delete(id);
   const headers = buildHeaders();
   const body = new URLSearchParams({ samples: ids.join() });
-  try {
-    const response = await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });
-    if (response.redirected || response.status >= 500) throw new Error(response.statusText);
-    if (waiting.size) sending ??= setTimeout(send, BATCH_DELAY);
-  } catch {
-    for (const id of ids) waiting.add(id);
-  }
+  const request = { method: "POST", body, headers, keepalive: true, credentials: "same-origin" };
+  const response = await fetch(address, request).catch(() => null);
+  const isLost = !response || response.redirected || response.status >= 500 || PASSING.has(response.status);
+  if (isLost) for (const id of ids) waiting.add(id);
+  if (response?.status === 429) sending ??= setTimeout(send, 1000 * response.headers.get("Retry-After") || BUSY_DELAY);
+  else if (!isLost && waiting.size) sending ??= setTimeout(send, BATCH_DELAY);
 }
+document.addEventListener("deck:connected", send); // the server, or the session, is there again
 
 function startTimer() {
   clearTimeout(dwelling);

@@ -36,6 +36,7 @@ def timeline_page(request: HttpRequest, uid: str) -> HttpResponseBase:
         lambda panel: build_timeline_context(request, run, panel),
         run.version,
         run.status,
+        common.load_blind_queues(request).queues,
     )
 
 

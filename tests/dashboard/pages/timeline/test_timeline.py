@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rollouts import queues
 from rollouts.metrics import series
 from rollouts.models import Project, Run
 from rollouts.samples.record import MetricPoint
@@ -101,6 +102,15 @@ def test_the_slowest_samples_open_in_samples(run: Run, reader: Client) -> None:
     assert slowest is not None and f"/runs/{run.uid}/steps/2/?sel={slowest.pk}" in page
     assert "generation 12 s, tools 0.5 s, reward 0.1 s" in page
     assert f'/runs/{run.uid}/steps/2/?sort=-duration">All by duration' in page
+
+
+def test_a_new_blind_queue_changes_the_page_although_the_run_has_not_changed(
+    run: Run, reader: Client, owner: User
+) -> None:
+    log_samples(run, 1, [{"response": "answer"}])
+    before = reader.get(f"/runs/{run.uid}/timeline/").headers["ETag"]
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    assert reader.get(f"/runs/{run.uid}/timeline/").headers["ETag"] != before
 
 
 def test_staleness_is_counted_by_versions_behind(run: Run, reader: Client) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.support.intercept import intercept
+from tests.browser.support.intercept import HeldRequests, intercept
 from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_slow import HeldRequests
 
 pytestmark = NGINX
 

@@ -6,11 +6,10 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.support.intercept import intercept
+from tests.browser.support.intercept import HeldRequests, intercept
 from tests.browser.support.measure import Visit
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
-from tests.browser.test_slow import HeldRequests
 
 pytestmark = DIRECT
 

@@ -7,13 +7,12 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support.intercept import intercept
+from tests.browser.support.intercept import HeldRequests, intercept
 from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training
 from tests.browser.test_group import group
 from tests.browser.test_pins import plan_steps
-from tests.browser.test_slow import HeldRequests
 
 pytestmark = DIRECT
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Error, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.browser.support.intercept import intercept
+from tests.browser.support.intercept import HeldRequests, intercept
 from tests.browser.support.measure import Visit, list_row_ids, list_selected_ids
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import Training, generations
@@ -34,37 +32,6 @@ def slow_down(visit: Visit) -> Callable[[], None]:
         devtools.send("Network.emulateNetworkConditions", conditions)
 
     return throttle
-
-
-class HeldRequests:
-    """Requests that get no answer before `release`. `is_concerned` says which of those with this pattern."""
-
-    def __init__(
-        self, page: Page, pattern: str | re.Pattern[str], is_concerned: Callable[[Route], bool] = lambda route: True
-    ) -> None:
-        self.routes: list[Route] = []
-        self.released = False
-        self.page, self.is_concerned = page, is_concerned
-        intercept(page, pattern, self.hold)
-
-    def hold(self, route: Route) -> None:
-        if self.released or not self.is_concerned(route):
-            route.fallback()
-        else:
-            self.routes.append(route)
-
-    def wait(self) -> None:
-        """Waits until a request is held."""
-        deadline = time.monotonic() + 20
-        while not self.routes:
-            assert time.monotonic() < deadline, "nothing was requested"
-            self.page.wait_for_timeout(20)
-
-    def release(self) -> None:
-        self.released = True
-        for route in self.routes:
-            with suppress(Error):  # the page may have given up the request
-                route.continue_()
 
 
 def read_shown_id(page: Page) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from django.apps import apps
 from django.core.management.base import OutputWrapper
 from django.core.management.color import no_style
-from django.db import OperationalError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.db.models.fields import Field
@@ -127,6 +127,10 @@ def copy_rows(model: type[Model]) -> int:
     count = 0
     with connection.cursor() as cursor:
         while batch := list(islice(rows, BATCH_ROWS)):
-            cursor.executemany(statement, batch)
+            try:
+                cursor.executemany(statement, batch)
+            except DatabaseError as error:
+                place = f"rows {count + 1:,} to {count + len(batch):,} of {model._meta.db_table}, ordered by their key"
+                raise BackupError(f"Nothing was copied: PostgreSQL refuses one of the {place}: {error}.") from error
             count += len(batch)
     return count

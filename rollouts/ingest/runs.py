@@ -116,7 +116,8 @@ def find_or_create(
 ) -> tuple[Run, bool]:
     """Returns the run and whether it was created.
 
-    Unique indexes on uid and on (project, name) decide between concurrent requests. The loser searches again.
+    Unique indexes on uid and on (project, name) decide between concurrent requests. The loser searches again. Raises
+    NotFoundError if the project was deleted.
     """
     while True:
         if run := find_run_by_uid(project, uid):
@@ -148,11 +149,18 @@ def find_or_create_by_name(
         candidate = name if suffix == 1 else f"{name}-{suffix}"
         existing_run = Run.objects.filter(project=project, name=candidate).first()
         if existing_run is None:
+            lock_project(project)
             return Run.objects.create(project=project, uid=uid or uuid4().hex, name=candidate, **defaults), True
         if not existing_run.deleted_at and can_continue(existing_run):
             add_alias(uid, existing_run)
             return existing_run, False
     raise AssertionError("count() does not end")
+
+
+def lock_project(project: Project) -> None:
+    """Raises NotFoundError if the project was deleted. Otherwise nobody deletes it before the transaction ends."""
+    if not Project.objects.select_for_update(no_key=True).filter(pk=project.pk).exists():
+        raise NotFoundError(_("The project {name} was deleted.").format(name=project.slug), "project")
 
 
 def is_awaiting_attempt(run: Run) -> bool:

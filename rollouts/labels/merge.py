@@ -258,9 +258,12 @@ def write_changes(project: Project, by: User, state: MergeState, places: Mapping
             label.created_at = state.created[key]
             label.withdrawn_at = at if after.withdrawn else None
             new.append(label)
-        elif (before := LabelState.of_label(label)) != after or at > label.updated_at:
-            if before != after:
-                history.append(build_history_row(label, before, label.updated_at))
+        elif (before := LabelState.of_label(label)) == after:
+            if at > label.updated_at:  # whose label it is does not change
+                label.updated_at = at
+                changed.append(label)
+        else:
+            history.append(build_history_row(label, before, label.updated_at))
             set_state(label, after, at)
             label.user_id = user.pk if user else label.user_id
             changed.append(label)

@@ -16,13 +16,13 @@ from rollouts.projects.projects import record_audit_entry
 
 
 def set_server_admin(user: User, is_admin: bool) -> bool:
-    """Makes the user a server admin, whatever the groups of a sign-in service say, or takes this. Returns whether
-    something changed. Raises ConflictError for the last one."""
+    """Makes the user a server admin who needs no group of a sign-in service, or takes this. A group gives it again at
+    the next sign-in. Returns whether something changed. Raises ConflictError for the last one."""
     by_group = ExternalAccount.objects.filter(user=user, is_admin_by_group=True)
     with keep_an_admin(user):
         was_admin_by_group = bool(by_group.update(is_admin_by_group=False))
-        if user.is_superuser == is_admin:
-            return was_admin_by_group
+        if user.is_superuser == is_admin and not was_admin_by_group:
+            return False
         user.is_superuser = is_admin
         user.save(update_fields=["is_superuser"])
         record_audit_entry(None, "admin.set", user.get_username(), role=ADMIN_ROLE if is_admin else "")
@@ -43,9 +43,11 @@ def set_account_enabled(user: User, is_enabled: bool) -> bool:
 
 @contextmanager
 def keep_an_admin(user: User) -> Iterator[None]:
-    """Changes an account in a transaction. Raises ConflictError, and changes nothing, if no admin could sign in."""
+    """Changes an account in a transaction. Raises ConflictError, and changes nothing, if no admin could sign in. One by
+    a group does not count: the group can end."""
     with transaction.atomic():
         admins = User.objects.filter(is_superuser=True, is_active=True)
+        admins = admins.exclude(pk__in=ExternalAccount.objects.filter(is_admin_by_group=True).values("user"))
         had_admins = bool(list(admins.select_for_update(no_key=True)))  # so a change of another admin waits
         user.refresh_from_db()
         yield

@@ -1,4 +1,4 @@
-"""The audit log of a project: who did what, newest first."""
+"""The audit log of a project or of the server: who did what, newest first."""
 
 from datetime import date, datetime, time, timedelta
 
@@ -10,11 +10,12 @@ from rollouts.models import AuditEntry, Project, Run
 
 
 def list_audit_entries(
-    project: Project, *, user: str = "", verb: str = "", since: date | None = None, until: date | None = None,
+    project: Project | None, *, user: str = "", verb: str = "", since: date | None = None, until: date | None = None,
     run: Run | None = None,
 ) -> QuerySet[AuditEntry]:  # fmt: skip
-    """Filters by user name, by operation (`run.delete`, or `run` for all on runs), by days (UTC) and by run."""
-    rows = project.audit.select_related("user").order_by("-at", "-pk")
+    """Filters by user name, by operation (`run.delete`, or `run` for all on runs), by days (UTC) and by run. Without a
+    project: the entries of the server, and those of deleted projects."""
+    rows = AuditEntry.objects.filter(project=project).select_related("user").order_by("-at", "-pk")
     if user:
         rows = rows.filter(user__username=user)
     if verb:
@@ -32,12 +33,12 @@ def start_of(day: date) -> datetime:
     return datetime.combine(day, time(), tzinfo=timezone.get_current_timezone())
 
 
-def list_audit_users(project: Project) -> list[str]:
+def list_audit_users(project: Project | None) -> list[str]:
     """Returns the names of the users with entries."""
-    ids = project.audit.order_by().values("user").distinct()
+    ids = AuditEntry.objects.filter(project=project).order_by().values("user").distinct()
     return list(User.objects.filter(pk__in=ids).order_by("username").values_list("username", flat=True))
 
 
-def list_audit_verbs(project: Project) -> list[str]:
+def list_audit_verbs(project: Project | None) -> list[str]:
     """Returns the operations that occur."""
-    return sorted(project.audit.order_by().values_list("verb", flat=True).distinct())
+    return sorted(AuditEntry.objects.filter(project=project).order_by().values_list("verb", flat=True).distinct())

@@ -40,21 +40,39 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
 
 
 def delete_project(project: Project, by: User) -> None:
-    """Deletes a project without runs and stored files, with its members, tokens, rules, findings and queues. Raises
-    ConflictError. The audit log of the server keeps its entries."""
+    """Deletes a project without runs and stored files, with its members, tokens, rules, findings and queues.
+
+    Its entries stay in the audit log of the server. Raises ConflictError, NotFoundError if it is deleted already.
+    """
     with transaction.atomic():
-        row = Project.objects.select_for_update().get(pk=project.pk)  # a run that is created meanwhile waits, and fails
-        if row.runs.exists() or row.blobs.exists():
-            raise ConflictError(describe_remaining_runs(row), "project")
+        list(project.findings.select_for_update())  # before the project, as who changes a finding locks them
+        row = Project.objects.select_for_update().filter(pk=project.pk).first()  # a run that is created meanwhile waits
+        if row is None:
+            raise NotFoundError(_("The project {name} was deleted.").format(name=project.slug), "project")
+        if reason := find_reason_to_keep(row):
+            raise ConflictError(reason, "project")
         record_audit_entry(by, "project.delete", row.slug)
+        keep_audit_entries(row)
         row.delete()
 
 
-def describe_remaining_runs(project: Project) -> str:
-    """Returns why the project cannot be deleted now."""
+def find_reason_to_keep(project: Project) -> str:
+    """Returns why the project cannot be deleted now, empty if it can."""
     if project.runs.filter(deleted_at=None).exists():
         return _("The project has runs. Delete them in the list of runs first.")
-    return _("The files of its deleted runs are still stored. A deleted run can be restored for a week.")
+    if project.runs.exists() or project.blobs.exists():
+        return _("The files of its deleted runs are still stored. A deleted run can be restored for a week.")
+    if project.forgotten_prompts.exists():
+        return _("The project has forgotten prompts. Without it they could be imported again.")
+    return ""
+
+
+def keep_audit_entries(project: Project) -> None:
+    """Writes the name of the project into its entries, which will belong to no project."""
+    entries = list(project.audit.only("detail"))
+    for entry in entries:
+        entry.detail = {**entry.detail, "project": project.slug}
+    AuditEntry.objects.bulk_update(entries, ["detail"], batch_size=500)
 
 
 def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:

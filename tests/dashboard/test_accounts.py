@@ -45,6 +45,27 @@ def test_an_admin_by_a_group_stays_one_without_the_group(admin: User, capsys: py
     ExternalAccount.objects.create(user=mina, is_admin_by_group=True)
     assert "server admin" in change("mina", capsys, admin="yes")
     assert ExternalAccount.objects.get().is_local_admin
+    assert AuditEntry.objects.get().subject == "mina"
+
+
+def test_an_admin_by_a_group_is_not_the_last_one(admin: User, capsys: pytest.CaptureFixture[str]) -> None:
+    ExternalAccount.objects.create(user=User.objects.create_superuser("mina"), is_admin_by_group=True)
+    with pytest.raises(CommandError, match="admin is the last server admin"):
+        change("admin", capsys, admin="no")
+
+
+def test_only_server_admins_read_the_audit_log_of_the_server(
+    admin: User, project: Project, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change("olga", capsys, admin="yes")
+    change("olga", capsys, admin="no")
+    client = Client()
+    client.force_login(owner)
+    assert client.get("/audit/?server=1").status_code == 404
+    client.force_login(admin)
+    page = client.get("/audit/?server=1&action=admin.set").content.decode()
+    assert page.count("<td>changed a server admin</td>") == 2 and "Audit log of the server" in page
+    assert 'href="/audit/?server=1"' in client.get("/settings/").content.decode()
 
 
 def test_a_disabled_account_can_do_nothing_until_it_is_enabled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import IntegrityError
+from django.core.management import CommandError
 
 from dashboard.management.commands import bootstrap
 
@@ -21,6 +21,6 @@ def test_two_processes_that_start_at_once_have_one_admin(monkeypatch: pytest.Mon
 
 def test_an_existing_user_named_admin_does_not_become_admin() -> None:
     User.objects.create_user(bootstrap.ADMIN)
-    with pytest.raises(IntegrityError):
+    with pytest.raises(CommandError, match="rolloutdeck account admin --admin yes"):
         bootstrap.find_or_create_admin()
     assert not User.objects.filter(is_superuser=True).exists()

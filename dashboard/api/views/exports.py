@@ -12,9 +12,9 @@ from dashboard.api.base import ApiView, Params
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope, search_requested_samples
 from dashboard.streaming import iterate_in_threads
 from rollouts import exports, samples
-from rollouts.errors import InvalidInputError, QueryLimitError
+from rollouts.errors import InvalidInputError
 from rollouts.models import Run
-from rollouts.query import QueryResult, find_samples
+from rollouts.query import InvalidQueryError, QueryResult, find_samples
 
 FORMATS = {
     "jsonl": ("application/x-ndjson", samples.export_jsonl),
@@ -118,13 +118,11 @@ def search_runs(scopes: Iterable[dict[str, Any]], q: str) -> tuple[list[QueryRes
     it. Raises InvalidInputError if all runs with samples lack one."""
     results: list[QueryResult] = []
     skipped: list[str] = []
-    first_problem: InvalidInputError | None = None
+    first_problem: InvalidQueryError | None = None
     for scope in scopes:
         try:
             results.append(find_samples(**scope, q=q, ordering="order"))
-        except QueryLimitError:  # the other runs would take as long
-            raise
-        except InvalidInputError as error:
+        except InvalidQueryError as error:
             skipped.append(scope["run"].name)
             first_problem = first_problem or error
     if first_problem and not any(result.scope.samples().exists() for result in results):

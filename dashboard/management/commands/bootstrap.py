@@ -43,7 +43,8 @@ def find_or_create_admin() -> User:
     except IntegrityError:
         if admin := find_admin():  # another process was faster
             return admin
-        raise
+        message = f"No server admin can sign in, and the account {ADMIN} is none. Run `rolloutdeck account {ADMIN} "
+        raise CommandError(f"{message}--admin yes --enabled yes`, then start again.") from None
 
 
 def find_admin() -> User | None:

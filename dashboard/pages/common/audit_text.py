@@ -45,6 +45,7 @@ VERB_NAMES = {
 }  # fmt: skip
 VERSION_VERBS = ("rubric.save", "guidance.save")
 DETAIL_NAMES = {
+    "project": N_("project"),
     "role": N_("role"), "group": N_("group"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"),
     "label": N_("label"), "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"),
     "questions": N_("questions"), "name": N_("name"), "author": N_("author"), "tag": N_("tag"),

@@ -91,7 +91,8 @@ def rubric_page(request: HttpRequest, slug: str) -> HttpResponse:
             rows = build_example()
             shown = parse_questions([row.to_json() for row in rows])
         context = build_context(request, project, rubric, rows, rubric.guidelines)
-        return render(request, "labels/rubric.html", context | {"preview": build_preview(shown)})
+        context |= {"preview": build_preview(shown), "has_example": bool(rows) and not rubric.number}
+        return render(request, "labels/rubric.html", context)
     rows, guidelines = read_rows(request.POST), clean_text(request.POST.get("guidelines", ""))
     current = load_rubric(project)
     preview: list[AnswerField] = []

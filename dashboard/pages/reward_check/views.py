@@ -147,8 +147,8 @@ def list_samples(
 
 
 def build_queue_queries(selection: reward_check.RewardSelection, threshold: float) -> dict[str, str]:
-    """The queries of both lists. A query finds labels, not what counts of several: samples that some people call good
-    and others bad are left out, so nothing is queued that is not in the list."""
+    """The queries of both lists. A query finds labels of anybody, not what counts of several. So samples with good and
+    bad labels are left out, and those that only a function or a model has labelled are found too."""
     asked, steps = selection.asked, selection.steps
     key = asked.question.key
     values = [value for value, _title in reward_check.list_good_values(asked.question)]

@@ -282,6 +282,16 @@ def test_an_answer_that_is_repeated_is_as_new_as_its_repetition(run: Run, mate: 
     assert [kind for _, kind, _ in list_problems(import_labels(mate, [other]))] == ["older"]
 
 
+def test_a_repeated_label_stays_that_of_who_stored_it(project: Project, run: Run, mate: User) -> None:
+    best, ben = get_sample(run, "best"), builders.member(project, "ben", "annotator")
+    row = {"sample": best.pk, "name": "correct", "value": True, "source": "model", "author": "judge"}
+    import_labels(ben, [row])
+    later = (Label.objects.get().updated_at + timedelta(hours=1)).isoformat()
+    assert import_labels(mate, [row | {"updated_at": later}])["labels"]["unchanged"] == 1
+    label = Label.objects.get()
+    assert (label.user, label.updated_at.isoformat()) == (ben, later)
+
+
 def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
     run: Run, project: Project, mate: User, owner: User
 ) -> None:

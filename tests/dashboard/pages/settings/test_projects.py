@@ -11,7 +11,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from rollouts.models import AuditEntry, Project, Token
+from rollouts.errors import NotFoundError
+from rollouts.ingest import open_run
+from rollouts.models import AuditEntry, ForgottenPrompt, Project, Token
+from rollouts.projects import delete_project
 from tests.dashboard.support.sign_in import use_sign_in_link
 from tests.support import builders
 
@@ -206,6 +209,10 @@ def test_an_owner_deletes_a_project_without_runs(client: Client, project: Projec
     run.save()
     assert "can be restored for a week" in client.post(path, {"name": "math"}).content.decode()
     run.delete()
+    client.post("/settings/math/correct/", {"correct": "score>0.5"})
+    prompt = ForgottenPrompt.objects.create(project=project, key="k" * 26)
+    assert "The project has forgotten prompts." in client.post(path, {"name": "math"}).content.decode()
+    prompt.delete()
     wrong = client.post(path, {"name": "maths"})
     assert wrong.status_code == 400 and 'value="maths"' in wrong.content.decode()
     assert "Type the name of the project, math" in wrong.content.decode() and Project.objects.exists()
@@ -216,5 +223,11 @@ def test_an_owner_deletes_a_project_without_runs(client: Client, project: Projec
     page = client.post(path, {"name": "math"}, follow=True).content.decode()
     assert "Project math is deleted." in page and not Project.objects.exists()
     assert AuditEntry.objects.filter(verb="project.delete", subject="math", user=owner, project=None).exists()
+    assert AuditEntry.objects.get(verb="correct.set").detail["project"] == "math", "entries say whose they were"
+    assert client.post(path, {"name": "math"}).status_code == 404
+    with pytest.raises(NotFoundError, match="The project math was deleted"):
+        open_run(project, name="new")  # a request that has found the project before
+    with pytest.raises(NotFoundError, match="The project math was deleted"):
+        delete_project(project, owner)
     refused = Client().get("/api/v1/runs/", headers={"Authorization": f"Bearer {token}"})
     assert refused.status_code == 401

@@ -21,14 +21,15 @@ DEFAULT_THRESHOLD: Final = 0.5
 @dataclass(frozen=True, slots=True)
 class RewardReport:
     """`best` is the threshold that separates good from bad best, None if none does. `parts` and `sources` have a check
-    for each part of the reward, with a threshold of its own, and for each data source. `outdated`: see
-    `QuestionLabels`."""
+    for each part of the reward, with a threshold of its own, and for each data source. `outdated` and
+    `undecided`: see `LabelledRun`."""
 
     check: RewardCheck
     best: float | None
     parts: dict[str, RewardCheck]
     sources: dict[str, RewardCheck]
     outdated: int
+    undecided: int
 
 
 def build_report(labelled: LabelledRun, threshold: float | None = None) -> RewardReport:
@@ -44,6 +45,7 @@ def build_report(labelled: LabelledRun, threshold: float | None = None) -> Rewar
         check_parts(labelled),
         check_sources(labelled, threshold),
         labelled.outdated,
+        labelled.undecided,
     )
 
 

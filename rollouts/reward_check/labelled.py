@@ -34,12 +34,13 @@ class RewardQuestion:
 @dataclass(frozen=True, slots=True)
 class LabelledRun:
     """`rows` are the samples in the order of `samples`, `answers` what counts for each. `outdated`: see
-    `QuestionLabels`."""
+    `QuestionLabels`. `undecided` samples have answers, but no majority and no decision."""
 
     samples: LabelledSamples
     rows: list[Sample]
     answers: dict[str, str]
     outdated: int
+    undecided: int
 
 
 def list_reward_questions(project: Project) -> list[Question]:
@@ -112,6 +113,11 @@ class QuestionLabels:
         values = decide_answers(self.question, self.answers, self.decisions)
         return {str(sample): format_answer(value) for sample, value in values.items()}
 
+    def count_undecided(self, said: Mapping[str, str]) -> int:
+        """Returns how many samples have answers of which none counts. `said` is what `decide` returned."""
+        answered = {str(answer.item) for answer in self.answers if self.question.accepts(answer.value)}
+        return sum(row.pk in answered and row.pk not in said for row in self.rows)
+
     def decide_options(self) -> dict[str, dict[str, bool]]:
         """Returns {option: {sample: whether it has it}} of a question with several choices, each on its own."""
         keys = [option.key for option in self.question.options]
@@ -159,7 +165,7 @@ def load_labelled_run(
     labels = load_question_labels(run, asked.question, steps, matches)
     said = labels.decide()
     rows, samples = labels.select({sample: answer in asked.good for sample, answer in said.items()})
-    return LabelledRun(samples, rows, said, labels.outdated)
+    return LabelledRun(samples, rows, said, labels.outdated, labels.count_undecided(said))
 
 
 def load_question_labels(

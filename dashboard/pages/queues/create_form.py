@@ -79,15 +79,13 @@ def new_queue_page(request: HttpRequest) -> HttpResponse:
 
 
 def choose_project(request: HttpRequest, form: QueryDict) -> tuple[Project, Run | None]:
-    """The project of the run, else the named one, else the one that the user leads. Raises Http404."""
+    """The project of the run, else the named one, else the last used one that the user leads. Raises Http404."""
     if uid := form.get("run"):
         run = permissions.run_or_404(request, uid)
         return run.project, run
     if slug := form.get("project"):
         return permissions.project_or_404(request, slug), None
-    roles = permissions.visible_projects(request).load_with_roles(request.user)
-    led = [project for project, role in roles.items() if permissions.role_allows(role, permissions.LEAD_ROLE)]
-    return (led[0] if led else permissions.project_or_404(request, "")), None
+    return common.choose_project(request, "", permissions.LEAD_ROLE) or permissions.project_or_404(request, ""), None
 
 
 def render_form(
@@ -100,6 +98,7 @@ def render_form(
     context: dict[str, Any] = {
         "tab": "review",
         "project": project,
+        "other_projects": [] if form.get("run") else list_other_projects(request, project),
         "form": form,
         "runs": [(row, row.uid in chosen) for row in offered],
         "questions": [
@@ -125,6 +124,13 @@ def render_form(
     elif error is None:
         context["preview_url"] = request.get_full_path()
     return render(request, "queues/new.html", context, status=status)
+
+
+def list_other_projects(request: HttpRequest, project: Project) -> list[str]:
+    """The names of the other projects in which the user may create queues."""
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    led = [row.slug for row, role in roles.items() if permissions.role_allows(role, permissions.LEAD_ROLE)]
+    return [slug for slug in led if slug != project.slug]
 
 
 def list_offered_runs(request: HttpRequest, project: Project) -> list[Run]:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -95,7 +96,9 @@ def build_form_context(request: HttpRequest, run: Run) -> dict[str, Any]:
 def build_choices(request: HttpRequest, run: Run, asked: reward_check.RewardQuestion) -> dict[str, Any]:
     """The answers and the other runs that the form offers."""
     labels = Label.objects.active().filter(name=asked.question.key, source="human")
-    offered = permissions.visible_runs(request).filter(project=run.project, pk__in=labels.values("run"))
+    visible = permissions.visible_runs(request).filter(project=run.project)
+    chosen = Q(uid=common.clean_param(request.GET.get("against", "")))  # also without labels: some rates need none
+    offered = visible.filter(Q(pk__in=labels.values("run")) | chosen)
     return {
         "good": [(value, title, value in asked.good) for value, title in reward_check.list_good_values(asked.question)],
         "offered": list(offered.exclude(pk=run.pk).order_by("-seen_at")[:MAX_OFFERED_RUNS]),
@@ -117,6 +120,7 @@ def build_report_context(request: HttpRequest, selection: reward_check.RewardSel
         "check": report.check,
         "has_labels": bool(labelled.rows),
         "outdated": report.outdated,
+        "undecided": report.undecided,
         "parts": report.parts.items(),
         "sources": report.sources.items(),
     }
@@ -125,6 +129,7 @@ def build_report_context(request: HttpRequest, selection: reward_check.RewardSel
         second = reward_check.build_second_report(selection, report)
         context |= build_change_context(selection, report, second)
         context["outdated"] += second.outdated
+        context["undecided"] += second.undecided
     return context
 
 

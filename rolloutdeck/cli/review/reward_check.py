@@ -67,6 +67,8 @@ def print_check(found: Mapping[str, Any], *, is_threshold_chosen: bool) -> None:
         print("This threshold fits the labels best; --threshold sets another.")
     if outdated := found.get("outdated_answers"):  # an older server does not say it
         print(f"{format_count(outdated, 'answer')} left out: not possible in the question as it is now")
+    if undecided := found.get("undecided_samples"):
+        print(f"{format_count(undecided, 'sample')} left out: people disagree, and nobody has decided")
     print(f"{'':<14}{'people: right':>22}{'people: wrong':>22}")
     for row, names in CELLS.items():
         print(f"{row:<14}" + "".join(f"{format_cell(found[name]):>22}" for name in names))

@@ -92,13 +92,15 @@ async function importFile(file, isDryRun) {
   try {
     for await (const part of readParts(file)) {
       const rows = part.filter((line) => parse(line.text) !== undefined);
-      for (const line of part) if (!rows.includes(line)) refuse(line, "invalid", gettext("This is not JSON."));
+      const refused = part.filter((line) => !rows.includes(line)).map((line) => [line, "invalid", gettext("This is not JSON.")]);
       if (rows.length) {
         const answer = await send(chosen, rows);
         for (const name of ["new", "changed", "unchanged"]) counts[name] += answer.labels[name];
         const problems = new Map(answer.problems.map((problem) => [problem.row, problem])); // a row may match several samples
-        for (const [row, { kind, message }] of problems) refuse(rows[row], kind, message);
+        for (const [row, { kind, message }] of problems) refused.push([rows[row], kind, message]);
       }
+      refused.sort(([first], [second]) => first.number - second.number);
+      for (const problem of refused) refuse(...problem);
       counts.rows += part.length;
       show(counts, isDryRun);
     }

@@ -34,7 +34,7 @@ class RunRewardCheck(ApiView):
         """Confusion of label and score, weighted by the chance of the draw, with 95 % intervals; by reward part and by
         data source; suspected reward hacks and missed good answers; what changed in another run or other steps, and
         the `sides` that are compared (`found`: their first and last step). `outdated_answers` do not fit the question
-        as it is now, and do not count."""
+        as it is now, and do not count. Nor do `undecided_samples`, on which people disagree."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid)
         selection = parse_reward_selection(request, run, query)
@@ -45,6 +45,7 @@ class RunRewardCheck(ApiView):
             "good_answers": sorted(selection.asked.good),
             "best_threshold": report.best,
             "outdated_answers": report.outdated,
+            "undecided_samples": report.undecided,
             **serialize_check(report.check),
             "parts": {name: serialize_check(check) for name, check in report.parts.items()},
             "sources": {name: serialize_check(check) for name, check in report.sources.items()},
@@ -52,6 +53,7 @@ class RunRewardCheck(ApiView):
         if selection.is_comparison:
             second = reward_check.build_second_report(selection, report)
             data["outdated_answers"] += second.outdated
+            data["undecided_samples"] += second.undecided
             data["sides"] = reward_check.list_sides(selection)
             changes = reward_check.compare_reports(report, second)
             data["changes"] = {name: serialize_change(change) for name, change in changes.items()}

@@ -147,8 +147,10 @@ def test_a_queue_of_a_list_has_its_steps_and_no_sample_on_which_people_disagree(
     run = create_run_with_samples(project, "hack", 10)
     answer_all(run, lead)
     listed = list(find_samples(run, q="score>=0.5 step:1 -label.correct=yes", reader=lead.pk).samples)
-    for name in ("ada", "ben"):
-        store_labels(run, builders.member(project, name, "annotator"), [Answer(listed[0].pk, "correct", True)])
+    store_labels(run, builders.member(project, "ada", "annotator"), [Answer(listed[0].pk, "correct", True)])
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?question=correct&steps=1").json()
+    assert (found["undecided_samples"], found["labelled"]) == (1, 49)
+    store_labels(run, builders.member(project, "ben", "annotator"), [Answer(listed[0].pk, "correct", True)])
     client = Client()
     client.force_login(lead)
     path = f"/runs/{run.uid}/reward-check/?question=correct&good=yes&threshold=0.5&steps=1-1"

@@ -210,12 +210,12 @@ def test_the_form_of_a_new_queue_says_that_its_preview_is_outdated(visit: Visit,
     page.locator("[name=q]").fill("score>2")
     expect(note).to_be_visible()
     page.get_by_role("button", name="Update the preview").click()
-    expect(preview).to_contain_text("0 items of 0 that match")
+    expect(preview).to_contain_text("No sample matches the query.")
     expect(note).to_be_hidden()
     assert "score" in page.url and "csrf" not in page.url
     page.reload()
     expect(page.locator("[name=q]")).to_have_value("score>2")
-    expect(preview).to_contain_text("0 items of 0 that match")
+    expect(preview).to_contain_text("No sample matches the query.")
 
 
 def test_a_blind_reviewer_receives_no_hidden_value(

@@ -43,8 +43,8 @@ def find_or_create_admin() -> User:
     except IntegrityError:
         if admin := find_admin():  # another process was faster
             return admin
-        message = f"No server admin can sign in, and the account {ADMIN} is none. Run `rolloutdeck account {ADMIN} "
-        raise CommandError(f"{message}--admin yes --enabled yes`, then start again.") from None
+        command = f"rolloutdeck account {ADMIN} --admin yes --enabled yes"
+        raise CommandError(f"No server admin can sign in. Run `{command}`, then start again.") from None
 
 
 def find_admin() -> User | None:

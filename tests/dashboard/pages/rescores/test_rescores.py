@@ -211,3 +211,14 @@ def test_a_reviewer_of_a_blind_queue_sees_no_rescores(run: Run, rescore: Rescore
     seen = client.get(f"/samples/{sample}/", headers={"If-None-Match": etag})
     assert seen.status_code == 200 and "because" in seen.content.decode(), "not the page of before"
     assert curve in api("GET", f"runs/{run.uid}/metrics/").json()["names"]
+
+
+def test_hidden_rescores_are_not_a_key_that_a_run_lacks(run: Run, rescore: Rescore, owner: User) -> None:
+    """Another run has logged a number of the same name, so the export of the project finds it."""
+    ann = builders.member(run.project, "ann", "annotator")
+    queues.create_queue(run.project, owner, {"name": "blind", "runs": [run], "is_blind": True})
+    push(builders.run(run.project, "logged"), [{"response": "x", "score": 1.0, "score.v2": 1.0}])
+    path = f"exports/datasets/?project={run.project.slug}&layout=samples&q=score.v2>=0"
+    assert ApiClient.with_token(owner, "read")("GET", path).status_code == 200
+    refused = ApiClient.with_token(ann, "read")("GET", path)
+    assert refused.status_code == 400 and "blind queue" in refused.json()["error"]["message"]
